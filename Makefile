@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow lint bench pictures clean
+
+demo: $(READY)  ## the paper's Table 1 from live models, and the kernel pictures
+	$(BIN)/matchkernel params
+	$(BIN)/matchkernel plot kernels -o out/demo
+
+test: $(READY)  ## the test suite
+	$(BIN)/python -m pytest -n auto
+
+test-slow: $(READY)  ## the tests that take longer
+	$(BIN)/python -m pytest -n auto -m slow
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## measure, and write benchmarks/results/
+	$(BIN)/python benchmarks/aggregation_memory.py
+	$(BIN)/python benchmarks/describe_speed.py
+
+pictures: $(READY)  ## draw the pictures of README and docs again
+	$(BIN)/matchkernel plot kernels -o docs/images
+	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
+
+clean:  ## remove everything that was made
+	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Set-up: once, and again when the dependencies change.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

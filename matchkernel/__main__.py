@@ -1,0 +1,5 @@
+"""python -m matchkernel"""
+
+from matchkernel.cli.entry import main
+
+main()

@@ -1,0 +1,58 @@
+"""matchkernel describe"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from matchkernel.cli.console import progress_bar, stderr, user_errors
+from matchkernel.data.patch_files import read_patches
+from matchkernel.describe_files import describe_file
+from matchkernel.descriptors import build
+from matchkernel.weights import load
+
+
+def describe(
+    patches: Annotated[Path, typer.Argument(help=".npy of (B, N, N) or (B, 1, N, N), or a .png strip of patches")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="descriptors to write, .npy or .csv")],
+    model: Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")] = "dual",
+    untrained: Annotated[bool, typer.Option(help="take MODEL as a descriptor's name, with random weights")] = False,
+    resize: Annotated[bool, typer.Option(help="bring patches to the model's size first")] = False,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="patches at a time")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="print a summary as JSON")] = False,
+) -> None:
+    """Describe patches: one unit row each; rows of zeros for constant or non-finite patches."""
+    with user_errors():
+        network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
+        stack = read_patches(patches)
+        with progress_bar("describing", len(stack)) as bar:
+            valid = describe_file(
+                stack,
+                network,
+                out,
+                resize=resize,
+                batch_size=batch_size,
+                device=device,
+                progress=lambda k: bar.advance(bar.task_ids[0], k),
+            )
+        bad = np.flatnonzero(~valid).tolist()
+        kind = "random weights, for trying out only" if untrained else "trained weights"
+        summary = {
+            "patches": len(stack),
+            "D": network.config.D,
+            "invalid": bad,
+            "out": str(out),
+            "model": model,
+            "weights": kind,
+        }
+        if as_json:
+            print(json.dumps(summary))
+        stderr.print(f"{len(stack)} patches, {network.config.D} numbers each ({model}, {kind}) -> {out}", markup=False)
+        if bad:
+            stderr.print(
+                f"{len(bad)} without content (constant or not finite), rows of zeros; first: {bad[:10]}", markup=False
+            )

@@ -1,0 +1,56 @@
+"""matchkernel plot"""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from matchkernel import pictures
+from matchkernel.cli.console import stderr, user_errors
+from matchkernel.data.patch_files import read_patches
+from matchkernel.errors import ArgumentError
+from matchkernel.resize import resize_patches
+from matchkernel.weights import load
+
+app = typer.Typer(no_args_is_help=True, help="Draw pictures that explain the method.")
+
+
+@app.command()
+def kernels(
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder to write to")] = Path("out"),
+    kappa: Annotated[float, typer.Option(help="concentration of the position kernels")] = 8.0,
+    s: Annotated[int, typer.Option(help="frequencies of the position kernels")] = 2,
+) -> None:
+    """Draw k against its truncations and the position kernels of both grids."""
+    with user_errors():
+        for path in pictures.kernel_pictures(out, kappa, s):
+            stderr.print(f"-> {path}", markup=False)
+
+
+@app.command()
+def conventions(out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")]) -> None:
+    """Draw axes, angles, receptive field, Kronecker order and normalisation on one sheet."""
+    with user_errors():
+        pictures.conventions_picture(out)
+        stderr.print(f"-> {out}", markup=False)
+
+
+@app.command()
+def maps(
+    patches: Annotated[Path, typer.Argument(help=".npy or .png strip of patches")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")],
+    model: Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")] = "dual",
+    a: Annotated[int, typer.Option(help="index of patch a")] = 0,
+    b: Annotated[int, typer.Option(help="index of patch b")] = 1,
+) -> None:
+    """Draw similarity maps: positions of patch a against patch b (the paper's Figure 2)."""
+    with user_errors():
+        network, stack = load(model), read_patches(patches)
+        if not (0 <= a < len(stack) and 0 <= b < len(stack)):
+            raise ArgumentError(f"{patches}: has {len(stack)} patches, asked for {a} and {b}")
+        pair = torch.from_numpy(np.array(stack[[a, b]], dtype=np.float32)).reshape(2, 1, *stack.shape[-2:])
+        pair = resize_patches(pair, network.config.patch_size)[:, 0]
+        pictures.similarity_picture(out, network, pair[0], pair[1])
+        stderr.print(f"-> {out}", markup=False)

@@ -1,0 +1,80 @@
+"""Stacks of patches from files: a .npy array or an HPatches strip (patches below each other in one PNG)."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matchkernel.errors import FileError, MissingExtraError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def read_patches(path: str | Path) -> np.ndarray:
+    """Read a stack of square patches, chosen by the file's suffix.
+
+    Args:
+        path: .npy of (B, N, N) or (B, 1, N, N), memory-mapped; or .png, N wide and B N high, 8 or 16 bit gray.
+
+    Returns:
+        (B, N, N) or (B, 1, N, N) in the file's own number type.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    readers = {".npy": _read_npy, ".png": _read_strip}
+    if path.suffix.lower() not in readers:
+        raise FileError(
+            f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}"
+        )
+    return readers[path.suffix.lower()](path)
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        patches = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+        raise FileError(f"{path}: not a whole .npy array ({_one_line(error)})") from None
+    except Exception as error:  # numpy's header parser lets tokenize and struct errors through
+        raise FileError(f"{path}: not a .npy array ({_one_line(error)})") from None
+    if not isinstance(patches, np.ndarray):
+        patches.close()
+        raise FileError(f"{path}: an .npz archive, not a .npy array")
+    if patches.ndim not in (3, 4) or patches.shape[-1] != patches.shape[-2]:
+        raise FileError(f"{path}: patches have shape (B, N, N) or (B, 1, N, N), this array {patches.shape}")
+    return patches
+
+
+def _read_strip(path: Path) -> np.ndarray:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("reading .png needs Pillow: pip install 'matchkernel[cli]'") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=["PNG"]) as image:
+                return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
+    except FileError:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise FileError(
+            f"{path}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; cut the strip into smaller ones"
+        ) from None
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
+        raise FileError(f"{path}: not a whole PNG ({_one_line(error)})") from None
+
+
+def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
+    width, height = image.size
+    if height % width:
+        raise FileError(f"{path}: a strip of square patches is k times as high as wide, this is {width} x {height}")
+    if image.mode not in ("L", "I;16"):
+        raise FileError(f"{path}: a strip is 8 or 16 bit gray or RGB, this has mode {image.mode}")
+    return np.asarray(image).reshape(height // width, width, width)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,175 @@
+"""The seven descriptors of the paper as one module built from a configuration."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matchkernel.backbone import MIN_PATCH_SIZE, STRIDE, Backbone, normalize_patches
+from matchkernel.config import VARIANTS, DescriptorConfig
+from matchkernel.encoding import SpatialEncoding
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.folding import folded
+from matchkernel.precision import unit_rows
+from matchkernel.von_mises import fourier_coefficients
+
+ORTHOGONAL_GAIN = 0.6  # HardNet's
+
+
+class SumOverPositions(nn.Module):
+    """Forget where the features stood: (B, d, n, n) -> (B, d).
+
+    The mean, which is the sum up to a factor that l2 normalisation removes, and the same at every n.
+    """
+
+    def forward(self, phi: Tensor) -> Tensor:
+        """The mean over positions."""
+        return phi.mean((-2, -1))
+
+
+class Descriptor(nn.Module):
+    """Describe gray patches by unit vectors: (B, 1, N, N) floats of any range -> (B, D).
+
+    patches -> per-patch normalisation -> one or two networks -> aggregation of each map -> M or W -> BatchNorm -> l2.
+    See DescriptorConfig for the parts a variant has. The state dict holds learned tensors and BatchNorm statistics.
+
+    Args:
+        config: what to build.
+        generator: source of the initial weights (default: torch's own).
+    """
+
+    def __init__(self, config: DescriptorConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        variant = VARIANTS[config.variant]
+        self.config = config
+        self.is_folded = False
+        self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
+        self.dropout = nn.Dropout(config.dropout or 0.0)
+        self.aggregations = nn.ModuleList(_aggregations(config))
+        assert config.D is not None  # resolved
+        if variant.projects:
+            has_bias = bool(variant.systems)  # m; the paper's count has none for W
+            self.projection: nn.Module = nn.Linear(_aggregated_width(config), config.D, bias=has_bias)
+        else:
+            self.projection = nn.Identity()
+        has_norm = config.output_norm == "batch"
+        self.output_norm: nn.Module = nn.BatchNorm1d(config.D, affine=False) if has_norm else nn.Identity()
+        self.reset_parameters(generator)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Unit descriptors of patches."""
+        return unit_rows(self.embed(self.feature_maps(patches)))
+
+    def feature_maps(self, patches: Tensor) -> list[Tensor]:
+        """Phi of every aggregation, each (B, d, n, n): one map used by all of them, or a map each (`dual`) [M1]."""
+        self._check(patches)
+        normalized = normalize_patches(patches).to(self._dtype())
+        maps = [backbone(normalized) for backbone in self.backbones]
+        return maps * (len(self.aggregations) // len(maps))
+
+    def embed(self, maps: list[Tensor]) -> Tensor:
+        """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13-M17]."""
+        parts = [aggregate(self.dropout(phi)) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
+        embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
+        return embedded
+
+    def fold(self) -> "Descriptor":
+        """A copy for inference with every BatchNorm folded into the convolution, M or W before it."""
+        if self.is_folded:
+            return copy.deepcopy(self)
+        result = copy.deepcopy(self).eval()
+        for backbone in result.backbones:
+            assert isinstance(backbone, Backbone)
+            backbone.fold()
+        if isinstance(result.projection, nn.Linear) and isinstance(result.output_norm, nn.BatchNorm1d):
+            result.projection = folded(result.projection, result.output_norm)
+            result.output_norm = nn.Identity()
+        result.dropout = nn.Dropout(0.0)
+        result.is_folded = True
+        return result.requires_grad_(False)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.orthogonal_(module.weight, ORTHOGONAL_GAIN, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                module.reset_running_stats()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As nn.Module, with a reason where `fc` weights of another patch size are given."""
+        weight = state_dict.get("projection.weight")
+        if self.config.variant == "fc" and isinstance(weight, Tensor) and weight.shape != self.projection.weight.shape:
+            raise ArgumentError(
+                f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
+            )
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def extra_repr(self) -> str:
+        """The configuration, for print(model)."""
+        return ", ".join(f"{name}={value}" for name, value in self.config.to_dict().items())
+
+    def _dtype(self) -> torch.dtype:
+        return next(self.backbones.parameters()).dtype
+
+    def _check(self, patches: Tensor) -> None:
+        if not patches.is_floating_point():
+            raise ArgumentTypeError(f"patches must be floats, got {patches.dtype}; matchkernel.describe takes integers")
+        shape = tuple(patches.shape)
+        if len(shape) != 4 or shape[1] != 1 or shape[2] != shape[3]:
+            raise ArgumentError(f"patches must have shape (B, 1, N, N), got {shape}")
+        check_patch_size(self.config, shape[2])
+
+
+def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:
+    """A descriptor with fresh weights: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
+    return Descriptor(DescriptorConfig.from_dict({"variant": variant, **settings}), generator)
+
+
+def check_patch_size(config: DescriptorConfig, N: int) -> None:
+    """Refuse a patch side the descriptor cannot take, with the reason."""
+    if not VARIANTS[config.variant].any_size and config.patch_size != N:
+        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize the patches")
+    if N % STRIDE or N < MIN_PATCH_SIZE:
+        raise ArgumentError(
+            f"patches must have a side that is a multiple of 4, 8 px or more, got {N}; resize the patches"
+        )
+
+
+def why_size_is_fixed(config: DescriptorConfig) -> str:
+    """One clause: why `fc` and `concat` serve one patch size only."""
+    n, N = config.n, config.patch_size
+    if config.variant == "fc":
+        return f"fc learns a separate matrix W_p for each of {n} x {n} positions, so it takes {N} px patches only"
+    return f"concat lists the features of {n} x {n} positions, so D = {config.D} holds for {N} px patches only"
+
+
+def _aggregations(config: DescriptorConfig) -> list[nn.Module]:
+    variant = VARIANTS[config.variant]
+    if variant.systems:
+        assert config.s is not None  # resolved
+        assert config.grid is not None
+        return [
+            SpatialEncoding(
+                system,
+                config.n,
+                fourier_coefficients(kappa, config.s),
+                grid=config.grid,
+                center_weight=bool(config.center_weight),
+                unit_norm=bool(config.encoding_norm),
+            )
+            for system, kappa in zip(variant.systems, config.kappas, strict=True)
+        ]
+    return [SumOverPositions() if variant.any_size else nn.Flatten()]
+
+
+def _aggregated_width(config: DescriptorConfig) -> int:
+    systems = VARIANTS[config.variant].systems
+    if systems:
+        assert config.s is not None
+        return len(systems) * config.d * (2 * config.s + 1) ** 2
+    return int(config.d * config.n**2)

@@ -1,0 +1,127 @@
+"""Pictures that explain the method, computed from the library itself and drawn by plots/."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from matchkernel.backbone import normalize_patches
+from matchkernel.descriptors import Descriptor
+from matchkernel.encoding import SYSTEMS, position_codes
+from matchkernel.errors import ArgumentError
+from matchkernel.kernel_view import display_map, raw_encodings, receptive_field, similarity_map
+from matchkernel.plots.canvas import save_png
+from matchkernel.plots.conventions import draw_conventions
+from matchkernel.plots.kernels import draw_invariance, draw_kernel_curves, draw_position_kernels
+from matchkernel.plots.similarity import draw_similarity_maps
+from matchkernel.positions import coordinates, positions
+from matchkernel.von_mises import feature_map, fourier_coefficients, kernel, truncated_kernel
+
+SHIFT, TURN = "shift of p to the right (half sides)", "turn of p about the centre (degrees)"
+
+
+def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[Path]:
+    """Write kernels.png, position_kernels.png and invariance.png; returns their paths.
+
+    Args:
+        folder: where to write; made if it is not there.
+        kappa: concentration of the position kernels.
+        s: frequencies of the position kernels.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    gamma = fourier_coefficients(kappa, s)
+    figures = {
+        "kernels.png": draw_kernel_curves(*kernel_curves()),
+        "position_kernels.png": draw_position_kernels(*position_kernels(gamma)),
+        "invariance.png": draw_invariance(*invariance_curves(gamma)),
+    }
+    for name, figure in figures.items():
+        save_png(figure, folder / name)
+    return [folder / name for name in figures]
+
+
+def conventions_picture(path: str | Path) -> None:
+    """Write the picture of docs/conventions.md."""
+    rows, columns = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    patch = 120 + 40 * torch.sin(columns / 3) + 25 * torch.cos(rows / 5 + columns / 9)
+    seen = normalize_patches(patch[None, None])[0, 0]
+    cells = positions(8).x[0] / (math.pi / 2)
+    save_png(
+        draw_conventions(cells.numpy(), receptive_field(2, 5), encoding_order(), patch.numpy(), seen.numpy()), path
+    )
+
+
+def encoding_order() -> np.ndarray:
+    """(2, 3, 3): where phi_c f(x)_i f(y)_j stands in the encoded vector (d = 2, s = 1), found by its value."""
+    gamma = fourier_coefficients(1.0, 1)
+    phi = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    place = coordinates(torch.tensor(0.3, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64))
+    vector = raw_encodings(phi[None, :, None, None], position_codes("cartesian", place, gamma)[None]).flatten()
+    products = torch.einsum("c,i,j->cij", phi, feature_map(place.x, gamma), feature_map(place.y, gamma))
+    return (products[..., None] - vector).abs().argmin(-1).numpy()
+
+
+def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tensor, patch_b: torch.Tensor) -> None:
+    """Write similarity maps of five positions of patch a against patch b.
+
+    Args:
+        path: PNG to write.
+        model: any descriptor.
+        patch_a: (N, N) floats.
+        patch_b: (N, N) floats.
+    """
+    if patch_a.ndim != 2 or patch_a.shape != patch_b.shape:
+        raise ArgumentError(
+            f"two (N, N) patches of one size are wanted, got {tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
+        )
+    N = patch_a.shape[-1]
+    near, middle, far = (round(share * (N // 4 - 1)) for share in (0.2, 0.5, 0.8))
+    cells = [(near, near), (near, far), (middle, middle), (far, near), (far, far)]
+    maps = [display_map(similarity_map(model, patch_a[None], patch_b[None], *cell), N).numpy() for cell in cells]
+    save_png(
+        draw_similarity_maps(patch_a.numpy(), patch_b.numpy(), maps, [receptive_field(*cell) for cell in cells]), path
+    )
+
+
+def kernel_curves() -> tuple[np.ndarray, dict[float, np.ndarray], dict[float, dict[int, np.ndarray]]]:
+    """Degrees, the exact kernel for kappa 1 and 8, and its truncations to s = 1, 2, 3."""
+    degrees = torch.linspace(-180, 180, 721, dtype=torch.float64)
+    delta = degrees.deg2rad()
+    kappas = (1.0, 8.0)
+    exact = {kappa: kernel(delta, kappa).numpy() for kappa in kappas}
+    truncated = {
+        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)).numpy() for s in (1, 2, 3)}
+        for kappa in kappas
+    }
+    return degrees.numpy(), exact, truncated
+
+
+def position_kernels(gamma: tuple[float, ...]) -> tuple[dict[str, list[np.ndarray]], list[tuple[float, float]]]:
+    """For each coordinate system the similarity of four positions with a fine grid of positions."""
+    points = [(0.0, 0.0), (0.375, 0.0), (0.5, 0.5), (-0.75, 0.25)]
+    place = coordinates(*torch.tensor(points, dtype=torch.float64).unbind(1))
+    maps = {}
+    for system in SYSTEMS:
+        codes = position_codes(system, positions(64), gamma)
+        maps[system] = [(codes @ code).numpy() for code in position_codes(system, place, gamma)]
+    return maps, points
+
+
+def invariance_curves(gamma: tuple[float, ...]) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, np.ndarray]]:
+    """The kernel between p and p shifted, and p and p turned, for many p of a disc, for both systems."""
+    generator = torch.Generator().manual_seed(0)
+    radius = 0.15 + 0.8 * torch.rand(60, 1, dtype=torch.float64, generator=generator)
+    angle = 2 * math.pi * torch.rand(60, 1, dtype=torch.float64, generator=generator)
+    u, v = radius * angle.cos(), radius * angle.sin()
+    shift = torch.linspace(-1, 1, 121, dtype=torch.float64)
+    turn = torch.linspace(-180, 180, 121, dtype=torch.float64)
+    turned = angle + turn.deg2rad()
+    changed = {SHIFT: (u + shift, v.expand(-1, len(shift))), TURN: (radius * turned.cos(), radius * turned.sin())}
+    curves = {}
+    for system in SYSTEMS:
+        here = position_codes(system, coordinates(u, v), gamma)
+        for change, there in changed.items():
+            curves[system, change] = (here * position_codes(system, coordinates(*there), gamma)).sum(-1).numpy()
+    return curves, {SHIFT: shift.numpy(), TURN: turn.numpy()}

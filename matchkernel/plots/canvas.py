@@ -1,0 +1,28 @@
+"""What all pictures share: the figure, the colours, and writing a PNG whole."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matchkernel.errors import MissingExtraError
+from matchkernel.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLACK, BLUE, ORANGE, GREEN, GRAY = "#1a1a1a", "#0072b2", "#d55e00", "#009e73", "#8a8a8a"
+DIVERGING = "RdBu_r"
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of this size in inches, independent of pyplot and of any screen."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("pictures need matplotlib: pip install 'matchkernel[plots]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_png(figure: "Figure", path: str | Path, dpi: int = 120) -> None:
+    """Write a figure as PNG, atomically; the same figure gives the same bytes."""
+    with replacing(path) as part:
+        figure.savefig(part, dpi=dpi, format="png", metadata={"Software": None}, facecolor="white")

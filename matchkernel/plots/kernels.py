@@ -1,0 +1,88 @@
+"""Pictures of the kernels: on angles, between positions, and under shifts and turns of the position."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_kernel_curves(
+    degrees: np.ndarray, exact: Mapping[float, np.ndarray], truncated: Mapping[float, Mapping[int, np.ndarray]]
+) -> "Figure":
+    """k and its truncations over the difference of two angles, a panel for each kappa.
+
+    Args:
+        degrees: (A,) differences of angles.
+        exact: kappa -> (A,) values of k.
+        truncated: kappa -> s -> (A,) values of the kernel of s frequencies.
+    """
+    figure = new_figure(4.6 * len(exact), 3.4)
+    panels = figure.subplots(1, len(exact), sharey=True, squeeze=False)[0]
+    for axes, kappa in zip(panels, exact, strict=True):
+        axes.axhline(0, color=GRAY, linewidth=0.6)
+        for (s, values), colour in zip(truncated[kappa].items(), (BLUE, ORANGE, GREEN), strict=False):
+            axes.plot(degrees, values, color=colour, linewidth=1.5, label=f"s = {s}")
+        axes.plot(degrees, exact[kappa], color=BLACK, linewidth=1.5, linestyle=(0, (4, 2)), label="exact")
+        axes.set(title=f"κ = {kappa:g}", xlabel="difference of angles (degrees)", xticks=range(-180, 181, 90))
+        axes.legend(frameon=False)
+    panels[0].set_ylabel("similarity k")
+    return figure
+
+
+def draw_position_kernels(rows: Mapping[str, Sequence[np.ndarray]], points: Sequence[tuple[float, float]]) -> "Figure":
+    """Similarity of one position p with every other, a row for each coordinate system, a column for each p.
+
+    Args:
+        rows: name of the system -> a (n, n) map for each p.
+        points: (u, v) of each p in the square [-1, 1]^2.
+    """
+    figure = new_figure(2.35 * len(points) + 0.9, 2.5 * len(rows))
+    panels = figure.subplots(len(rows), len(points), squeeze=False)
+    limit = max(float(np.abs(m).max()) for maps in rows.values() for m in maps)
+    for line, (name, maps) in zip(panels, rows.items(), strict=True):
+        for axes, values, (u, v) in zip(line, maps, points, strict=True):
+            image = axes.imshow(
+                values, cmap=DIVERGING, vmin=-limit, vmax=limit, extent=(-1, 1, 1, -1), interpolation="nearest"
+            )
+            axes.plot(u, v, marker="+", color=BLACK, markersize=9, markeredgewidth=1.5)
+            axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        line[0].set_ylabel(f"{name}\nv")
+    for axes in panels[-1]:
+        axes.set_xlabel("u")
+    figure.colorbar(image, ax=panels, label="similarity of position + with each other", shrink=0.8)
+    return figure
+
+
+def draw_invariance(curves: Mapping[tuple[str, str], np.ndarray], changes: Mapping[str, np.ndarray]) -> "Figure":
+    """The kernel between p and p changed, a line for each of many p: one line where the kernel ignores p.
+
+    Args:
+        curves: (system, change) -> (points, A) kernel values.
+        changes: change, as the label of the axis -> (A,) amounts.
+    """
+    systems = list(dict.fromkeys(system for system, _ in curves))
+    figure = new_figure(4.4 * len(changes), 2.7 * len(systems))
+    panels = figure.subplots(len(systems), len(changes), sharey=True, squeeze=False)
+    for line, system in zip(panels, systems, strict=True):
+        for axes, (change, amounts) in zip(line, changes.items(), strict=True):
+            _draw_bundle(axes, amounts, curves[system, change])
+            axes.set_title(f"{system}: {'the same for every p' if _agree(curves[system, change]) else 'depends on p'}")
+            axes.set(xlabel=change, xticks=np.linspace(amounts[0], amounts[-1], 5))
+        line[0].set_ylabel("kernel between p and p′")
+    return figure
+
+
+def _draw_bundle(axes: "Axes", amounts: np.ndarray, curves: np.ndarray) -> None:
+    axes.axhline(0, color=GRAY, linewidth=0.6)
+    colour = BLUE if _agree(curves) else ORANGE
+    axes.plot(amounts, curves.T, color=colour, linewidth=0.8, alpha=0.5)
+
+
+def _agree(curves: np.ndarray) -> bool:
+    return bool(np.ptp(curves, axis=0).max() < 1e-9)

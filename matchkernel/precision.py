@@ -1,0 +1,19 @@
+"""Where half precision is not enough: sums of squares."""
+
+import torch
+from torch import Tensor
+
+
+def widened(values: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32; everything else as it is."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Scale every row to length 1 [M3]; a row of zeros stays zero, and its gradient finite.
+
+    Args:
+        rows: (B, D) floats.
+    """
+    wide = widened(rows)
+    return torch.nn.functional.normalize(wide, dim=-1).to(rows.dtype)

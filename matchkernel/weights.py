@@ -1,0 +1,168 @@
+"""Weight files: safetensors whose metadata hold the configuration and a digest. Saving, loading, named weights."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from matchkernel.config import VARIANTS, DescriptorConfig
+from matchkernel.descriptors import Descriptor, why_size_is_fixed
+from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
+from matchkernel.files import replacing
+
+SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
+NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
+OWN_KEYS = ("format", "config", "normalization", "sha256")
+
+
+def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = None) -> None:
+    """Write a model's weights with its configuration, atomically.
+
+    Args:
+        model: the descriptor; not a folded copy, from which the learned tensors cannot be had back.
+        path: file to write, .safetensors.
+        card: further words to keep in the file, such as `licence` and `trained_on`.
+    """
+    if model.is_folded:
+        raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
+    taken = [key for key in card or {} if key in OWN_KEYS]
+    if taken:
+        raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    bad = _first_not_finite(tensors)
+    if bad:
+        raise ArgumentError(f"the model holds NaN or infinite numbers in {bad}: not saved")
+    config = json.dumps(model.config.to_dict(), sort_keys=True)
+    metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **(card or {})}
+    metadata["sha256"] = _digest(metadata, tensors)
+    with replacing(path) as part:
+        save_file(tensors, part, metadata)
+
+
+def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:
+    """Read a descriptor, ready for inference (eval mode, on the CPU). Nothing is downloaded and no code is run.
+
+    Args:
+        name_or_path: a name of `available()`, or a .safetensors file.
+        patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`.
+    """
+    path = _find(name_or_path)
+    try:
+        metadata, tensors, config = _read(path)
+    except SafetensorError as error:
+        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+    except OSError as error:
+        raise (
+            error if isinstance(error, WeightsError) else WeightsError(f"{path}: cannot be read ({error.strerror})")
+        ) from None
+    if metadata.get("sha256") != _digest(metadata, tensors):
+        raise WeightsError(f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again")
+    bad = _first_not_finite(tensors)
+    if bad:
+        raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
+    if patch_size is not None and patch_size != config.patch_size:
+        config = _at_size(config, patch_size, path)
+    model = _empty(config).to_empty(device="cpu")
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def read_card(name_or_path: str | Path) -> dict[str, str]:
+    """The metadata of a weight file without its tensors: config, licence, what it was trained on."""
+    path = _find(name_or_path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+
+
+def available() -> list[str]:
+    """Names of the trained weights that came with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
+
+
+def _find(name_or_path: str | Path) -> Path:
+    shipped = SHIPPED / f"{name_or_path}.safetensors"
+    if str(name_or_path) in available():
+        return shipped
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    names = ", ".join(available()) or "none yet"
+    hint = f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one" if str(name_or_path) in VARIANTS else ""
+    raise WeightsError(
+        f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConfig]:
+    """Metadata, tensors and configuration. The tensors are read only after names and shapes were found to fit."""
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        if "config" not in metadata or "sha256" not in metadata:
+            raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (no configuration in it)")
+        try:
+            settings = json.loads(metadata["config"])
+            config = DescriptorConfig.from_dict(settings)
+            model = _empty(config)
+        except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
+            raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+        wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        difference = _difference(wanted, found)
+        if difference:
+            raise WeightsError(f"{path}: does not hold the weights of {config.variant!r}, as it says: {difference}")
+        return metadata, {name: file.get_tensor(name) for name in wanted}, config
+
+
+def _empty(config: DescriptorConfig) -> Descriptor:
+    with torch.device("meta"):
+        return Descriptor(config)
+
+
+def _difference(wanted: dict[str, list[int]], found: dict[str, list[int]]) -> str:
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found:
+            return f"tensor {name} is missing"
+        if name not in wanted:
+            return f"tensor {name} is one too many"
+        if wanted[name] != found[name]:
+            return f"tensor {name} has shape {found[name]}, wanted {wanted[name]}"
+    return ""
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over every metadata entry but itself, and over name, dtype, shape and bytes of every tensor."""
+    words = {key: value for key, value in metadata.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+
+
+def _at_size(config: DescriptorConfig, patch_size: int, path: Path) -> DescriptorConfig:
+    if not VARIANTS[config.variant].any_size:
+        raise WeightsError(f"{path}: {why_size_is_fixed(config)}, asked for {patch_size} px")
+    return dataclasses.replace(config, patch_size=patch_size)
+
+
+def _foreign(path: Path) -> str:
+    """What a file is that safetensors could not read, where that can be told."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "an empty file" if not start else ""
