@@ -1,6 +1,5 @@
 """HardNet's convolutional part: a gray patch becomes an n x n map of d-vectors [M1]."""
 
-import torch
 from torch import Tensor, nn
 
 from matchkernel.folding import folded
@@ -21,9 +20,11 @@ def normalize_patches(patches: Tensor) -> Tensor:
         patches: (B, 1, N, N) floats of any range.
     """
     wide = widened(patches)
-    with torch.no_grad():
-        std, mean = torch.std_mean(wide, dim=(-3, -2, -1), keepdim=True)
-    return (wide - mean) / (std + 1e-7)
+    pixels = wide.shape[-1] * wide.shape[-2]
+    centred = wide - wide.detach().mean((-3, -2, -1), keepdim=True)
+    # By hand: torch.std warns of an empty batch.
+    std = (centred.detach().square().sum((-3, -2, -1), keepdim=True) / (pixels - 1)).sqrt()
+    return centred / (std + 1e-7)
 
 
 class Backbone(nn.Module):

@@ -37,7 +37,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 MAX_S = 32  # (2s + 1)^2 = 4225 position numbers a channel: far beyond use, and a bound for what a file may ask for
 MAX_WIDTH = 65536
-MAX_PATCH_SIZE = 4096
+MAX_PATCH_SIZE = 512
 
 
 @dataclass(frozen=True)

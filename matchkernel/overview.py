@@ -29,7 +29,7 @@ def overview() -> list[OverviewRow]:
     rows = []
     for name, variant in VARIANTS.items():
         model = build(name)
-        sizes = "any multiple of 4, from 8" if variant.any_size else f"{model.config.patch_size}, as configured"
+        sizes = "multiples of 4" if variant.any_size else f"as built ({model.config.patch_size})"
         rows.append(
             OverviewRow(name, variant.symbol, count_parameters(model), model.config.D or 0, sizes, trained[name])
         )

@@ -16,4 +16,5 @@ def unit_rows(rows: Tensor) -> Tensor:
         rows: (B, D) floats.
     """
     wide = widened(rows)
-    return torch.nn.functional.normalize(wide, dim=-1).to(rows.dtype)
+    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    return (wide / torch.where(norm > 0, norm, 1)).to(rows.dtype)

@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -53,14 +54,8 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`.
     """
     path = _find(name_or_path)
-    try:
+    with _readable(path):
         metadata, tensors, config = _read(path)
-    except SafetensorError as error:
-        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
-    except OSError as error:
-        raise (
-            error if isinstance(error, WeightsError) else WeightsError(f"{path}: cannot be read ({error.strerror})")
-        ) from None
     if metadata.get("sha256") != _digest(metadata, tensors):
         raise WeightsError(f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again")
     bad = _first_not_finite(tensors)
@@ -76,11 +71,8 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
 def read_card(name_or_path: str | Path) -> dict[str, str]:
     """The metadata of a weight file without its tensors: config, licence, what it was trained on."""
     path = _find(name_or_path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+    with _readable(path), safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
 
 
 def available() -> list[str]:
@@ -100,6 +92,19 @@ def _find(name_or_path: str | Path) -> Path:
     raise WeightsError(
         f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
     )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading is said in one line that names the file."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+    except OSError as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConfig]:

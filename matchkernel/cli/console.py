@@ -5,14 +5,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from matchkernel.errors import MatchKernelError, WriteError
 
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 stdout = Console()
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
+    """A table that fits a terminal of 80 columns; columns of numbers stand to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
+    return table
 
 
 @contextmanager

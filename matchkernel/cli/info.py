@@ -5,9 +5,8 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from matchkernel.cli.console import stdout, user_errors
+from matchkernel.cli.console import plain_table, stdout, user_errors
 from matchkernel.overview import overview
 
 
@@ -20,7 +19,8 @@ def info(
         if as_json:
             print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2, ensure_ascii=False))
             return
-        table = Table("descriptor", "symbol", "parameters", "numbers (D)", "patch sizes", "trained weights")
+        numbers = ("parameters", "D")
+        table = plain_table("descriptor", "symbol", *numbers, "patch sizes", "trained weights", numbers=numbers)
         for row in rows:
             weights = ", ".join(row.weights) or "none"
             table.add_row(row.variant, row.symbol, f"{row.parameters:,}", str(row.D), row.sizes, weights)
