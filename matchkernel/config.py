@@ -76,7 +76,7 @@ class DescriptorConfig:
     dropout: float | None = None
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
+        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
             raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
         self._check_whole("patch_size", 8, MAX_PATCH_SIZE)
         if self.patch_size % 4:

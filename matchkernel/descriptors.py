@@ -76,7 +76,10 @@ class Descriptor(nn.Module):
         return embedded
 
     def fold(self) -> "Descriptor":
-        """A copy for inference with every BatchNorm folded into the convolution, M or W before it."""
+        """A copy for inference with every BatchNorm folded into the convolution, M or W before it.
+
+        Its convolutions are laid out channels last, which is faster on CPUs and on GPUs in half precision.
+        """
         if self.is_folded:
             return copy.deepcopy(self)
         result = copy.deepcopy(self).eval()
@@ -88,7 +91,7 @@ class Descriptor(nn.Module):
             result.output_norm = nn.Identity()
         result.dropout = nn.Dropout(0.0)
         result.is_folded = True
-        return result.requires_grad_(False)
+        return result.requires_grad_(False).to(memory_format=torch.channels_last)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
@@ -28,4 +28,5 @@ def replacing(target: str | Path) -> Iterator[Path]:
             raise
         raise WriteError(f"{target}: could not be written ({error.strerror or error})") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()

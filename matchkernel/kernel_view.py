@@ -51,7 +51,7 @@ def raw_encodings(phi: Tensor, F: Tensor) -> Tensor:
     Returns:
         (B, n * n, d * P).
     """
-    return torch.einsum("bdp,pk->bpdk", phi.flatten(2), F.to(phi)).flatten(2)
+    return (phi.flatten(2).mT[..., None] * F.to(phi)[:, None, :]).flatten(2)
 
 
 def pairwise_terms(encodings_a: Tensor, encodings_b: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from matchkernel.config import VARIANTS, DescriptorConfig
@@ -43,7 +43,7 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **(card or {})}
     metadata["sha256"] = _digest(metadata, tensors)
     with replacing(path) as part:
-        save_file(tensors, part, metadata)
+        part.write_bytes(to_bytes(tensors, metadata))  # save_file would report a full disk as an error of its own
 
 
 def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:

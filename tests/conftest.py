@@ -9,7 +9,7 @@ import torch
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance.
-hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=100)
 hypothesis.settings.load_profile("matchkernel")
 torch.set_num_threads(1)  # several test processes share the cores
 

@@ -28,6 +28,7 @@ def describe(
     """Describe patches: one unit row each; rows of zeros for constant or non-finite patches."""
     with user_errors():
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
+        network = network.fold()
         stack = read_patches(patches)
         with progress_bar("describing", len(stack)) as bar:
             valid = describe_file(

@@ -1,0 +1,48 @@
+"""Patches per second of every descriptor on the CPU, next to kornia's HardNet in the same run."""
+
+from functools import partial
+
+import kornia
+import torch
+from timing import interleaved_medians, write_result
+
+import matchkernel
+
+PATCHES = 1024
+
+
+def in_pieces(model: torch.nn.Module, patches: torch.Tensor, size: int) -> None:
+    """Apply a model piece by piece."""
+    for piece in patches.split(size):
+        model(piece)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    patches = torch.rand(PATCHES, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    hardnet = kornia.feature.HardNet(pretrained=False).eval()
+    jobs = {
+        "kornia HardNet": partial(hardnet, patches),
+        "kornia HardNet, 64 at a time": partial(in_pieces, hardnet, patches, 64),
+    }
+    for variant in matchkernel.VARIANTS:
+        model = matchkernel.build(variant).eval()
+        jobs[variant] = partial(matchkernel.describe, patches, model)
+        jobs[f"{variant}, folded"] = partial(matchkernel.describe, patches, model.fold())
+    with torch.inference_mode():
+        seconds = interleaved_medians(jobs)
+    reference = seconds["kornia HardNet"]
+    rows = {
+        name: {"patches_per_second": round(PATCHES / time), "times_kornia_hardnet": round(reference / time, 2)}
+        for name, time in seconds.items()
+    }
+    print(f"describe: {PATCHES} patches of 32 x 32, median of 7 turns, {torch.get_num_threads()} threads")
+    for name, row in rows.items():
+        print(
+            f"{name:30} {row['patches_per_second']:7,} patches/s  {row['times_kornia_hardnet']:5.2f} x kornia's HardNet"
+        )
+    write_result("describe_speed", {"patches": PATCHES, "kornia": kornia.__version__, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""What the benchmarks share: fair repeats in one run, and results as JSON with the machine they came from."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved_medians(jobs: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
+    """Median seconds of each job. The jobs take turns, so that a slow moment of the machine meets them all."""
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    for job in jobs.values():
+        job()  # warm-up
+    for _ in range(repeats):
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            job()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def write_result(name: str, result: Mapping[str, Any]) -> None:
+    """Write benchmarks/results/<name>.json."""
+    machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
+    RESULTS.mkdir(exist_ok=True)
+    content = {"machine": {**machine, "torch": torch.__version__, "threads": torch.get_num_threads()}, **result}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,169 @@
+"""The command line as a user meets it: real processes for exit codes and streams, the runner for the rest."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import matchkernel
+from matchkernel.cli.app import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def patches(tmp_path):
+    stack = np.random.default_rng(0).integers(0, 256, (20, 32, 32), dtype=np.uint8)
+    stack[4] = 100
+    np.save(tmp_path / "patches.npy", stack)
+    return tmp_path / "patches.npy"
+
+
+@pytest.fixture
+def weights(tmp_path):
+    path = tmp_path / "small.safetensors"
+    matchkernel.save(matchkernel.build("dual", d=4, generator=torch.Generator().manual_seed(0)), path)
+    return path
+
+
+def test_params_prints_table_1_beside_the_papers():
+    result = run("params")
+    assert result.exit_code == 0
+    for count in ("433,568", "695,712", "581,024", "1,105,312", "867,008", "1,391,296", "1,334,560", "4,480,288"):
+        assert result.stdout.count(count) >= 2
+    assert "10 of 10 totals are the paper's" in result.stderr
+    assert len(json.loads(run("params", "--json").stdout)) == 10
+
+
+def test_info_lists_every_descriptor():
+    result = run("info")
+    assert result.exit_code == 0
+    rows = json.loads(run("info", "--json").stdout)
+    assert [row["variant"] for row in rows] == list(matchkernel.VARIANTS)
+    for row in rows:
+        assert row["variant"] in result.stdout
+        assert f"{row['parameters']:,}" in result.stdout
+    assert sorted(name for row in rows for name in row["weights"]) == matchkernel.available()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_describe(suffix, patches, weights, tmp_path):
+    out = tmp_path / f"rows{suffix}"
+    result = run("describe", patches, "-o", out, "--model", weights, "--json")
+    assert result.exit_code == 0, result.stderr
+    rows = np.load(out) if suffix == ".npy" else np.loadtxt(out, delimiter=",", dtype=np.float32)
+    assert np.abs(rows - matchkernel.describe(np.load(patches), matchkernel.load(weights))).max() < 1e-6
+    summary = json.loads(result.stdout)
+    assert (summary["patches"], summary["D"], summary["invalid"]) == (20, 128, [4])
+    assert "1 without content" in result.stderr
+
+
+def test_describe_a_strip_with_untrained_weights(tmp_path):
+    strip = np.random.default_rng(0).integers(0, 256, (3 * 65, 65), dtype=np.uint8)
+    Image.fromarray(strip).save(tmp_path / "ref.png")
+    result = run(
+        "describe", tmp_path / "ref.png", "-o", tmp_path / "a.npy", "--model", "cartesian", "--untrained", "--resize"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "random weights" in result.stderr
+    assert np.load(tmp_path / "a.npy").shape == (3, 128)
+    run("describe", tmp_path / "ref.png", "-o", tmp_path / "b.npy", "--model", "cartesian", "--untrained", "--resize")
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_plots(patches, weights, tmp_path):
+    assert run("plot", "kernels", "-o", tmp_path / "new").exit_code == 0
+    assert len(list((tmp_path / "new").iterdir())) == 3
+    assert run("plot", "conventions", "-o", tmp_path / "c.png").exit_code == 0
+    assert run("plot", "maps", patches, "-o", tmp_path / "m.png", "--model", weights).exit_code == 0
+    assert (tmp_path / "m.png").stat().st_size > 10_000
+
+
+MISTAKES = [
+    ("describe", "absent.npy", "-o", "x.npy", "--model", "small.safetensors"),
+    ("describe", "patches.npy", "-o", "x.npy"),  # no trained weights of that name, or the wrong shape below
+    ("describe", "patches.npy", "-o", "x.txt", "--model", "small.safetensors"),
+    ("describe", "patches.npy", "-o", "nowhere/x.npy", "--model", "small.safetensors"),
+    ("describe", "patches.npy", "-o", "x.npy", "--model", "patches.npy"),
+    ("describe", "odd.npy", "-o", "x.npy", "--model", "small.safetensors"),
+    ("describe", "patches.npy", "-o", "x.npy", "--model", "mystery", "--untrained"),
+    ("describe", "patches.npy", "-o", "x.npy", "--model", "small.safetensors", "--device", "abacus"),
+    ("plot", "kernels", "--kappa", "-1"),
+    ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--b", "99"),
+]
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda arguments: " ".join(arguments)[:60])
+def test_a_users_mistake_is_one_line_and_exit_2(arguments, patches, weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if matchkernel.available() and "--model" not in arguments and arguments[0] == "describe":
+        pytest.skip("weights of the default name are in the package")
+    np.save("odd.npy", np.zeros((2, 30, 30)))
+    before = sorted(tmp_path.iterdir())
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "out"] == before
+
+
+def command(*arguments, **options):
+    return subprocess.Popen([sys.executable, "-m", "matchkernel", *map(str, arguments)], text=True, **options)
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    process = command(
+        "--debug",
+        "describe",
+        tmp_path / "no.npy",
+        "-o",
+        "x.npy",
+        "--model",
+        "fc",
+        "--untrained",
+        stderr=subprocess.PIPE,
+    )
+    assert "Traceback" in process.communicate()[1]
+    assert process.returncode == 1
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
+    np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (200_000, 32, 32))  # sparse on disk
+    out = tmp_path / "rows.csv"
+    process = command(
+        "describe", tmp_path / "many.npy", "-o", out, "--model", "dual", "--untrained", stderr=subprocess.PIPE
+    )
+    while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
+        pass  # until the file being written appears beside its target
+    process.send_signal(signal.SIGINT)
+    message = process.communicate()[1]
+    assert process.returncode == 130
+    assert message == "interrupted\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
+
+
+def test_failed_work_is_exit_1(tmp_path, patches):
+    """A full disk, made real: a file system of one page."""
+    mount = tmp_path / "tiny"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", mount], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a small tmpfs here")
+    try:
+        result = run("describe", patches, "-o", mount / "rows.npy", "--model", "sum", "--untrained")
+        assert result.exit_code == 1
+        assert "could not be written" in result.stderr
+        assert not list(mount.iterdir())
+    finally:
+        subprocess.run(["umount", mount], check=True)

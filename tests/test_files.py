@@ -1,0 +1,45 @@
+import pytest
+
+from matchkernel.errors import FileError, WriteError
+from matchkernel.files import replacing
+
+
+def test_the_target_appears_only_at_the_end(tmp_path):
+    target = tmp_path / "a.npy"
+    with replacing(target) as part:
+        part.write_text("new")
+        assert part.parent == tmp_path
+        assert part.suffix == ".npy"
+        assert not target.exists()
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path, error):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+
+    def write_half():
+        with replacing(target) as part:
+            part.write_text("ne")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def write_to(target, text="x"):
+    with replacing(target) as part:
+        part.write_text(text)
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    with pytest.raises(FileError, match="folder does not exist"):
+        write_to(tmp_path / "nowhere" / "a.txt")
+    with pytest.raises(FileError, match="is a folder"):
+        write_to(tmp_path)
+    with pytest.raises(WriteError, match="could not be written"):
+        write_to(tmp_path / ("a" * 250))  # the name beside it is too long for the file system
