@@ -65,7 +65,7 @@ def main() -> None:
             row = {"batch": B, "pass": kind, "expanded_bytes": most, "aggregated_bytes": least}
             rows.append({**row, "ratio": round(most / least, 1)})
             print(
-                f"measured, {kind}, {B} patches: {most / 1e6:,.0f} MB against {least / 1e6:,.1f} MB: {most / least:.1f} x"
+                f"measured, {kind}, {B} patches: {most / 1e6:,.0f} against {least / 1e6:,.1f} MB: {most / least:.1f} x"
             )
     write_result("aggregation_memory", {"d": d, "s": s, "n": n, "numbers_a_patch": numbers, "measured": rows})
 

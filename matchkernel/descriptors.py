@@ -19,7 +19,7 @@ ORTHOGONAL_GAIN = 0.6  # HardNet's
 
 
 class SumOverPositions(nn.Module):
-    """Forget where the features stood: (B, d, n, n) -> (B, d).
+    """Forget where the features stood: (B, d, n, n) -> (B, d) [M17].
 
     The mean, which is the sum up to a factor that l2 normalisation removes, and the same at every n.
     """
@@ -63,14 +63,14 @@ class Descriptor(nn.Module):
         return unit_rows(self.embed(self.feature_maps(patches)))
 
     def feature_maps(self, patches: Tensor) -> list[Tensor]:
-        """Phi of every aggregation, each (B, d, n, n): one map used by all of them, or a map each (`dual`) [M1]."""
+        """Phi of every aggregation, each (B, d, n, n): one map for all of them, or a map each (`dual`) [M1, M16]."""
         self._check(patches)
         normalized = normalize_patches(patches).to(self._dtype())
         maps = [backbone(normalized) for backbone in self.backbones]
         return maps * (len(self.aggregations) // len(maps))
 
     def embed(self, maps: list[Tensor]) -> Tensor:
-        """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13-M17]."""
+        """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13, M14, M15]."""
         parts = [aggregate(self.dropout(phi)) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
         embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
         return embedded
@@ -91,7 +91,8 @@ class Descriptor(nn.Module):
             result.output_norm = nn.Identity()
         result.dropout = nn.Dropout(0.0)
         result.is_folded = True
-        return result.requires_grad_(False).to(memory_format=torch.channels_last)
+        result.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return result.requires_grad_(False)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""

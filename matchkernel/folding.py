@@ -1,4 +1,4 @@
-"""Fold a BatchNorm, linear at inference, into the layer before it."""
+"""Fold a BatchNorm, linear at inference, into the layer before it [M21]."""
 
 import copy
 from typing import TypeVar

@@ -51,11 +51,11 @@ def raw_encodings(phi: Tensor, F: Tensor) -> Tensor:
     Returns:
         (B, n * n, d * P).
     """
-    return (phi.flatten(2).mT[..., None] * F.to(phi)[:, None, :]).flatten(2)
+    return (phi.flatten(2).mT.contiguous()[..., None] * F.to(phi)[:, None, :]).flatten(2)
 
 
 def pairwise_terms(encodings_a: Tensor, encodings_b: Tensor) -> Tensor:
-    """Similarity of every position of patch a with every position of patch b [M19].
+    """Similarity of every position of patch a with every position of patch b [M4, M19].
 
     Their sum is the inner product of the two descriptors before l2 normalisation.
 

@@ -184,6 +184,7 @@ def test_torch_export_with_dynamic_batch(variant, textures, trained_like):
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_torch_compile_fullgraph(variant, textures, trained_like):
+    torch.compiler.reset()
     model = trained_like(small(variant))
     compiled = torch.compile(model, fullgraph=True)
     with torch.no_grad():
@@ -194,7 +195,8 @@ def test_torch_compile_fullgraph(variant, textures, trained_like):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_graph_breaks(variant, textures):
-    """The part of compile(fullgraph=True) that needs no compiler: the whole forward pass traces as one graph."""
+    """The part of compile(fullgraph=True) that needs no C++ compiler: the whole forward pass traces as one graph."""
+    torch.compiler.reset()
     compiled = torch.compile(small(variant).eval(), fullgraph=True, backend="eager")
     assert compiled(textures(2)).shape[0] == 2
 
