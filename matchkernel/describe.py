@@ -16,8 +16,8 @@ from matchkernel.resize import resize_patches
 Array = TypeVar("Array", np.ndarray, Tensor)
 
 # Into the network at a time. On a CPU 64 patches of 32 x 32, whose activations stay in the cache: twice as fast as 512
-# (benchmarks/describe_speed.py). On a GPU 1024, about 0.4 GB.
-CPU_PIXELS, GPU_PIXELS = 2**16, 2**20
+# (benchmarks/describe_speed.py). On a GPU 2048, about 1 GB.
+CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
 SOURCE_PIXELS = 2**24  # read at a time, where patches are much larger than what the network takes
 
 
