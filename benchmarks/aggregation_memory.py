@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from timing import write_result
 
-from matchkernel.encoding import position_matrix
+from matchkernel.encoding import SpatialEncoding, position_matrix
 from matchkernel.kernel_view import raw_encodings
 from matchkernel.von_mises import fourier_coefficients
 
@@ -20,8 +20,9 @@ P = (2 * s + 1) ** 2
 
 
 def aggregated(phi: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
-    """vec(Phi^T F)."""
-    return (phi.flatten(2) @ F).flatten(1)
+    """vec(Phi^T F) by the module that the descriptors use."""
+    gamma = fourier_coefficients(8, s)
+    return SpatialEncoding("cartesian", n, gamma, grid="cells", center_weight=True, unit_norm=False)(phi)
 
 
 def expanded(phi: torch.Tensor, F: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,9 @@ def main() -> None:
     patches = torch.rand(PATCHES, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     hardnet = kornia.feature.HardNet(pretrained=False).eval()
     jobs = {
-        "kornia HardNet": partial(hardnet, patches),
+        "kornia HardNet, all at once": partial(hardnet, patches),
         "kornia HardNet, 64 at a time": partial(in_pieces, hardnet, patches, 64),
+        "fc, 512 at a time": partial(matchkernel.describe, patches, matchkernel.build("fc").eval(), batch_size=512),
     }
     for variant in matchkernel.VARIANTS:
         model = matchkernel.build(variant).eval()
@@ -31,16 +32,18 @@ def main() -> None:
         jobs[f"{variant}, folded"] = partial(matchkernel.describe, patches, model.fold())
     with torch.inference_mode():
         seconds = interleaved_medians(jobs)
-    reference = seconds["kornia HardNet"]
+    reference = min(time for name, time in seconds.items() if name.startswith("kornia"))
     rows = {
-        name: {"patches_per_second": round(PATCHES / time), "times_kornia_hardnet": round(reference / time, 2)}
+        name: {
+            "patches_per_second": round(PATCHES / time),
+            "times_kornia_hardnet_at_its_best": round(reference / time, 2),
+        }
         for name, time in seconds.items()
     }
     print(f"describe: {PATCHES} patches of 32 x 32, median of 7 turns, {torch.get_num_threads()} threads")
+    print("x: times as fast as kornia's HardNet at its best")
     for name, row in rows.items():
-        print(
-            f"{name:30} {row['patches_per_second']:7,} patches/s  {row['times_kornia_hardnet']:5.2f} x kornia's HardNet"
-        )
+        print(f"{name:30} {row['patches_per_second']:7,} patches/s  {row['times_kornia_hardnet_at_its_best']:5.2f} x")
     write_result("describe_speed", {"patches": PATCHES, "kornia": kornia.__version__, "rows": rows})
 
 

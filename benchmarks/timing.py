@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from matchkernel.files import replacing
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -32,4 +34,5 @@ def write_result(name: str, result: Mapping[str, Any]) -> None:
     machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
     RESULTS.mkdir(exist_ok=True)
     content = {"machine": {**machine, "torch": torch.__version__, "threads": torch.get_num_threads()}, **result}
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with replacing(RESULTS / f"{name}.json") as part:
+        part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,13 +1,13 @@
 """One frozen configuration for all seven descriptors: what may be set, what it defaults to, what is refused."""
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matchkernel.backbone import MIN_PATCH_SIZE, STRIDE
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.positions import GRIDS
 from matchkernel.von_mises import MAX_KAPPA
@@ -77,10 +77,10 @@ class DescriptorConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
-        self._check_whole("patch_size", 8, MAX_PATCH_SIZE)
-        if self.patch_size % 4:
-            raise ArgumentError(f"patch_size must be a multiple of 4, got {self.patch_size}")
+            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {_short(self.variant)}")
+        self._check_whole("patch_size", MIN_PATCH_SIZE, MAX_PATCH_SIZE)
+        if self.patch_size % STRIDE:
+            raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
         self._check_whole("d", 1, MAX_WIDTH)
         self._resolve_encoding()
         self._resolve_output()
@@ -88,7 +88,7 @@ class DescriptorConfig:
     @property
     def n(self) -> int:
         """Side of the feature map at patch_size."""
-        return self.patch_size // 4
+        return self.patch_size // STRIDE
 
     @property
     def kappas(self) -> tuple[float, ...]:
@@ -100,7 +100,7 @@ class DescriptorConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> "DescriptorConfig":
         """Build from names and values; an unknown name is refused."""
         known = [field.name for field in dataclasses.fields(cls)]
-        unknown = [str(name) for name in settings if name not in known]
+        unknown = [_short(name) for name in settings if name not in known]
         if unknown:
             raise ArgumentError(f"unknown setting {', '.join(unknown)}; known are {', '.join(known)}")
         return cls(**settings)
@@ -131,6 +131,8 @@ class DescriptorConfig:
         for system in ("cartesian", "polar"):
             self._default(f"kappa_{system}", kappa if system in systems else None)
             self._check_real(f"kappa_{system}", 0, MAX_KAPPA)
+            if getattr(self, f"kappa_{system}") == 0:
+                raise ArgumentError(f"kappa_{system} must be above 0, got 0")
         self._default("grid", "cells" if systems else None)
         self._check_choice("grid", GRIDS)
         self._default("center_weight", True if systems else None)
@@ -143,8 +145,9 @@ class DescriptorConfig:
         self._default("output_norm", "batch" if variant.projects else None)
         self._check_choice("output_norm", ("batch", "none"))
         self._default("dropout", variant.dropout if variant.projects else None)
-        if self.dropout is not None and self.dropout != 0:
-            self._check_real("dropout", 0, 1)
+        self._check_real("dropout", 0, 1)
+        if self.dropout == 1:
+            raise ArgumentError("dropout must be below 1, got 1: nothing would be left")
         fixed = None if variant.projects else self.d * (1 if variant.any_size else self.n**2)
         if self.D is None:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)
@@ -162,18 +165,18 @@ class DescriptorConfig:
     def _check_whole(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{name} must be a whole number, got {value!r}")
+            raise ArgumentTypeError(f"{name} must be a whole number, got {_short(value)}")
         if not least <= value <= most:
-            raise ArgumentError(f"{name} must be between {least} and {most}, got {value}")
+            raise ArgumentError(f"{name} must be between {least} and {most}, got {_short(value)}")
 
-    def _check_real(self, name: str, above: float, most: float) -> None:
+    def _check_real(self, name: str, least: float, most: float) -> None:
         value = getattr(self, name)
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ArgumentTypeError(f"{name} must be a number, got {value!r}")
-        if not (math.isfinite(value) and above < value <= most):
-            raise ArgumentError(f"{name} must be above {above:g} and at most {most:g}, got {value}")
+            raise ArgumentTypeError(f"{name} must be a number, got {_short(value)}")
+        if not least <= value <= most:  # refuses NaN too
+            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {_short(value)}")
         object.__setattr__(self, name, float(value))
 
     def _check_choice(self, name: str, choices: tuple[Any, ...]) -> None:
@@ -182,3 +185,10 @@ class DescriptorConfig:
             value is choice or (isinstance(value, str) and value == choice) for choice in choices
         ):
             raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _short(value: object) -> str:
+    """A value for a message: on one line and not long, whatever it is."""
+    is_huge = isinstance(value, int) and abs(value) >= 10**20
+    words = "a number of more than 20 digits" if is_huge else repr(value)
+    return words if len(words) <= 60 else words[:57] + "..."

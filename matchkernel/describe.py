@@ -15,8 +15,8 @@ from matchkernel.resize import resize_patches
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
-# Into the network at a time. On a CPU 64 patches of 32 x 32, whose activations stay in the cache: twice as fast as 512
-# (benchmarks/describe_speed.py). On a GPU 2048, about 1 GB.
+# Into the network at a time. On a CPU 64 patches of 32 x 32, whose activations stay in the cache; 512 at a time take
+# about twice as long (benchmarks/describe_speed.py). A GPU wants more to be kept busy.
 CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
 SOURCE_PIXELS = 2**24  # read at a time, where patches are much larger than what the network takes
 
@@ -59,11 +59,11 @@ def describe(
     """Describe patches: one unit row each, in the order given.
 
     A constant patch, or one with a NaN or infinite pixel, has no description: its row is zeros and its entry in the
-    mask False; the other rows are what they would be without it. Gray levels may have any range, since every patch
-    is normalised by itself. The model is neither changed, moved nor switched to another mode.
+    mask False; the other rows are what they would be without it. Gray levels may have any range far above 1e-7, since
+    every patch is normalised by itself. The model is neither changed, moved nor switched to another mode.
 
     Args:
-        patches: (B, N, N) or (B, 1, N, N), numpy or torch, uint8 (or another real type), any strides; a memory map is
+        patches: (B, N, N) or (B, 1, N, N), numpy or torch, integers or floats (not bool), any strides; a memory map is
             read piece by piece. B = 0 is fine.
         model: the descriptor.
         resize: bring patches to the model's patch size first (see resize_patches); otherwise another size is used as
@@ -79,17 +79,16 @@ def describe(
         with `return_valid` also (B,) bool.
     """
     _check_patches(patches)
+    _check_batch_size(batch_size)
+    runner = inference_copy(model, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
-    size = model.config.patch_size if resize else N
+    size = model.config.patch_size if resize and N else N
     check_patch_size(model.config, size)
-    runner = _runner(model, device)
     weight = next(runner.parameters())
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
     most_pixels = CPU_PIXELS if weight.device.type == "cpu" else GPU_PIXELS
     step = batch_size or max(1, min(most_pixels // size**2, SOURCE_PIXELS // N**2))
-    if step < 1:
-        raise ArgumentError(f"batch_size must be 1 or more, got {batch_size}")
     for start in range(0, B, step):
         piece = _piece(patches, start, start + step, weight.device, dtype)
         described, good = _describe_piece(piece, runner, size)
@@ -102,35 +101,52 @@ def describe(
 
 @torch.no_grad()
 def _describe_piece(piece: Tensor, runner: Descriptor, size: int) -> tuple[Tensor, Tensor]:
-    good = piece.flatten(1).isfinite().all(1) & _has_contrast(piece)
+    good = _has_content(piece)
     piece = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
     if piece.shape[-1] != size:
         piece = resize_patches(piece, size)
-        good &= _has_contrast(piece, 16 * torch.finfo(piece.dtype).eps)  # a fine checkerboard resizes to rounding noise
+        good &= _has_content(piece, 16 * torch.finfo(piece.dtype).eps)  # a fine checkerboard resizes to rounding noise
     rows = runner(piece)
     if rows.dtype != piece.dtype:
         rows = unit_rows(rows.to(piece.dtype))  # half precision rounds the length too
-    good &= rows.isfinite().all(1) & (rows != 0).any(1)  # contrast beyond the number range
+    good &= rows.isfinite().all(1) & (rows != 0).any(1)
     return torch.where(good[:, None], rows, 0), good
 
 
-def _has_contrast(piece: Tensor, relative: float = 0.0) -> Tensor:
-    low, high = piece.flatten(1).aminmax(dim=1)
-    return high - low > relative * torch.maximum(high.abs(), low.abs())
+def _has_content(piece: Tensor, relative: float = 0.0) -> Tensor:
+    """(b,) whether a patch is finite, not constant, and small enough for its squares to be summed."""
+    flat = piece.flatten(1)
+    low, high = flat.aminmax(dim=1)  # NaN if any pixel is
+    largest = torch.maximum(high.abs(), low.abs())
+    limit = (torch.finfo(piece.dtype).max / flat.shape[1]) ** 0.5 / 2
+    return (largest < limit) & (high - low > relative * largest)
 
 
-def _runner(model: Descriptor, device: str | torch.device | None) -> Descriptor:
+def inference_copy(model: Descriptor, device: str | torch.device | None = None) -> Descriptor:
     """The model itself where it can be used as it is, else a copy: in eval mode, on the device asked for."""
+    if not isinstance(model, Descriptor):
+        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         wanted = next(model.parameters()).device if device is None else torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
+    if wanted.type == "meta":
+        raise ArgumentError("device 'meta' holds no numbers to compute with")
     moved = next(model.parameters()).device != wanted
     if moved or any(module.training for module in model.modules()):
         return copy.deepcopy(model).to(wanted).eval()
     return model
+
+
+def _check_batch_size(batch_size: object) -> None:
+    if batch_size is None:
+        return
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+        raise ArgumentTypeError(f"batch_size must be a whole number, got {batch_size!r}")
+    if batch_size < 1:
+        raise ArgumentError(f"batch_size must be 1 or more, got {batch_size}")
 
 
 def _check_patches(patches: object) -> None:
@@ -141,6 +157,8 @@ def _check_patches(patches: object) -> None:
         raise ArgumentTypeError(f"patches must be a numpy array or a torch tensor, got {type(patches).__name__}")
     elif patches.is_complex() or patches.dtype == torch.bool:
         raise ArgumentTypeError(f"patches must be integers or floats, got {patches.dtype}")
+    elif patches.layout != torch.strided or patches.device.type == "meta":
+        raise ArgumentTypeError(f"patches must be an ordinary tensor, got {patches.layout} on {patches.device}")
     shape = tuple(patches.shape)
     if len(shape) not in (3, 4) or (len(shape) == 4 and shape[1] != 1) or shape[-1] != shape[-2]:
         raise ArgumentError(f"patches must have shape (B, N, N) or (B, 1, N, N), got {shape}")
@@ -148,18 +166,27 @@ def _check_patches(patches: object) -> None:
 
 def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Array, Array]:
     """The rows to fill and the mask, of the same kind as the patches."""
-    if out is not None and (type(out) is Tensor) != (type(patches) is Tensor):
-        raise ArgumentTypeError(f"out must be of the kind of the patches, got {type(out).__name__}")
-    if out is not None and tuple(out.shape) != shape:
-        raise ArgumentError(f"out must have shape {shape}, got {tuple(out.shape)}")
+    if out is not None:
+        _check_out(out, isinstance(patches, Tensor), shape)
     if isinstance(patches, Tensor):
         rows = torch.empty(shape, dtype=dtype, device=patches.device) if out is None else out
         return rows, torch.empty(shape[0], dtype=torch.bool, device=patches.device)
     return np.empty(shape, _numpy_dtype(dtype)) if out is None else out, np.empty(shape[0], bool)
 
 
+def _check_out(out: object, wants_tensor: bool, shape: tuple[int, int]) -> None:
+    kind = Tensor if wants_tensor else np.ndarray
+    if not isinstance(out, kind):
+        raise ArgumentTypeError(f"out must be of the kind of the patches, {kind.__name__}, got {type(out).__name__}")
+    if tuple(out.shape) != shape:
+        raise ArgumentError(f"out must have shape {shape}, got {tuple(out.shape)}")
+    is_float = out.is_floating_point() if isinstance(out, Tensor) else out.dtype.kind == "f"
+    if not is_float or (isinstance(out, np.ndarray) and not out.flags.writeable):
+        raise ArgumentTypeError(f"out must be floats that can be written, got {out.dtype}")
+
+
 def _piece(patches: Array, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(b, 1, N, N) floats on the device. Always a copy: the source may be read-only or of any strides."""
+    """(b, 1, N, N) floats on the device; from numpy a copy, since the source may be read-only or of any strides."""
     if isinstance(patches, Tensor):
         piece = patches[start:stop].detach().to(device)
     else:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from matchkernel.describe import describe
+from matchkernel.describe import describe, inference_copy
 from matchkernel.descriptors import Descriptor
 from matchkernel.errors import ArgumentError
 from matchkernel.files import replacing
 
 SLAB = 8192  # rows described before they are written
-CSV_FORMAT = "%.9g"  # reads back to the same float32
+CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # read back to the same numbers
 
 
 def describe_file(
@@ -41,23 +42,24 @@ def describe_file(
     out = Path(out)
     if out.suffix.lower() not in (".npy", ".csv"):
         raise ArgumentError(f"descriptors are written as .npy or .csv, got {out.name!r}")
+    runner = inference_copy(model, device)
+    dtype = "<f8" if next(runner.parameters()).dtype == torch.float64 else "<f4"
     valid = np.empty(len(patches), bool)
     with replacing(out) as part, part.open("wb") as file:
         if out.suffix.lower() == ".npy":
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(patches), model.config.D)}
+            header = {"descr": dtype, "fortran_order": False, "shape": (len(patches), model.config.D)}
             np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, max(len(patches), 1), SLAB):
             rows, valid[start : start + SLAB] = describe(
                 patches[start : start + SLAB],
-                model,
+                runner,
                 resize=resize,
                 batch_size=batch_size,
-                device=device,
                 progress=progress,
                 return_valid=True,
             )
             if out.suffix.lower() == ".npy":
-                file.write(rows.astype("<f4").tobytes())
+                file.write(rows.astype(dtype).tobytes())
             else:
-                np.savetxt(file, rows, fmt=CSV_FORMAT, delimiter=",")
+                np.savetxt(file, rows, fmt=CSV_FORMAT[dtype], delimiter=",")
     return valid

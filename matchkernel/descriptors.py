@@ -1,6 +1,7 @@
 """The seven descriptors of the paper as one module built from a configuration."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,19 +67,19 @@ class Descriptor(nn.Module):
         """Phi of every aggregation, each (B, d, n, n): one map for all of them, or a map each (`dual`) [M1, M16]."""
         self._check(patches)
         normalized = normalize_patches(patches).to(self._dtype())
-        maps = [backbone(normalized) for backbone in self.backbones]
+        maps = [self.dropout(backbone(normalized)) for backbone in self.backbones]
         return maps * (len(self.aggregations) // len(maps))
 
     def embed(self, maps: list[Tensor]) -> Tensor:
         """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13, M14, M15]."""
-        parts = [aggregate(self.dropout(phi)) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
+        parts = [aggregate(phi) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
         embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
         return embedded
 
     def fold(self) -> "Descriptor":
         """A copy for inference with every BatchNorm folded into the convolution, M or W before it.
 
-        Its convolutions are laid out channels last, which is faster on CPUs and on GPUs in half precision.
+        Its convolutions are laid out channels last, which is faster on CPUs (benchmarks/describe_speed.py).
         """
         if self.is_folded:
             return copy.deepcopy(self)
@@ -105,9 +106,12 @@ class Descriptor(nn.Module):
                 module.reset_running_stats()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As nn.Module, with a reason where `fc` weights of another patch size are given."""
+        """As nn.Module, with a reason where `fc` weights of another patch size are given.
+
+        The tensors of `concat` do not tell the size they were trained at; `matchkernel.load` knows it from the file.
+        """
         weight = state_dict.get("projection.weight")
-        if self.config.variant == "fc" and isinstance(weight, Tensor) and weight.shape != self.projection.weight.shape:
+        if self.config.variant == "fc" and isinstance(weight, Tensor) and _is_of_another_size(weight, self.config):
             raise ArgumentError(
                 f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
             )
@@ -121,6 +125,8 @@ class Descriptor(nn.Module):
         return next(self.backbones.parameters()).dtype
 
     def _check(self, patches: Tensor) -> None:
+        if not isinstance(patches, Tensor):
+            raise ArgumentTypeError(f"patches must be a torch tensor, got {type(patches).__name__}")
         if not patches.is_floating_point():
             raise ArgumentTypeError(f"patches must be floats, got {patches.dtype}; matchkernel.describe takes integers")
         shape = tuple(patches.shape)
@@ -137,10 +143,10 @@ def build(variant: str = "dual", *, generator: torch.Generator | None = None, **
 def check_patch_size(config: DescriptorConfig, N: int) -> None:
     """Refuse a patch side the descriptor cannot take, with the reason."""
     if not VARIANTS[config.variant].any_size and config.patch_size != N:
-        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize the patches")
+        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True)")
     if N % STRIDE or N < MIN_PATCH_SIZE:
         raise ArgumentError(
-            f"patches must have a side that is a multiple of 4, 8 px or more, got {N}; resize the patches"
+            f"patches must have a side that is a multiple of 4, from 8, got {N}; resize them (resize=True)"
         )
 
 
@@ -150,6 +156,13 @@ def why_size_is_fixed(config: DescriptorConfig) -> str:
     if config.variant == "fc":
         return f"fc learns a separate matrix W_p for each of {n} x {n} positions, so it takes {N} px patches only"
     return f"concat lists the features of {n} x {n} positions, so D = {config.D} holds for {N} px patches only"
+
+
+def _is_of_another_size(weight: Tensor, config: DescriptorConfig) -> bool:
+    """Whether W fits the descriptor but for the number of positions."""
+    cells = weight.shape[-1] // config.d
+    fits = tuple(weight.shape) == (config.D, config.d * cells) and math.isqrt(cells) ** 2 == cells
+    return fits and cells != config.n**2
 
 
 def _aggregations(config: DescriptorConfig) -> list[nn.Module]:

@@ -85,19 +85,22 @@ class SpatialEncoding(nn.Module):
         center_weight = self.center_weight and weighted
         return position_matrix(self.system, n, self.gamma, grid=self.grid, center_weight=center_weight, device=device)
 
-    def scale(self, encoded: Tensor, n: int) -> Tensor | float:
-        """The factor that follows the sum: c, or (B, 1) factors that give each vector mean square 1."""
-        if not self.unit_norm:
-            return 64 / n**2
-        norm: Tensor = widened(encoded).norm(dim=-1, keepdim=True).clamp_min(1e-12)  # a zero vector stays zero
+    def unit_factor(self, encoded: Tensor) -> Tensor:
+        """(B, 1) factors that give vectors mean square 1; a zero vector stays zero."""
+        norm: Tensor = widened(encoded).norm(dim=-1, keepdim=True).clamp_min(1e-12)
         return math.sqrt(encoded.shape[-1]) / norm
 
     def forward(self, phi: Tensor) -> Tensor:
+        """c vec(Phi^T F), or the vector of mean square 1."""
+        encoded = self.sum_of(phi)
+        return (encoded * self.unit_factor(encoded)).to(phi.dtype) if self.unit_norm else encoded
+
+    def sum_of(self, phi: Tensor) -> Tensor:
         """c vec(Phi^T F)."""
         n = phi.shape[-1]
         F = self.F if n == self.n else self.position_matrix(n, device=phi.device)
-        encoded = (phi.flatten(2) @ F.to(phi.dtype)).flatten(1)
-        return (encoded * self.scale(encoded, n)).to(phi.dtype)
+        F = F.to(phi.dtype) * (64 / n**2)  # c, here on a few numbers rather than on every vector
+        return (phi.flatten(2) @ F).flatten(1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpatialEncoding":
         # F is a formula, not data: after .double(), .half() or .to_empty() it is computed again, so that it is

@@ -21,8 +21,12 @@ class WeightsError(FileError):
     """A weight file is damaged, foreign, or does not fit the descriptor asked for."""
 
 
-class WriteError(MatchKernelError, OSError):
-    """A file could not be written: the disk is full or taken away. Work failed, through no mistake of the caller."""
+class WorkError(MatchKernelError, RuntimeError):
+    """Work failed through no mistake of the caller, such as another program that was asked for help."""
+
+
+class WriteError(WorkError, OSError):
+    """A file could not be written: the disk is full or taken away."""
 
 
 class MissingExtraError(MatchKernelError, ImportError):

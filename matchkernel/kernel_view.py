@@ -18,7 +18,8 @@ from matchkernel.errors import ArgumentError
 def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> Tensor:
     """What each position adds to the descriptor: their sum over positions is the descriptor before l2 [M18].
 
-    The paper's per-position encodings w_p M g + m (or W_p v + w / n^2 for `fc`), times the factor c of [M12].
+    The paper's per-position encodings w_p M g + m (or W_p v + w / n^2 for `fc`), times the factor c of [M12]. For
+    looking, not for training: no gradient is kept.
 
     Args:
         model: any descriptor; its mode does not matter, running statistics are used.
@@ -31,10 +32,7 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
     with torch.no_grad():
         folded = model.fold()
         maps = folded.feature_maps(patches)
-        parts = [
-            _part(folded, k, phi, matrix)
-            for k, (phi, matrix) in enumerate(zip(maps, _position_matrices(folded, maps, weighted), strict=True))
-        ]
+        parts = [_terms(folded, k, phi, weighted) for k, phi in enumerate(maps)]
         n = maps[0].shape[-1]
         return torch.stack(parts).sum(0) + _bias(folded, maps[0]) / n**2
 
@@ -82,6 +80,9 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
     Returns:
         (n, n).
     """
+    if patch_a.shape != patch_b.shape or patch_a.ndim != 3:
+        shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
+        raise ArgumentError(f"two patches of one size are wanted, each (1, N, N), got {shapes}")
     encodings = position_encodings(model, torch.stack([patch_a, patch_b]), weighted=False)
     n = patch_a.shape[-1] // STRIDE
     if not (0 <= row < n and 0 <= column < n):
@@ -89,21 +90,22 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
     return (encodings[1] @ encodings[0, row * n + column]).reshape(n, n)
 
 
-def display_map(similarity: Tensor, patch_size: int) -> Tensor:
+def display_map(similarity: Tensor) -> Tensor:
     """A similarity map for the eye: scaled to [0, 1] and upsampled to the patch, each cell on its own pixel 4 i.
 
     Args:
         similarity: (n, n).
-        patch_size: N = 4 n.
 
     Returns:
-        (N, N) in [0, 1]; zeros for a constant map.
+        (4n, 4n) in [0, 1]; zeros for a constant map.
     """
+    n = len(similarity)
     low, high = similarity.min(), similarity.max()
     scaled = (similarity - low) / (high - low).clamp_min(torch.finfo(similarity.dtype).tiny)
-    cell = torch.arange(patch_size, dtype=similarity.dtype) / STRIDE  # cell i is centred on pixel 4 i
-    weights = (1 - (cell[:, None] - torch.arange(len(similarity), dtype=similarity.dtype)).abs()).clamp_min(0)
-    weights = weights / weights.sum(1, keepdim=True)  # past the last cell: its value
+    cells = torch.arange(n, dtype=similarity.dtype, device=similarity.device)
+    place = torch.arange(STRIDE * n, dtype=similarity.dtype, device=similarity.device) / STRIDE
+    # Linear between cells; pixels past the last cell, centred on pixel 4 (n - 1), take its value.
+    weights = (1 - (place.clamp(max=n - 1)[:, None] - cells).abs()).clamp_min(0)
     return weights @ scaled @ weights.T
 
 
@@ -114,37 +116,22 @@ def receptive_field(row: int, column: int) -> tuple[int, int, int, int]:
     return x - half, y - half, x + half, y + half
 
 
-def _position_matrices(folded: Descriptor, maps: list[Tensor], weighted: bool) -> list[Tensor]:
-    """A_p of every aggregation, each (n * n, D, d)."""
-    config, n = folded.config, maps[0].shape[-1]
-    d, cells = config.d, n * n
-    if not isinstance(folded.projection, nn.Linear):
-        identity = torch.eye(d).to(maps[0])
-        if VARIANTS[config.variant].any_size:
-            return [identity.expand(cells, d, d) / cells]
-        slots = torch.eye(cells).to(identity)  # concat: position p fills the numbers p, p + n^2, ...
-        return [torch.einsum("pq,ed->peqd", slots, identity).flatten(1, 2)]
-    if not VARIANTS[config.variant].systems:
-        return [folded.projection.weight.reshape(-1, d, cells).permute(2, 0, 1)]
-    matrices = folded.projection.weight.reshape(folded.projection.out_features, len(maps), d, -1).unbind(1)
-    result = []
-    for M, encoding in zip(matrices, folded.aggregations, strict=True):
-        assert isinstance(encoding, SpatialEncoding)
-        F = encoding.position_matrix(n, weighted=weighted, device=M.device).to(M.dtype)
-        result.append(torch.einsum("edk,pk->ped", M, F))
-    return result
-
-
-def _part(folded: Descriptor, k: int, phi: Tensor, matrices: Tensor) -> Tensor:
-    """A_p phi^p of aggregation k, with the factor the aggregation gives its sum."""
-    terms = torch.einsum("ped,bdp->bpe", matrices, phi.flatten(2))
-    encoding = folded.aggregations[k]
-    if not isinstance(encoding, SpatialEncoding):
-        return terms
-    n = phi.shape[-1]
-    F = encoding.position_matrix(n, device=phi.device).to(phi.dtype)
-    scale = encoding.scale((phi.flatten(2) @ F).flatten(1), n)
-    return terms * (scale[:, None] if isinstance(scale, Tensor) else scale)
+def _terms(folded: Descriptor, k: int, phi: Tensor, weighted: bool) -> Tensor:
+    """A_p phi^p of aggregation k, (B, n * n, D)."""
+    encoding, vectors = folded.aggregations[k], phi.flatten(2)  # (B, d, n * n)
+    d, cells, n = phi.shape[1], phi.shape[2] * phi.shape[3], phi.shape[3]
+    if isinstance(encoding, SpatialEncoding):
+        assert isinstance(folded.projection, nn.Linear)
+        M = folded.projection.weight.reshape(folded.projection.out_features, len(folded.aggregations), d, -1)[:, k]
+        F = encoding.position_matrix(n, weighted=weighted, device=M.device).to(M.dtype) * (64 / n**2)
+        terms = torch.einsum("ped,bdp->bpe", torch.einsum("edk,pk->ped", M, F), vectors)
+        return terms * encoding.unit_factor(encoding.sum_of(phi))[:, None] if encoding.unit_norm else terms
+    if isinstance(folded.projection, nn.Linear):  # fc: the slices W_p
+        W = folded.projection.weight.reshape(-1, d, cells)
+        return torch.einsum("edp,bdp->bpe", W, vectors)
+    if VARIANTS[folded.config.variant].any_size:  # sum, computed as a mean
+        return vectors.mT / cells
+    return torch.diag_embed(vectors).permute(0, 2, 1, 3).flatten(2)  # concat: p fills the numbers p, p + n^2, ...
 
 
 def _bias(folded: Descriptor, like: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 
 from matchkernel.config import VARIANTS
+from matchkernel.counting import count_parameters
 from matchkernel.descriptors import build
-from matchkernel.paper import count_parameters
 from matchkernel.weights import available, read_card
 
 

@@ -1,10 +1,6 @@
 """What the paper reports: facts to compare with, never results of this package."""
 
 from dataclasses import dataclass
-from typing import Any
-
-from matchkernel.config import VARIANTS
-from matchkernel.descriptors import Descriptor, build
 
 
 @dataclass(frozen=True)
@@ -31,52 +27,3 @@ TABLE_1 = (
     PaperCount("dual", 1, 32, 295_040, 867_008),
     PaperCount("dual", 2, 32, 819_328, 1_391_296),
 )
-
-
-@dataclass(frozen=True)
-class CountedRow:
-    """A row of Table 1 counted from a live model, beside the paper's."""
-
-    variant: str
-    symbol: str
-    s: int | None
-    patch_size: int
-    convolutions: int
-    head: int
-    total: int
-    paper_total: int
-    independent_of_size: bool  # counted: the same descriptor at twice the patch size has as many
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the count is the paper's."""
-        return self.total == self.paper_total
-
-
-def count_parameters(model: Descriptor) -> int:
-    """Learned numbers of a model."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def table_1() -> list[CountedRow]:
-    """The paper's Table 1, every count taken from a model built for it."""
-    return [_counted(row) for row in TABLE_1]
-
-
-def _counted(row: PaperCount) -> CountedRow:
-    settings: dict[str, Any] = {} if row.s is None else {"s": row.s}
-    model = build(row.variant, patch_size=row.patch_size, **settings)
-    larger = build(row.variant, patch_size=2 * row.patch_size, **settings)
-    total = count_parameters(model)
-    head = sum(parameter.numel() for parameter in model.projection.parameters())
-    return CountedRow(
-        variant=row.variant,
-        symbol=VARIANTS[row.variant].symbol,
-        s=row.s,
-        patch_size=row.patch_size,
-        convolutions=total - head,
-        head=head,
-        total=total,
-        paper_total=row.total,
-        independent_of_size=count_parameters(larger) == total,
-    )

@@ -1,21 +1,24 @@
 """Pictures that explain the method, computed from the library itself and drawn by plots/."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from matchkernel.backbone import normalize_patches
+from matchkernel.config import MAX_S
 from matchkernel.descriptors import Descriptor
 from matchkernel.encoding import SYSTEMS, position_codes
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.kernel_view import display_map, raw_encodings, receptive_field, similarity_map
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.conventions import draw_conventions
 from matchkernel.plots.kernels import draw_invariance, draw_kernel_curves, draw_position_kernels
 from matchkernel.plots.similarity import draw_similarity_maps
 from matchkernel.positions import coordinates, positions
+from matchkernel.resize import resize_patches
 from matchkernel.von_mises import feature_map, fourier_coefficients, kernel, truncated_kernel
 
 SHIFT, TURN = "shift of p to the right (half sides)", "turn of p about the centre (degrees)"
@@ -26,16 +29,22 @@ def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[
 
     Args:
         folder: where to write; made if it is not there.
-        kappa: concentration of the position kernels.
-        s: frequencies of the position kernels.
+        kappa: concentration of the position kernels; its curve is drawn too, beside kappa = 1.
+        s: frequencies of the position kernels; drawn too, beside 1, 2, 3.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if not 0 <= s <= MAX_S:
+        raise ArgumentError(f"s must be between 0 and {MAX_S}, got {s}")
     gamma = fourier_coefficients(kappa, s)
+    title = f"κ = {kappa:g}, s = {s}"
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be made a folder ({error.strerror})") from None
     figures = {
-        "kernels.png": draw_kernel_curves(*kernel_curves()),
-        "position_kernels.png": draw_position_kernels(*position_kernels(gamma)),
-        "invariance.png": draw_invariance(*invariance_curves(gamma)),
+        "kernels.png": draw_kernel_curves(*kernel_curves(sorted({1.0, kappa}), sorted({1, 2, 3, s}))),
+        "position_kernels.png": draw_position_kernels(*position_kernels(gamma), title),
+        "invariance.png": draw_invariance(*invariance_curves(gamma), title),
     }
     for name, figure in figures.items():
         save_png(figure, folder / name)
@@ -64,7 +73,7 @@ def encoding_order() -> np.ndarray:
 
 
 def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tensor, patch_b: torch.Tensor) -> None:
-    """Write similarity maps of five positions of patch a against patch b.
+    """Write similarity maps of five positions of patch a against patch b, both resized to the model's patch size.
 
     Args:
         path: PNG to write.
@@ -72,27 +81,29 @@ def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tenso
         patch_a: (N, N) floats.
         patch_b: (N, N) floats.
     """
-    if patch_a.ndim != 2 or patch_a.shape != patch_b.shape:
-        raise ArgumentError(
-            f"two (N, N) patches of one size are wanted, got {tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
-        )
-    N = patch_a.shape[-1]
-    near, middle, far = (round(share * (N // 4 - 1)) for share in (0.2, 0.5, 0.8))
+    if patch_a.ndim != 2 or patch_a.shape != patch_b.shape or patch_a.shape[0] != patch_a.shape[1]:
+        shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
+        raise ArgumentError(f"two (N, N) patches of one size are wanted, got {shapes}")
+    if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in (patch_a, patch_b)):
+        raise ArgumentError("a patch without content (empty, constant or not finite) has no similarity to show")
+    pair = resize_patches(torch.stack([patch_a, patch_b])[:, None], model.config.patch_size)
+    near, middle, far = (round(share * (model.config.n - 1)) for share in (0.2, 0.5, 0.8))
     cells = [(near, near), (near, far), (middle, middle), (far, near), (far, far)]
-    maps = [display_map(similarity_map(model, patch_a[None], patch_b[None], *cell), N).numpy() for cell in cells]
-    save_png(
-        draw_similarity_maps(patch_a.numpy(), patch_b.numpy(), maps, [receptive_field(*cell) for cell in cells]), path
-    )
+    maps = [display_map(similarity_map(model, pair[0], pair[1], *cell)).cpu().numpy() for cell in cells]
+    boxes = [receptive_field(*cell) for cell in cells]
+    a, b = (patch[0].cpu().numpy() for patch in pair)
+    save_png(draw_similarity_maps(a, b, maps, boxes), path)
 
 
-def kernel_curves() -> tuple[np.ndarray, dict[float, np.ndarray], dict[float, dict[int, np.ndarray]]]:
-    """Degrees, the exact kernel for kappa 1 and 8, and its truncations to s = 1, 2, 3."""
+def kernel_curves(
+    kappas: Sequence[float] = (1.0, 8.0), frequencies: Sequence[int] = (1, 2, 3)
+) -> tuple[np.ndarray, dict[float, np.ndarray], dict[float, dict[int, np.ndarray]]]:
+    """Degrees, the exact kernel for each kappa, and its truncations for each s."""
     degrees = torch.linspace(-180, 180, 721, dtype=torch.float64)
     delta = degrees.deg2rad()
-    kappas = (1.0, 8.0)
     exact = {kappa: kernel(delta, kappa).numpy() for kappa in kappas}
     truncated = {
-        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)).numpy() for s in (1, 2, 3)}
+        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)).numpy() for s in frequencies}
         for kappa in kappas
     }
     return degrees.numpy(), exact, truncated

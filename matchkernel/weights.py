@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from matchkernel.config import VARIANTS, DescriptorConfig
 from matchkernel.descriptors import Descriptor, why_size_is_fixed
-from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
 from matchkernel.files import replacing
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
@@ -30,8 +30,12 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
         path: file to write, .safetensors.
         card: further words to keep in the file, such as `licence` and `trained_on`.
     """
+    if not isinstance(model, Descriptor):
+        raise ArgumentTypeError(f"a matchkernel Descriptor can be saved, got {type(model).__name__}")
     if model.is_folded:
         raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
+    if not all(isinstance(word, str) for entry in (card or {}).items() for word in entry):
+        raise ArgumentTypeError("the card may hold words only: strings to strings")
     taken = [key for key in card or {} if key in OWN_KEYS]
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
@@ -63,7 +67,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
     if patch_size is not None and patch_size != config.patch_size:
         config = _at_size(config, patch_size, path)
-    model = _empty(config).to_empty(device="cpu")
+    model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
     model.load_state_dict(tensors)
     return model.eval()
 
@@ -85,10 +89,15 @@ def _find(name_or_path: str | Path) -> Path:
     if str(name_or_path) in available():
         return shipped
     path = Path(name_or_path)
-    if path.is_file():
-        return path
+    with suppress(OSError):  # a name too long for the file system is no file
+        if path.is_file():
+            return path
     names = ", ".join(available()) or "none yet"
-    hint = f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one" if str(name_or_path) in VARIANTS else ""
+    hint = (
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained on the command line"
+        if str(name_or_path) in VARIANTS
+        else ""
+    )
     raise WeightsError(
         f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
     )
@@ -137,7 +146,7 @@ def _difference(wanted: dict[str, list[int]], found: dict[str, list[int]]) -> st
         if name not in found:
             return f"tensor {name} is missing"
         if name not in wanted:
-            return f"tensor {name} is one too many"
+            return f"tensor {name[:80]!r} is one too many"
         if wanted[name] != found[name]:
             return f"tensor {name} has shape {found[name]}, wanted {wanted[name]}"
     return ""

@@ -1,7 +1,8 @@
-"""What the tests share: the reference data beside the checkout, where it is there, and textured patches."""
+"""What the tests share: settings, and the reference data beside the checkout where it is there."""
 
 from pathlib import Path
 
+import helpers
 import hypothesis
 import pytest
 import torch
@@ -35,29 +36,11 @@ def _shared(name: str) -> Path:
 
 @pytest.fixture
 def textures():
-    """Make (count, 1, size, size) smooth random patches, in float32 from 0 to 255."""
-
-    def make(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        coarse = torch.rand(count, 1, 9, 9, generator=generator, dtype=dtype)
-        smooth = torch.nn.functional.interpolate(coarse, size, mode="bicubic", align_corners=True)
-        return 255 * smooth.clamp(0, 1)
-
-    return make
+    """See helpers.textures."""
+    return helpers.textures
 
 
 @pytest.fixture
 def trained_like():
-    """Give a model BatchNorm statistics and an m as if it had been trained, so that folding has work to do."""
-
-    def disturb(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-        generator = torch.Generator().manual_seed(seed)
-        for module in model.modules():
-            if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
-                module.running_mean.copy_(0.2 * torch.randn(module.num_features, generator=generator))
-                module.running_var.copy_(0.5 + torch.rand(module.num_features, generator=generator))
-            if isinstance(module, torch.nn.Linear) and module.bias is not None:
-                module.bias.data.copy_(0.1 * torch.randn(module.out_features, generator=generator))
-        return model.eval()
-
-    return disturb
+    """See helpers.trained_like."""
+    return helpers.trained_like

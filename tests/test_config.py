@@ -75,6 +75,8 @@ def test_a_setting_that_would_be_ignored_is_refused(variant, settings):
         ({"output_norm": "layer"}, ArgumentError),
         ({"dropout": 1.5}, ArgumentError),
         ({"dropout": -0.1}, ArgumentError),
+        ({"dropout": 1}, ArgumentError),
+        ({"dropout": False}, ArgumentTypeError),
     ],
 )
 def test_values_that_are_refused(settings, error):

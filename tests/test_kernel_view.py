@@ -86,33 +86,50 @@ def test_raw_encodings_give_vector_times_position_similarity(system, textures, t
     assert (products - expected).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("variant", SPATIAL)
-def test_encodings_are_w_p_m_g_plus_m(variant, textures, trained_like):
-    """The paper's weighted, projected encoding, from the raw ones; c = 1 at n = 8 and the paper's m is ours / 64."""
-    model = model_of(variant, trained_like)
-    patches = textures(2, dtype=torch.float64)
+def encodings_by_hand(model, patches, weighted):
+    """w_p M g_c + m from the raw encodings; c = 1 at n = 8, and the paper's m is ours / 64."""
     folded = model.fold()
     maps = [phi.detach() for phi in folded.feature_maps(patches)]
     g = [
         raw_encodings(phi, e.position_matrix(8, weighted=False))
         for phi, e in zip(maps, folded.aggregations, strict=True)
     ]
-    w = positions(8).weight.flatten()[:, None]
-    expected = w * (torch.cat(g, -1) @ folded.projection.weight.T) + folded.projection.bias / 64
-    assert (position_encodings(model, patches) - expected).abs().max() < 1e-10
+    w = positions(8).weight.flatten()[:, None] if weighted else 1
+    return w * (torch.cat(g, -1) @ folded.projection.weight.T) + folded.projection.bias / 64
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_similarity_map_is_a_row_of_unweighted_terms(variant, textures, trained_like):
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("variant", SPATIAL)
+def test_encodings_are_w_p_m_g_plus_m(variant, weighted, textures, trained_like):
     model = model_of(variant, trained_like)
     patches = textures(2, dtype=torch.float64)
-    encodings = position_encodings(model, patches, weighted=False)
+    expected = encodings_by_hand(model, patches, weighted)
+    assert (position_encodings(model, patches, weighted=weighted) - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("variant", SPATIAL)
+def test_similarity_map_of_the_spatial_ones(variant, textures, trained_like):
+    """(M g_c(phi_a^p, p) + m) . (M g_c(phi_b^q, q) + m) for every q, by hand."""
+    model = model_of(variant, trained_like)
+    patches = textures(2, dtype=torch.float64)
+    by_hand = encodings_by_hand(model, patches, weighted=False)
     values = similarity_map(model, patches[0], patches[1], row=2, column=5)
+    expected = torch.stack([by_hand[0, 2 * 8 + 5] @ by_hand[1, q] for q in range(64)]).reshape(8, 8)
+    assert (values - expected).abs().max() < 1e-10
+
+
+def test_similarity_map_of_fc(textures, trained_like):
+    """g(phi_a^p, p) . g(phi_b^q, q) with g(v, p) = W_p v + w / n^2, by hand."""
+    model = model_of("fc", trained_like)
+    patches = textures(2, dtype=torch.float64)
+    folded = model.fold()
+    phi = folded.feature_maps(patches)[0].detach()
+    W, w = folded.projection.weight.reshape(128, 6, 8, 8), folded.projection.bias / 64
+    values = similarity_map(model, patches[0], patches[1], row=6, column=1)
+    here = W[:, :, 6, 1] @ phi[0, :, 6, 1] + w
     for j in range(8):
         for i in range(8):
-            assert float(values[j, i]) == pytest.approx(
-                float(encodings[0, 2 * 8 + 5] @ encodings[1, 8 * j + i]), rel=1e-9
-            )
+            assert float(values[j, i]) == pytest.approx(float(here @ (W[:, :, j, i] @ phi[1, :, j, i] + w)), abs=1e-10)
 
 
 def test_only_the_spatial_ones_have_a_weight_to_leave_out(textures, trained_like):
@@ -133,16 +150,37 @@ def test_concat_compares_equal_positions_only(textures, trained_like):
 
 def test_display_map_keeps_each_cell_on_pixel_4i():
     values = torch.rand(8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    shown = display_map(values, 32)
+    shown = display_map(values)
     assert shown.shape == (32, 32)
     assert (float(shown.min()), float(shown.max())) == (0, 1)
     scaled = (values - values.min()) / (values.max() - values.min())
     assert (shown[::4, ::4] - scaled).abs().max() < 1e-12
-    assert not display_map(torch.ones(8, 8), 32).any()
+    assert torch.equal(shown[28:], shown[28].expand(4, 32))  # past the last cell its value
+    assert not display_map(torch.ones(8, 8)).any()
 
 
 def test_receptive_field_is_centred_on_pixel_4i():
     assert receptive_field(2, 5) == (20 - 11, 8 - 11, 20 + 11, 8 + 11)
+
+
+def test_unequal_patches_are_refused(textures, trained_like):
+    with pytest.raises(ArgumentError, match="of one size"):
+        similarity_map(model_of("dual", trained_like), textures(1)[0], textures(1, 48)[0], 0, 0)
+
+
+def test_combined_adds_the_two_factorisations(textures, trained_like):
+    """Eq. 8 for g_c = [g_xy; g_rho-theta]: the sum of both products of similarities."""
+    model = model_of("combined", trained_like)
+    a, b = (model.feature_maps(textures(1, seed=seed, dtype=torch.float64))[0].detach() for seed in (0, 1))
+    F = [encoding.position_matrix(8, weighted=False) for encoding in model.aggregations]
+    g_a, g_b = (torch.cat([raw_encodings(phi, matrix)[0] for matrix in F], -1) for phi in (a, b))
+    place, gamma = positions(8), fourier_coefficients(8.0, 2)
+    similar = {}
+    for name in ("x", "y", "rho", "theta"):
+        flat = getattr(place, name).flatten()
+        similar[name] = truncated_kernel(flat[:, None] - flat[None, :], gamma)
+    expected = (a.flatten(2)[0].T @ b.flatten(2)[0]) * (similar["x"] * similar["y"] + similar["rho"] * similar["theta"])
+    assert (g_a @ g_b.T - expected).abs().max() < 1e-10
 
 
 def test_position_outside_the_map_is_refused(textures, trained_like):

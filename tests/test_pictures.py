@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from matchkernel.descriptors import build
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.pictures import (
     SHIFT,
     TURN,
@@ -34,6 +34,16 @@ def test_kernel_pictures_are_drawn_and_repeatable(tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
+def test_kernel_pictures_show_what_is_asked_for(tmp_path):
+    plain, other = kernel_pictures(tmp_path / "a"), kernel_pictures(tmp_path / "b", kappa=3.0, s=1)
+    assert all(one.read_bytes() != another.read_bytes() for one, another in zip(plain, other, strict=True))
+    with pytest.raises(ArgumentError, match="s must be"):
+        kernel_pictures(tmp_path / "c", s=100_000)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="cannot be made a folder"):
+        kernel_pictures(tmp_path / "file")
+
+
 def test_conventions_picture_is_drawn(tmp_path):
     conventions_picture(tmp_path / "c.png")
     assert is_drawn(tmp_path / "c.png")
@@ -45,6 +55,9 @@ def test_similarity_picture_is_drawn(tmp_path, textures):
     assert is_drawn(tmp_path / "s.png")
     with pytest.raises(ArgumentError, match="of one size"):
         similarity_picture(tmp_path / "t.png", build("dual", d=4), a, b[:16])
+    for empty in (torch.ones(32, 32), torch.full((32, 32), torch.nan)):
+        with pytest.raises(ArgumentError, match="without content"):
+            similarity_picture(tmp_path / "t.png", build("dual", d=4), a, empty)
     assert not (tmp_path / "t.png").exists()
 
 

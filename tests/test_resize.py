@@ -29,14 +29,11 @@ def test_enlarging_is_bilinear_between_pixel_centres():
     assert (resize_patches(patch, 40) - expected).abs().max() < 1e-6
 
 
-def test_pillows_box_filter_agrees():
-    """An independent implementation of the same rule."""
-    patch = np.random.default_rng(0).random((65, 65), dtype=np.float32)
+def test_pillows_box_filter_agrees_at_whole_ratios():
+    """An independent implementation; at other ratios Pillow takes whole pixels only."""
+    patch = np.random.default_rng(0).random((96, 96), dtype=np.float32)
     theirs = np.asarray(Image.fromarray(patch).resize((32, 32), Image.Resampling.BOX))
-    ours = resize_patches(torch.from_numpy(patch)[None, None], 32)[0, 0].numpy()
-    assert np.abs(ours - theirs).mean() < 0.05  # Pillow takes whole pixels only
-    exact = np.asarray(Image.fromarray(patch[:64, :64]).resize((32, 32), Image.Resampling.BOX))
-    assert np.abs(resize_patches(torch.from_numpy(patch[None, None, :64, :64]), 32)[0, 0].numpy() - exact).max() < 1e-6
+    assert np.abs(resize_patches(torch.from_numpy(patch)[None, None], 32)[0, 0].numpy() - theirs).max() < 1e-6
 
 
 @given(st.integers(1, 90), st.integers(1, 90))

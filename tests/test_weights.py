@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from matchkernel.config import VARIANTS
 from matchkernel.descriptors import build
-from matchkernel.errors import ArgumentError, WeightsError, WriteError
-from matchkernel.weights import available, load, read_card, save
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError, WriteError
+from matchkernel.weights import load, read_card, save
 
 
 @pytest.fixture(scope="module")
@@ -212,12 +212,38 @@ def test_what_cannot_be_saved(tmp_path):
         save(build("sum", d=1).fold(), tmp_path / "w.safetensors")
     with pytest.raises(ArgumentError, match="sha256"):
         save(build("sum", d=1), tmp_path / "w.safetensors", {"sha256": "0"})
+    with pytest.raises(ArgumentTypeError, match="words only"):
+        save(build("sum", d=1), tmp_path / "w.safetensors", {"epochs": 3})
+    with pytest.raises(ArgumentTypeError, match="can be saved"):
+        save(torch.nn.Linear(1, 1), tmp_path / "w.safetensors")
     with pytest.raises(OSError, match="folder does not exist"):
         save(build("sum", d=1), tmp_path / "nowhere" / "w.safetensors")
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_the_precision_is_kept(dtype, tmp_path, textures):
+    model = build("dual", d=4).to(dtype).eval()
+    save(model, tmp_path / "w.safetensors")
+    again = load(tmp_path / "w.safetensors")
+    assert {tensor.dtype for tensor in again.parameters()} == {dtype}
+    assert torch.equal(again(textures(2)), model(textures(2)))
+
+
+def test_messages_stay_on_one_short_line(small_file, tmp_path):
+    path = tmp_path / "w.safetensors"
+    rewritten(small_file, path, lambda tensors: tensors.update({"a\nb" * 100: torch.zeros(1)}))
+    assert_refused(path, "one too many")
+    rewritten(small_file, path, change_metadata=set_config(**{"x\ny": 1}))
+    assert_refused(path, "unknown setting")
+    rewritten(small_file, path, change_metadata=set_config(D=10**400))
+    with pytest.raises(WeightsError) as caught:
+        load(path)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(WeightsError, match="no such file"):
+        load("a" * 5000)
+
+
 def test_names_and_hints():
-    assert available() == sorted(available())
     with pytest.raises(WeightsError, match=r"matchkernel\.build\('concat'\) makes an untrained one"):
         load("concat")
 

@@ -4,17 +4,31 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli import describe, info, params, plot
+import matchkernel
+from matchkernel.cli import data, describe, info, params, plot
 from matchkernel.cli.console import show_traceback
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"matchkernel {matchkernel.__version__}")
+        raise typer.Exit
+
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(info.info)
 app.command()(params.params)
 app.command()(describe.describe)
 app.add_typer(plot.app, name="plot")
+app.add_typer(data.app, name="data")
 
 
 @app.callback()
-def options(debug: Annotated[bool, typer.Option(help="show the traceback of an error")] = False) -> None:
+def options(
+    debug: Annotated[bool, typer.Option(help="show the traceback of an error")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say it and end")
+    ] = False,
+) -> None:
     """Local patch descriptors with explicit spatial encoding."""
     show_traceback.set(debug)

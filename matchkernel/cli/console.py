@@ -1,6 +1,7 @@
 """What all verbs share: errors as one line, tables on stdout, everything else on stderr."""
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -10,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from matchkernel.errors import MatchKernelError, WriteError
+from matchkernel.errors import MatchKernelError, WorkError
 
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
-stdout = Console()
-stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+stdout = Console(emoji=False)
+stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
@@ -35,9 +36,9 @@ def user_errors() -> Iterator[None]:
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
         if show_traceback.get():
-            raise
+            traceback.print_exc()
         stderr.print(f"error: {' '.join(str(error).split()) or type(error).__name__}", style="red", markup=False)
-        failed_work = isinstance(error, WriteError) or not isinstance(error, MatchKernelError)
+        failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
 
 
@@ -48,3 +49,14 @@ def progress_bar(what: str, total: int) -> Iterator[Progress]:
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         progress.add_task(what, total=total)
         yield progress
+
+
+@contextmanager
+def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that is told how many of how many are done."""
+    with progress_bar(what, 1) as progress:
+
+        def update(done: int, total: int) -> None:
+            progress.update(progress.task_ids[0], completed=done, total=total)
+
+        yield update

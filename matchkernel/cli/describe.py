@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 
@@ -19,7 +18,7 @@ def describe(
     patches: Annotated[Path, typer.Argument(help=".npy of (B, N, N) or (B, 1, N, N), or a .png strip of patches")],
     out: Annotated[Path, typer.Option("--out", "-o", help="descriptors to write, .npy or .csv")],
     model: Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")] = "dual",
-    untrained: Annotated[bool, typer.Option(help="take MODEL as a descriptor's name, with random weights")] = False,
+    untrained: Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")] = False,
     resize: Annotated[bool, typer.Option(help="bring patches to the model's size first")] = False,
     batch_size: Annotated[int | None, typer.Option(min=1, help="patches at a time")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
@@ -28,32 +27,27 @@ def describe(
     """Describe patches: one unit row each; rows of zeros for constant or non-finite patches."""
     with user_errors():
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
-        network = network.fold()
+        weights = "random weights, for trying out only" if untrained else f"weights {model}"
         stack = read_patches(patches)
         with progress_bar("describing", len(stack)) as bar:
             valid = describe_file(
                 stack,
-                network,
+                network.fold(),
                 out,
                 resize=resize,
                 batch_size=batch_size,
                 device=device,
-                progress=lambda k: bar.advance(bar.task_ids[0], k),
+                progress=lambda count: bar.advance(bar.task_ids[0], count),
             )
-        bad = np.flatnonzero(~valid).tolist()
-        kind = "random weights, for trying out only" if untrained else "trained weights"
+        invalid = (~valid).nonzero()[0].tolist()
         summary = {
             "patches": len(stack),
             "D": network.config.D,
-            "invalid": bad,
+            "invalid": invalid,
             "out": str(out),
-            "model": model,
-            "weights": kind,
+            "weights": weights,
         }
         if as_json:
             print(json.dumps(summary))
-        stderr.print(f"{len(stack)} patches, {network.config.D} numbers each ({model}, {kind}) -> {out}", markup=False)
-        if bad:
-            stderr.print(
-                f"{len(bad)} without content (constant or not finite), rows of zeros; first: {bad[:10]}", markup=False
-            )
+        bad = f"; {len(invalid)} without content, rows of zeros: {invalid[:10]}" if invalid else ""
+        stderr.print(f"{len(stack)} patches, {network.config.D} numbers each ({weights}) -> {out}{bad}", markup=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
-from matchkernel.paper import table_1
+from matchkernel.counting import table_1
 
 
 def params(
@@ -27,6 +27,6 @@ def params(
         else:
             stdout.print(table)
         agreeing = sum(row.agrees for row in rows)
-        stderr.print(f"{agreeing} of {len(rows)} totals are the paper's", markup=False)
+        stderr.print(f"{agreeing} of {len(rows)} rows are the paper's, M, m / W and total", markup=False)
         if agreeing < len(rows):
             raise typer.Exit(1)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 
@@ -11,7 +10,6 @@ from matchkernel import pictures
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError
-from matchkernel.resize import resize_patches
 from matchkernel.weights import load
 
 app = typer.Typer(no_args_is_help=True, help="Draw pictures that explain the method.")
@@ -50,7 +48,5 @@ def maps(
         network, stack = load(model), read_patches(patches)
         if not (0 <= a < len(stack) and 0 <= b < len(stack)):
             raise ArgumentError(f"{patches}: has {len(stack)} patches, asked for {a} and {b}")
-        pair = torch.from_numpy(np.array(stack[[a, b]], dtype=np.float32)).reshape(2, 1, *stack.shape[-2:])
-        pair = resize_patches(pair, network.config.patch_size)[:, 0]
-        pictures.similarity_picture(out, network, pair[0], pair[1])
+        pictures.similarity_picture(out, network, *(torch.from_numpy(stack[k].squeeze().astype("f4")) for k in (a, b)))
         stderr.print(f"-> {out}", markup=False)

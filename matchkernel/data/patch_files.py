@@ -35,15 +35,16 @@ def read_patches(path: str | Path) -> np.ndarray:
 def _read_npy(path: Path) -> np.ndarray:
     try:
         patches = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
-        raise FileError(f"{path}: not a whole .npy array ({_one_line(error)})") from None
     except Exception as error:  # numpy's header parser lets tokenize and struct errors through
-        raise FileError(f"{path}: not a .npy array ({_one_line(error)})") from None
+        raise FileError(f"{path}: not a whole .npy array ({_one_line(error)})") from None
     if not isinstance(patches, np.ndarray):
         patches.close()
         raise FileError(f"{path}: an .npz archive, not a .npy array")
-    if patches.ndim not in (3, 4) or patches.shape[-1] != patches.shape[-2]:
+    is_stack = patches.ndim == 3 or (patches.ndim == 4 and patches.shape[1] == 1)
+    if not is_stack or patches.shape[-1] != patches.shape[-2]:
         raise FileError(f"{path}: patches have shape (B, N, N) or (B, 1, N, N), this array {patches.shape}")
+    if patches.dtype.kind not in "uif" or patches.dtype.itemsize > 8:
+        raise FileError(f"{path}: patches are integers or floats of at most 64 bits, this array is {patches.dtype}")
     return patches
 
 

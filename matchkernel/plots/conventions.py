@@ -44,8 +44,8 @@ def _draw_pixels(axes: "Axes") -> None:
         for y in range(4):
             axes.plot(x, y, marker="o", color=BLUE, markersize=4)
             axes.text(x, y + 0.32, f"({x}, {y})", ha="center", fontsize=8, color=BLACK)
-    _arrow(axes, (-0.5, -0.9), (3.5, -0.9), "x, columns, i")
-    _arrow(axes, (-0.9, -0.5), (-0.9, 3.5), "y, rows, j", rotation=90)
+    _arrow(axes, (-0.5, -0.9), (3.5, -0.9), "x, columns")
+    _arrow(axes, (-0.9, -0.5), (-0.9, 3.5), "y, rows", rotation=90)
     axes.set(xlim=(-1.4, 3.8), ylim=(3.8, -1.4), aspect="equal")
     axes.axis("off")
 
@@ -67,7 +67,7 @@ def _draw_grid(axes: "Axes", cells: np.ndarray) -> None:
         ORANGE,
     )
     axes.text(0.53, 0.26, "θ", color=ORANGE, fontsize=14)
-    axes.text(0.62, 0.62, "r", fontsize=12)
+    axes.text(0.5, 0.75, "r", fontsize=12)
     axes.set(
         xlim=(-1.15, 1.15), ylim=(1.15, -1.15), aspect="equal", xlabel="u    (x = u π/2)", ylabel="v    (y = v π/2)"
     )
@@ -75,14 +75,16 @@ def _draw_grid(axes: "Axes", cells: np.ndarray) -> None:
 
 
 def _draw_receptive_field(axes: "Axes", box: tuple[int, int, int, int]) -> None:
-    axes.set_title("receptive field: cell (row 2, column 5)\nsees 23 × 23 pixels around pixel (20, 8)")
+    left, top, right, bottom = box
+    side, middle = right - left + 1, ((left + right) // 2, (top + bottom) // 2)
+    axes.set_title(f"receptive field: cell (row 2, column 5)\nsees {side} × {side} pixels around pixel {middle}")
     axes.plot((-0.5, 31.5, 31.5, -0.5, -0.5), (-0.5, -0.5, 31.5, 31.5, -0.5), color=BLACK, linewidth=1.2)
     centres = 4 * np.arange(8)
     x, y = np.meshgrid(centres, centres)
     axes.plot(x.ravel(), y.ravel(), linestyle="", marker="o", color=BLUE, markersize=3)
-    left, top, right, bottom = np.add(box, (-0.5, -0.5, 0.5, 0.5))
-    axes.plot((left, right, right, left, left), (top, top, bottom, bottom, top), color=ORANGE, linewidth=1.8)
-    axes.plot((left + right) / 2, (top + bottom) / 2, marker="s", color=ORANGE, markersize=8)
+    x0, y0, x1, y1 = left - 0.5, top - 0.5, right + 0.5, bottom + 0.5
+    axes.plot((x0, x1, x1, x0, x0), (y0, y0, y1, y1, y0), color=ORANGE, linewidth=1.8)
+    axes.plot(*middle, marker="s", color=ORANGE, markersize=8)
     axes.set(
         xlim=(-5, 36),
         ylim=(36, -5),
@@ -126,7 +128,7 @@ def _draw_gray(axes: "Axes", before: np.ndarray, after: np.ndarray) -> None:
 
 
 def _draw_pipeline(axes: "Axes") -> None:
-    axes.set_title("scale at each step")
+    axes.set_title("what happens to the scale")
     axes.axis("off")
     steps = (
         ("patch (N, N)", "any range"),

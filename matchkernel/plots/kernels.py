@@ -26,7 +26,7 @@ def draw_kernel_curves(
     panels = figure.subplots(1, len(exact), sharey=True, squeeze=False)[0]
     for axes, kappa in zip(panels, exact, strict=True):
         axes.axhline(0, color=GRAY, linewidth=0.6)
-        for (s, values), colour in zip(truncated[kappa].items(), (BLUE, ORANGE, GREEN), strict=False):
+        for (s, values), colour in zip(truncated[kappa].items(), (BLUE, ORANGE, GREEN, GRAY), strict=False):
             axes.plot(degrees, values, color=colour, linewidth=1.5, label=f"s = {s}")
         axes.plot(degrees, exact[kappa], color=BLACK, linewidth=1.5, linestyle=(0, (4, 2)), label="exact")
         axes.set(title=f"κ = {kappa:g}", xlabel="difference of angles (degrees)", xticks=range(-180, 181, 90))
@@ -35,12 +35,15 @@ def draw_kernel_curves(
     return figure
 
 
-def draw_position_kernels(rows: Mapping[str, Sequence[np.ndarray]], points: Sequence[tuple[float, float]]) -> "Figure":
+def draw_position_kernels(
+    rows: Mapping[str, Sequence[np.ndarray]], points: Sequence[tuple[float, float]], title: str
+) -> "Figure":
     """Similarity of one position p with every other, a row for each coordinate system, a column for each p.
 
     Args:
         rows: name of the system -> a (n, n) map for each p.
         points: (u, v) of each p in the square [-1, 1]^2.
+        title: of the sheet.
     """
     figure = new_figure(2.35 * len(points) + 0.9, 2.5 * len(rows))
     panels = figure.subplots(len(rows), len(points), squeeze=False)
@@ -52,19 +55,24 @@ def draw_position_kernels(rows: Mapping[str, Sequence[np.ndarray]], points: Sequ
             )
             axes.plot(u, v, marker="+", color=BLACK, markersize=9, markeredgewidth=1.5)
             axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        line[0].set_ylabel(f"{name}\nv")
+        line[0].set_ylabel("v")
+        line[0].set_title(name, loc="left", fontweight="bold")
     for axes in panels[-1]:
         axes.set_xlabel("u")
+    figure.suptitle(title)
     figure.colorbar(image, ax=panels, label="similarity of position + with each other", shrink=0.8)
     return figure
 
 
-def draw_invariance(curves: Mapping[tuple[str, str], np.ndarray], changes: Mapping[str, np.ndarray]) -> "Figure":
+def draw_invariance(
+    curves: Mapping[tuple[str, str], np.ndarray], changes: Mapping[str, np.ndarray], title: str
+) -> "Figure":
     """The kernel between p and p changed, a line for each of many p: one line where the kernel ignores p.
 
     Args:
         curves: (system, change) -> (points, A) kernel values.
         changes: change, as the label of the axis -> (A,) amounts.
+        title: of the sheet.
     """
     systems = list(dict.fromkeys(system for system, _ in curves))
     figure = new_figure(4.4 * len(changes), 2.7 * len(systems))
@@ -75,6 +83,7 @@ def draw_invariance(curves: Mapping[tuple[str, str], np.ndarray], changes: Mappi
             axes.set_title(f"{system}: {'the same for every p' if _agree(curves[system, change]) else 'depends on p'}")
             axes.set(xlabel=change, xticks=np.linspace(amounts[0], amounts[-1], 5))
         line[0].set_ylabel("kernel between p and p′")
+    figure.suptitle(title)
     return figure
 
 

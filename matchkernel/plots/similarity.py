@@ -26,19 +26,20 @@ def draw_similarity_maps(
         maps: (N, N) in [0, 1], one a position.
         boxes: left, top, right, bottom pixel of the receptive field of each position.
     """
-    figure = new_figure(1.9 * len(maps) + 0.4, 5.4)
+    figure = new_figure(1.9 * len(maps) + 0.9, 5.4)
     panels = figure.subplots(3, len(maps), squeeze=False)
     for column, (values, box) in enumerate(zip(maps, boxes, strict=True)):
         above, middle, below = panels[:, column]
         above.imshow(patch_a, cmap="gray")
         _draw_box(above, box, len(patch_a))
         middle.imshow(patch_b, cmap="gray")
-        below.imshow(values, cmap="viridis", vmin=0, vmax=1)
+        image = below.imshow(values, cmap="viridis", vmin=0, vmax=1)
         _draw_box(below, box, len(patch_a))
     for axes, name in zip(panels[:, 0], ("patch a", "patch b", "similarity"), strict=True):
         axes.set_ylabel(name)
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
+    figure.colorbar(image, ax=panels[2], label="each map from its least to its most", ticks=(0, 1))
     return figure
 
 

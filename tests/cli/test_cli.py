@@ -1,6 +1,7 @@
 """The command line as a user meets it: real processes for exit codes and streams, the runner for the rest."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_params_prints_table_1_beside_the_papers():
     assert result.exit_code == 0
     for count in ("433,568", "695,712", "581,024", "1,105,312", "867,008", "1,391,296", "1,334,560", "4,480,288"):
         assert result.stdout.count(count) >= 2
-    assert "10 of 10 totals are the paper's" in result.stderr
+    assert "10 of 10 rows are the paper's" in result.stderr
     assert len(json.loads(run("params", "--json").stdout)) == 10
 
 
@@ -64,6 +65,7 @@ def test_describe(suffix, patches, weights, tmp_path):
     summary = json.loads(result.stdout)
     assert (summary["patches"], summary["D"], summary["invalid"]) == (20, 128, [4])
     assert "1 without content" in result.stderr
+    assert "small.safetensors" in summary["weights"]
 
 
 def test_describe_a_strip_with_untrained_weights(tmp_path):
@@ -97,6 +99,10 @@ MISTAKES = [
     ("describe", "patches.npy", "-o", "x.npy", "--model", "mystery", "--untrained"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "small.safetensors", "--device", "abacus"),
     ("plot", "kernels", "--kappa", "-1"),
+    ("plot", "kernels", "-o", "patches.npy"),
+    ("plot", "maps", "rgb.npy", "-o", "x.png", "--model", "small.safetensors"),
+    ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--b", "4"),  # constant
+    ("describe", "nothing.npy", "-o", "x.npy", "--model", "small.safetensors", "--resize"),
     ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--b", "99"),
 ]
 
@@ -107,6 +113,8 @@ def test_a_users_mistake_is_one_line_and_exit_2(arguments, patches, weights, tmp
     if matchkernel.available() and "--model" not in arguments and arguments[0] == "describe":
         pytest.skip("weights of the default name are in the package")
     np.save("odd.npy", np.zeros((2, 30, 30)))
+    np.save("rgb.npy", np.zeros((2, 3, 32, 32)))
+    np.save("nothing.npy", np.zeros((2, 0, 0)))
     before = sorted(tmp_path.iterdir())
     result = run(*arguments)
     assert result.exit_code == 2
@@ -118,6 +126,26 @@ def test_a_users_mistake_is_one_line_and_exit_2(arguments, patches, weights, tmp
 
 def command(*arguments, **options):
     return subprocess.Popen([sys.executable, "-m", "matchkernel", *map(str, arguments)], text=True, **options)
+
+
+def test_version():
+    assert run("--version").stdout == f"matchkernel {matchkernel.__version__}\n"
+
+
+def test_a_terminal_without_greek(tmp_path):
+    process = command("info", stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert "cartesian" in process.communicate()[0]
+    assert process.returncode == 0
+
+
+def test_terminated_work_leaves_nothing(tmp_path):
+    np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (200_000, 32, 32))
+    process = command("describe", tmp_path / "many.npy", "-o", tmp_path / "rows.csv", "--model", "dual", "--untrained")
+    while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
+        pass
+    process.terminate()
+    assert process.wait() == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
 
 
 def test_debug_shows_the_traceback(tmp_path):
@@ -133,7 +161,7 @@ def test_debug_shows_the_traceback(tmp_path):
         stderr=subprocess.PIPE,
     )
     assert "Traceback" in process.communicate()[1]
-    assert process.returncode == 1
+    assert process.returncode == 2
 
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):

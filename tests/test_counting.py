@@ -1,7 +1,8 @@
 import pytest
 
+from matchkernel.counting import count_parameters, table_1
 from matchkernel.descriptors import build
-from matchkernel.paper import CONVOLUTION_COUNTS, TABLE_1, count_parameters, table_1
+from matchkernel.paper import CONVOLUTION_COUNTS, TABLE_1
 
 
 @pytest.mark.parametrize("row", TABLE_1, ids=lambda row: f"{row.variant}-s{row.s}-{row.patch_size}")

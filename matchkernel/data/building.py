@@ -1,0 +1,89 @@
+"""Build a folder whole or not at all; a build that was stopped goes on where it was."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from matchkernel.errors import FileError, MatchKernelError, WriteError
+
+JOURNAL, LOCK = "journal", "lock"
+
+
+@dataclass
+class Build:
+    """A folder being built, beside its target. Work is done in steps; a step marked done is not done again."""
+
+    folder: Path
+    done: set[str]
+    _journal: IO[str] = field(repr=False)
+
+    def mark(self, step: str) -> None:
+        """Remember that a step's files are written."""
+        self._journal.write(step + "\n")
+        self._journal.flush()
+        self.done.add(step)
+
+
+@contextmanager
+def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:
+    """Work in `<target>.part` and rename it to `target` at the end.
+
+    A stopped build with the same settings goes on; with others it starts anew. A second build of the same target at the
+    same time is refused, and so is a target that exists.
+
+    Args:
+        target: folder to make.
+        settings: everything that determines the result, JSON values.
+    """
+    target = Path(target)
+    part = target.with_name(target.name + ".part")
+    if target.exists():
+        raise FileError(f"{target}: exists already; remove it or choose another place")
+    if not target.parent.is_dir():
+        raise FileError(f"{target}: its folder does not exist")
+    try:
+        part.mkdir(exist_ok=True)
+        with (part / LOCK).open("w") as lock:
+            _lock(lock, target)
+            done = _resume(part, json.dumps(settings, sort_keys=True))
+            with (part / JOURNAL).open("a", encoding="utf-8") as journal:
+                yield Build(part, done, journal)
+            (part / JOURNAL).unlink()
+            (part / LOCK).unlink()
+            part.replace(target)
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise WriteError(f"{target}: could not be written ({error.strerror or error}); what is done is kept") from error
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lock(lock: IO[str], target: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileError(f"{target}: is being built by another process right now") from None
+
+
+def _resume(part: Path, settings: str) -> set[str]:
+    """Steps done by an earlier build with the same settings; else an empty folder."""
+    journal = part / JOURNAL
+    lines = journal.read_text(encoding="utf-8", errors="replace").split("\n") if journal.is_file() else []
+    if lines and lines[0] == settings:
+        return set(lines[1:-1])  # the last line is empty, or was cut in writing
+    for path in part.iterdir():
+        if path.name != LOCK:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    journal.write_text(settings + "\n", encoding="utf-8")
+    return set()

@@ -1,0 +1,248 @@
+"""Read a COLMAP reconstruction: cameras, images and points from its binary or text files.
+
+Binary layout as in COLMAP's documentation, little endian. Newer versions write rigs and frames beside these files;
+cameras, images and points keep their layout, and that is all that is read. Every count is checked against the bytes
+that are left before memory is taken for it.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.errors import FileError
+
+# name -> number of parameters, in the order of COLMAP's model ids
+CAMERA_MODELS = {
+    "SIMPLE_PINHOLE": 3, "PINHOLE": 4, "SIMPLE_RADIAL": 4, "RADIAL": 5, "OPENCV": 8, "OPENCV_FISHEYE": 8,
+    "FULL_OPENCV": 12, "FOV": 5, "SIMPLE_RADIAL_FISHEYE": 4, "RADIAL_FISHEYE": 5, "THIN_PRISM_FISHEYE": 12,
+    "RAD_TAN_THIN_PRISM_FISHEYE": 16,
+}  # fmt: skip
+NO_POINT = -1
+POINT2D = np.dtype([("x", "<f8"), ("y", "<f8"), ("point", "<i8")])
+
+
+@dataclass(frozen=True)
+class Camera:
+    """An intrinsic camera model."""
+
+    model: str
+    width: int
+    height: int
+    parameters: np.ndarray
+
+
+@dataclass(frozen=True)
+class RegisteredImage:
+    """A photo with its pose (x_camera = R X + t) and its keypoints' places and 3-D points."""
+
+    name: str
+    camera: int
+    R: np.ndarray  # (3, 3)
+    t: np.ndarray  # (3,)
+    places: np.ndarray  # (M, 2) x, y with COLMAP's origin
+    points: np.ndarray  # (M,) id of the 3-D point, or NO_POINT
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """A sparse model."""
+
+    cameras: dict[int, Camera]
+    images: dict[int, RegisteredImage]
+    points: dict[int, np.ndarray]  # id -> (3,)
+
+
+def read_reconstruction(folder: str | Path) -> Reconstruction:
+    """Read cameras, images and points3D from a folder, .bin before .txt."""
+    folder = Path(folder)
+    suffix = ".bin" if (folder / "cameras.bin").is_file() else ".txt"
+    paths = [folder / f"{name}{suffix}" for name in ("cameras", "images", "points3D")]
+    for path in paths:
+        if not path.is_file():
+            raise FileError(f"{path}: no such file; a sparse model has cameras, images and points3D, .bin or .txt")
+    if suffix == ".bin":
+        cameras, images, points = _binary_cameras(paths[0]), _binary_images(paths[1]), _binary_points(paths[2])
+    else:
+        cameras, images, points = _text_cameras(paths[0]), _text_images(paths[1]), _text_points(paths[2])
+    for image in images.values():
+        if image.camera not in cameras:
+            raise FileError(f"{paths[1]}: image {image.name} has camera {image.camera}, which cameras does not list")
+    return Reconstruction(cameras, images, points)
+
+
+class _Reader:
+    """Bytes of a file from front to back; running out of them is an error that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
+        try:
+            self.content = path.read_bytes()
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+
+    def values(self, layout: str) -> tuple[float, ...]:
+        size = struct.calcsize("<" + layout)
+        self.need(size)
+        self.offset += size
+        return struct.unpack_from("<" + layout, self.content, self.offset - size)
+
+    def array(self, dtype: np.dtype | str, count: int) -> np.ndarray:
+        size = np.dtype(dtype).itemsize * count
+        self.need(size)
+        self.offset += size
+        return np.frombuffer(self.content, dtype, count, self.offset - size)
+
+    def name(self) -> str:
+        end = self.content.find(b"\0", self.offset)
+        if end < 0:
+            self.need(len(self.content) + 1)
+        start, self.offset = self.offset, end + 1
+        return self.content[start:end].decode("utf-8", "surrogateescape")
+
+    def count(self, least_bytes: int) -> int:
+        """A number of items that follow, each of at least so many bytes."""
+        (count,) = self.values("Q")
+        self.need(int(count) * least_bytes)
+        return int(count)
+
+    def need(self, size: int) -> None:
+        if self.offset + size > len(self.content):
+            raise FileError(f"{self.path}: ends early, at byte {len(self.content)} of at least {self.offset + size}")
+
+    def end(self) -> None:
+        if self.offset != len(self.content):
+            raise FileError(f"{self.path}: {len(self.content) - self.offset} bytes too many at its end")
+
+
+def _binary_cameras(path: Path) -> dict[int, Camera]:
+    reader, cameras = _Reader(path), {}
+    names = list(CAMERA_MODELS)
+    for _ in range(reader.count(24)):
+        number, model, width, height = (int(value) for value in reader.values("iiQQ"))
+        if not 0 <= model < len(names):
+            raise FileError(f"{path}: camera {number} has model {model}, which is not known")
+        cameras[number] = _camera(
+            path, number, names[model], width, height, reader.array("<f8", CAMERA_MODELS[names[model]])
+        )
+    reader.end()
+    return cameras
+
+
+def _binary_images(path: Path) -> dict[int, RegisteredImage]:
+    reader, images = _Reader(path), {}
+    for _ in range(reader.count(73)):
+        number, *pose, camera = reader.values("i7di")
+        name = reader.name()
+        rows = reader.array(POINT2D, reader.count(POINT2D.itemsize))
+        images[int(number)] = _image(
+            path, name, int(camera), pose, np.column_stack([rows["x"], rows["y"]]), rows["point"]
+        )
+    reader.end()
+    return images
+
+
+def _binary_points(path: Path) -> dict[int, np.ndarray]:
+    reader, points = _Reader(path), {}
+    for _ in range(reader.count(51)):
+        number, x, y, z, *_ = reader.values("Q3d3Bd")
+        reader.array("<i4", 2 * reader.count(8))  # the track, which the images repeat
+        points[int(number)] = _point(path, int(number), (x, y, z))
+    reader.end()
+    return points
+
+
+def _text_cameras(path: Path) -> dict[int, Camera]:
+    cameras = {}
+    for line, words in _lines(path):
+        with _numbers(path, line):
+            number, model, width, height = int(words[0]), words[1], int(words[2]), int(words[3])
+            parameters = np.array([float(word) for word in words[4:]])
+        if model not in CAMERA_MODELS or len(parameters) != CAMERA_MODELS[model]:
+            raise FileError(f"{path}, line {line}: camera model {model} with {len(parameters)} parameters is not known")
+        cameras[number] = _camera(path, number, model, width, height, parameters)
+    return cameras
+
+
+def _text_images(path: Path) -> dict[int, RegisteredImage]:
+    images = {}
+    rows = iter(_lines(path, keep_empty=True))
+    for line, words in rows:
+        if not words:
+            continue
+        with _numbers(path, line):
+            number, pose, camera = int(words[0]), [float(word) for word in words[1:8]], int(words[8])
+            name = " ".join(words[9:])
+        line, words = next(rows, (line + 1, []))
+        with _numbers(path, line):
+            values = np.array([float(word) for word in words]).reshape(-1, 3)
+            ids = np.array([int(word) for word in words[2::3]], np.int64)
+        images[number] = _image(path, name, camera, pose, values[:, :2], ids)
+    return images
+
+
+def _text_points(path: Path) -> dict[int, np.ndarray]:
+    points = {}
+    for line, words in _lines(path):
+        with _numbers(path, line):
+            number, place = int(words[0]), (float(words[1]), float(words[2]), float(words[3]))
+        points[number] = _point(path, number, place)
+    return points
+
+
+def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read as text ({error})") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("#") and (keep_empty or line.strip()):
+            yield number, line.split()
+
+
+class _numbers:  # noqa: N801 (reads as a verb: with _numbers(path, line))
+    """Turn what goes wrong in parsing a line into an error that names it."""
+
+    def __init__(self, path: Path, line: int) -> None:
+        self.path, self.line = path, line
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (ValueError, IndexError, OverflowError)):
+            raise FileError(f"{self.path}, line {self.line}: not what COLMAP writes there ({error})") from None
+
+
+def _camera(path: Path, number: int, model: str, width: int, height: int, parameters: np.ndarray) -> Camera:
+    if not (0 < width < 10**6 and 0 < height < 10**6) or not np.isfinite(parameters).all():
+        raise FileError(f"{path}: camera {number} of {width} x {height} pixels cannot be")
+    return Camera(model, width, height, parameters)
+
+
+def _image(
+    path: Path, name: str, camera: int, pose: "list[float] | tuple[float, ...]", places: np.ndarray, points: np.ndarray
+) -> RegisteredImage:
+    quaternion, t = np.array(pose[:4]), np.array(pose[4:])
+    if not (np.isfinite(pose).all() and np.isfinite(places).all() and np.linalg.norm(quaternion) > 1e-9):
+        raise FileError(f"{path}: image {name} has a pose or places that are not finite numbers")
+    return RegisteredImage(name, camera, _rotation(quaternion), t, places, points)
+
+
+def _point(path: Path, number: int, place: tuple[float, float, float]) -> np.ndarray:
+    if not np.isfinite(place).all():
+        raise FileError(f"{path}: point {number} is not at a finite place")
+    return np.array(place)
+
+
+def _rotation(quaternion: np.ndarray) -> np.ndarray:
+    w, x, y, z = quaternion / np.linalg.norm(quaternion)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )

@@ -1,0 +1,157 @@
+"""A patch set in PhotoTourism layout from photos with a COLMAP reconstruction."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.data.building import file_hash
+from matchkernel.data.colmap_model import NO_POINT
+from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives, pixels_per_unit
+from matchkernel.data.images import read_gray
+from matchkernel.data.packed import PatchSet, open_patch_set, packing
+from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
+from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
+from matchkernel.data.scene import Scene, read_scene
+from matchkernel.detect import rootsift
+from matchkernel.errors import FileError
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+
+
+@dataclass(frozen=True)
+class CutSettings:
+    """How patches are chosen and cut."""
+
+    size: int = PATCH
+    magnification: float = MAGNIFICATION  # half side of the region / sigma
+    geometric: bool = True  # look for positives beyond the tracks
+    pairs: int = 10_000  # positives, and as many negatives, of each test list; 0: no lists
+    seed: int = 0
+    mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The patches to cut, sorted by point, photo, keypoint."""
+
+    labels: np.ndarray  # (K,) 0 .. L - 1
+    points: np.ndarray  # (K,) row of the scene's points
+    photos: np.ndarray  # (K,)
+    keypoints: np.ndarray  # (K,)
+    geometric: np.ndarray  # (K,) bool
+
+
+def build_from_colmap(
+    images: str | Path,
+    sparse: str | Path,
+    database: str | Path,
+    target: str | Path,
+    settings: CutSettings | None = None,
+    *,
+    all_keypoints: str | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> PatchSet:
+    """Cut the patches of every 3-D point seen twice or more, and write them as a patch set.
+
+    Args:
+        images: folder of the photos.
+        sparse: folder with cameras, images, points3D, .bin or .txt.
+        database: COLMAP's database.db.
+        target: folder to make; see packing for what a stop in between means.
+        settings: how to choose and cut.
+        all_keypoints: another database with all keypoints of the photos, where `database` has only the tracked ones.
+        progress: called with the number of photos done and their total.
+    """
+    settings = settings or CutSettings()
+    scene = read_scene(images, sparse, database, all_keypoints=all_keypoints, magnification=settings.magnification)
+    if not scene.photos:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in scene.left_out.items() if count)
+        raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
+    chosen = _select(scene, settings)
+    if not len(chosen.labels):
+        raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there is no patch to cut")
+    inputs = [Path(database), *sorted(Path(sparse).glob("*.*")), *(photo.path for photo in scene.photos)]
+    names = [photo.name for photo in scene.photos]
+    identity = {
+        "files": {path.name: file_hash(path) for path in inputs},
+        "settings": asdict(settings),
+        "sampler": SAMPLER,
+    }
+    with packing(target, len(chosen.labels), settings.size, identity) as build:
+        for number, _ in build.steps(names):
+            rows = np.flatnonzero(chosen.photos == number)
+            photo = scene.photos[number]
+            build.patches[rows] = extract_patches(
+                read_gray(photo.path), photo.frames[chosen.keypoints[rows]], settings.size
+            )
+            if progress is not None:
+                progress(number + 1, len(names))
+        _finish(build, scene, chosen, settings, Path(images))
+    return open_patch_set(target)
+
+
+def _select(scene: Scene, settings: CutSettings) -> _Selection:
+    found = find_geometric_positives(scene, Tolerances()) if settings.geometric else None
+    rows = []
+    for number, photo in enumerate(scene.photos):
+        points = photo.points if found is None else np.where(photo.points == NO_POINT, found[number], photo.points)
+        keypoints = np.flatnonzero(points != NO_POINT)
+        is_geometric = photo.points[keypoints] == NO_POINT
+        rows.append(np.column_stack([points[keypoints], np.full(len(keypoints), number), keypoints, is_geometric]))
+    table = np.concatenate(rows)
+    table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
+    # A point may have two keypoints in one photo (two orientations): they are patches of the point like others.
+    _, group, count = np.unique(table[:, 0], return_inverse=True, return_counts=True)
+    table = table[count[group] > 1]
+    _, labels = np.unique(table[:, 0], return_inverse=True)
+    return _Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
+
+
+def _finish(build: Any, scene: Scene, chosen: _Selection, settings: CutSettings, images: Path) -> None:
+    frames = _frames(scene, chosen)
+    pairs = _pairs(build.patches, scene, chosen, frames, settings)
+    interest = np.column_stack(
+        [chosen.photos, frames.centers, frames.angles, np.log2(frames.half_widths / settings.magnification)]
+    )
+    write_tables(build.build.folder, chosen.labels, interest, pairs)
+    if settings.mosaics and settings.size == PATCH:
+        write_mosaics(build.build.folder, build.patches)
+    columns = {
+        "geometric": chosen.geometric,
+        "photo": chosen.photos.astype(np.int32),
+        "frame": np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1).astype(np.float32),
+    }
+    origin = {"kind": "colmap", "name": images.resolve().parent.name, "photos": [photo.name for photo in scene.photos]}
+    counts = {
+        "from tracks": int((~chosen.geometric).sum()),
+        "from geometry": int(chosen.geometric.sum()),
+        "left out": {reason: count for reason, count in sorted(scene.left_out.items()) if count},
+        "photos": len(scene.photos),
+    }
+    how = {**asdict(settings), "sampler": SAMPLER, "tolerances": asdict(Tolerances())}
+    build.finish(chosen.labels, pairs, columns, {"source": origin, "selection": counts, "settings": how})
+
+
+def _frames(scene: Scene, chosen: _Selection) -> Frames:
+    picked = [scene.photos[p].frames[[k]] for p, k in zip(chosen.photos, chosen.keypoints, strict=True)]
+    return Frames(np.concatenate([f.centers for f in picked]), np.concatenate([f.shapes for f in picked]))
+
+
+def _pairs(
+    patches: np.ndarray, scene: Scene, chosen: _Selection, frames: Frames, settings: CutSettings
+) -> dict[str, np.ndarray]:
+    if not settings.pairs:
+        return {}
+    places = scene.points[chosen.points]
+    depths = np.empty(len(places))
+    for number, photo in enumerate(scene.photos):
+        here = chosen.photos == number
+        depths[here] = (places[here] @ photo.pose.R.T + photo.pose.t)[:, 2] / pixels_per_unit(photo)
+    where = PatchPlaces(chosen.labels, chosen.photos, places, frames.half_widths * depths)
+    easy = draw_test_pairs(where, settings.pairs, settings.seed)
+    hard = draw_hard_pairs(where, lambda rows: rootsift(patches[rows]), settings.pairs, settings.seed)
+    return {f"m50_{len(easy)}_{len(easy)}_0": easy, f"m50hard_{len(hard)}_{len(hard)}_0": hard}

@@ -1,0 +1,215 @@
+"""An HPatches-layout set from image sequences related by homographies."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.data.building import building, file_hash
+from matchkernel.data.hpatches import NOISES, SIDE, open_hpatches
+from matchkernel.data.hpatches_tasks import draw_retrieval, draw_verification, write_tasks
+from matchkernel.data.images import read_gray, write_png
+from matchkernel.detect import detect_dog
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.homography import check_homography, warp_frames
+from matchkernel.geometry.jitter import Jitter, jittered
+from matchkernel.geometry.overlap import overlaps
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+
+# Amounts for which the median overlap of a region with its jittered self is .85, .72 and .60, as HPatches reports for
+# its three levels (tests/data/test_from_homographies.py measures them).
+BASE = Jitter(shift=0.12, octaves=0.2, degrees=10.0, stretch=0.2)
+LEVELS = {"e": BASE.times(0.9), "h": BASE.times(1.84), "t": BASE.times(2.83)}
+LARGEST_STRETCH = 6.0  # of a region by a homography; beyond, a patch shows a smear
+
+
+@dataclass(frozen=True)
+class HomographySettings:
+    """How patches are chosen and cut."""
+
+    most: int = 1000  # patches of a sequence, the strongest
+    magnification: float = MAGNIFICATION
+    seed: int = 0
+    verification: int = 50_000  # rows of each list
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """A folder with images 1..6 and H_1_2 .. H_1_6."""
+
+    name: str
+    images: list[Path]
+    homographies: list[np.ndarray]
+
+
+def build_from_homographies(
+    source: str | Path,
+    target: str | Path,
+    settings: HomographySettings | None = None,
+    *,
+    sequences: list[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Any]:
+    """Write strips and task lists for every sequence of a folder; returns the manifest.
+
+    Args:
+        source: folder of sequences, each with images 1..6 (any format) and text files H_1_2 .. H_1_6.
+        target: folder to make.
+        settings: how to choose and cut.
+        sequences: names of those to use (default: all with six images).
+        progress: called with the number of sequences done and their total.
+    """
+    settings = settings or HomographySettings()
+    found = _find_sequences(Path(source), sequences)
+    files = {f"{s.name}/{path.name}": file_hash(path) for s in found for path in sorted(s.images[0].parent.iterdir())}
+    identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
+    with building(target, identity) as build:
+        for number, sequence in enumerate(found):
+            if sequence.name not in build.done:
+                entry = _write_sequence(build.folder, sequence, settings)
+                (build.folder / f"{sequence.name}.json").write_text(json.dumps(entry), encoding="utf-8")
+                build.mark(sequence.name)
+            if progress is not None:
+                progress(number + 1, len(found))
+        return _finish(build.folder, [sequence.name for sequence in found], settings)
+
+
+def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
+    if not source.is_dir():
+        raise FileError(f"{source}: no such folder")
+    folders = [source / name for name in names] if names else sorted(path for path in source.iterdir() if path.is_dir())
+    found = []
+    for folder in folders:
+        images = [_image(folder, k) for k in range(1, 7)]
+        if None in images and names is None:
+            continue  # a pair, or another folder
+        missing = next((k + 1 for k, path in enumerate(images) if path is None), None)
+        if missing:
+            raise FileError(f"{folder}: image {missing} is missing")
+        homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
+        found.append(_Sequence(folder.name, [path for path in images if path], homographies))
+    if not found:
+        raise FileError(f"{source}: no sequence of six images here")
+    return found
+
+
+def _image(folder: Path, number: int) -> Path | None:
+    return next((path for path in sorted(folder.glob(f"{number}.*")) if path.suffix.lower() != ".txt"), None)
+
+
+def read_homography(path: str | Path) -> np.ndarray:
+    """A 3 x 3 matrix of numbers in a text file; not checked for being singular."""
+    try:
+        values = [float(word) for word in Path(path).read_text(encoding="ascii").split()]
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise FileError(f"{path}: not nine numbers") from None
+    if len(values) != 9 or not np.isfinite(values).all():
+        raise FileError(f"{path}: a homography is nine finite numbers, got {len(values)}")
+    return np.array(values).reshape(3, 3)
+
+
+def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySettings) -> dict[str, Any]:
+    """Cut and write the 16 strips; returns counts and overlaps."""
+    dropped: Counter[str] = Counter()
+    try:
+        homographies = [check_homography(H) for H in sequence.homographies]
+        images = [read_gray(path) for path in sequence.images]
+    except (ArgumentError, FileError) as error:
+        return {"patches": 0, "why": str(error)}
+    random = np.random.default_rng((settings.seed, *sequence.name.encode()))
+    detected = detect_dog(images[0], magnification=settings.magnification).frames
+    reference = _spread_out(detected)
+    dropped["nearly repeats another"] = len(detected) - len(reference)
+    regions = _regions(reference, images, homographies, random, dropped)
+    usable = np.flatnonzero(regions.pop("usable"))
+    chosen = usable[: settings.most]
+    dropped["beyond the strongest"] = len(usable) - len(chosen)
+    if len(chosen) < 2:
+        return {"patches": 0, "why": "fewer than two patches lie in all six images", "dropped": dict(dropped)}
+    (folder / sequence.name).mkdir(exist_ok=True)
+    measured: dict[str, list[float]] = {noise: [] for noise in NOISES}
+    for name, (number, frames, exact) in {"ref": (0, reference, reference), **regions}.items():
+        patches = extract_patches(images[number], frames[chosen], SIDE)
+        write_png(folder / sequence.name / f"{name}.png", patches.reshape(-1, SIDE))
+        if name != "ref":
+            measured[name[0]] += overlaps(exact[chosen], frames[chosen]).round(4).tolist()
+    medians = {noise: round(float(np.median(values)), 4) for noise, values in measured.items()}
+    return {"patches": len(chosen), "overlap": medians, "dropped": {k: v for k, v in dropped.items() if v}}
+
+
+def _regions(
+    reference: Frames,
+    images: list[np.ndarray],
+    homographies: list[np.ndarray],
+    random: np.random.Generator,
+    dropped: Counter[str],
+) -> dict[str, Any]:
+    """For each strip its image, its jittered frames and the exact ones; and which keypoints are usable in all."""
+    usable = reference.are_inside(images[0].shape[1], images[0].shape[0])
+    dropped["leaves image 1"] = int((~usable).sum())
+    regions: dict[str, Any] = {}
+    for number, H in enumerate(homographies, 1):
+        exact, in_front = warp_frames(H, reference)
+        dropped["behind the plane"] += int((usable & ~in_front).sum())
+        usable &= in_front
+        values = np.linalg.svd(np.where(in_front[:, None, None], exact.shapes, np.eye(2)), compute_uv=False)
+        smeared = values[:, 0] > LARGEST_STRETCH * values[:, 1]
+        dropped["stretched to a smear"] += int((usable & smeared).sum())
+        usable &= ~smeared
+        height, width = images[number].shape
+        for noise in NOISES:
+            frames = jittered(exact, LEVELS[noise], random)
+            inside = frames.are_inside(width, height)
+            dropped[f"leaves image {number + 1}"] += int((usable & ~inside).sum())
+            usable &= inside
+            regions[f"{noise}{number}"] = (number, frames, exact)
+    return {"usable": usable, **regions}
+
+
+def _spread_out(frames: Frames) -> Frames:
+    """Leave out keypoints that nearly repeat a stronger one: within half its half width and half an octave."""
+    kept: list[int] = []
+    centers, sizes = frames.centers, np.log2(np.maximum(frames.half_widths, 1e-9))
+    for k in range(len(frames)):
+        others = np.array(kept, np.int64)
+        near = np.linalg.norm(centers[others] - centers[k], axis=1) < 0.5 * frames.half_widths[k]
+        if not (near & (np.abs(sizes[others] - sizes[k]) < 0.5)).any():
+            kept.append(k)
+    return frames[np.array(kept, np.int64)]
+
+
+def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dict[str, Any]:
+    entries = {}
+    for name in names:
+        path = folder / f"{name}.json"
+        entries[name] = json.loads(path.read_text(encoding="utf-8"))
+        path.unlink()
+    kept = [name for name in names if entries[name]["patches"]]
+    if not kept:
+        raise FileError(f"no sequence gave two patches: {next(iter(entries.values()))['why']}")
+    patches = open_hpatches(folder)
+    (folder / "tasks" / "splits").mkdir(parents=True, exist_ok=True)
+    splits = {"full": {"name": "full", "test": kept}}
+    (folder / "tasks" / "splits" / "splits.json").write_text(json.dumps(splits, indent=1) + "\n", encoding="utf-8")
+    verification = draw_verification(patches.counts, kept, settings.verification)
+    write_tasks(folder / "tasks", "full", verification, *draw_retrieval(patches, kept))
+    hashes = {
+        str(p.relative_to(folder)): file_hash(p) for p in sorted(folder.rglob("*")) if p.suffix in (".png", ".csv")
+    }
+    manifest = {
+        "kind": "homographies",
+        "sequences": entries,
+        "settings": {**asdict(settings), "levels": {noise: asdict(level) for noise, level in LEVELS.items()}},
+        "sampler": SAMPLER,
+        "sha256": hashes,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return manifest

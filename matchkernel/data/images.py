@@ -1,0 +1,71 @@
+"""Photos as gray arrays, and pictures written whole."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matchkernel.errors import FileError, MissingExtraError
+from matchkernel.files import replacing
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from PIL import Image
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
+MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is taken
+
+
+def read_gray(path: str | Path) -> np.ndarray:
+    """Decode a photo to (H, W) uint8 gray, whatever its mode; of an animation the first frame.
+
+    The orientation in the EXIF header is ignored, as COLMAP and hloc ignore it: pixels stay where the file has them.
+    16 bit gray loses its lower byte; transparency is dropped.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    pillow = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow about odd metadata; sizes are checked below
+            with pillow.open(path) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
+                return _gray(image, path)
+    except FileError:
+        raise
+    except pillow.DecompressionBombError:
+        raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
+        raise FileError(
+            f"{path}: not a whole image ({' '.join(str(error).split())[:150] or type(error).__name__})"
+        ) from None
+
+
+def write_png(path: str | Path, pixels: np.ndarray) -> None:
+    """Write (H, W) gray or (H, W, 3) colour uint8 as PNG, whole or not at all; the same pixels give the same bytes."""
+    with replacing(path) as part:
+        _pillow().fromarray(pixels).save(part, format="PNG")
+
+
+def _gray(image: "Image.Image", path: Path) -> np.ndarray:
+    image.load()
+    if image.mode.startswith("I"):
+        values = np.asarray(image.convert("I"))
+        if values.size and (values.min() < 0 or values.max() > 65535):
+            raise FileError(f"{path}: gray values beyond 16 bits")
+        return (values >> 8).astype(np.uint8)
+    if image.mode == "F":
+        raise FileError(f"{path}: floating point gray values are not read; save 8 or 16 bits")
+    return np.array(image.convert("L"))
+
+
+def _pillow() -> "ModuleType":
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("reading and writing images needs Pillow: pip install 'matchkernel[data]'") from None
+    return Image

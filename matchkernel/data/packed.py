@@ -1,0 +1,187 @@
+"""Patch sets: one memory-mapped uint8 array, a label a patch, test pairs, and a manifest that says what they are.
+
+<folder>/patches.npy      (K, N, N) uint8
+         labels.npy       (K,) int64, the 3-D point; gaps and singletons are allowed
+         <column>.npy     (K, ...) more about each patch, such as `geometric`
+         pairs/<name>.npy (M, 3) int64: patch, patch, 1 if they show the same point
+         manifest.json    counts, shapes, sha256 of every file, source, settings; written last
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.data.building import Build, building, file_hash
+from matchkernel.errors import FileError
+
+MANIFEST, FORMAT = "manifest.json", 1
+
+
+@dataclass(frozen=True)
+class PatchSet:
+    """An opened patch set."""
+
+    folder: Path
+    patches: np.ndarray  # (K, N, N) uint8, memory-mapped
+    labels: np.ndarray  # (K,) int64
+    columns: dict[str, np.ndarray]
+    pairs: dict[str, np.ndarray]
+    manifest: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """Patches sorted by label, and where each label's group starts: (K,) indices, (L + 1,) bounds."""
+        order = np.argsort(self.labels, kind="stable")
+        starts = np.flatnonzero(np.diff(self.labels[order], prepend=np.int64(-(2**62))))
+        return order, np.append(starts, len(order))
+
+
+@dataclass
+class PatchSetBuild:
+    """A patch set being written: fill `patches`, step by step, then give the rest to `finish`."""
+
+    build: Build
+    patches: np.ndarray
+
+    def steps(self, names: list[str]) -> Iterator[tuple[int, str]]:
+        """The steps not done yet, numbered; each is marked done when the next is asked for."""
+        for number, name in enumerate(names):
+            if name not in self.build.done:
+                yield number, name
+                self.patches.flush()  # type: ignore[attr-defined]
+                self.build.mark(name)
+
+    def finish(
+        self,
+        labels: np.ndarray,
+        pairs: Mapping[str, np.ndarray],
+        columns: Mapping[str, np.ndarray],
+        manifest: Mapping[str, Any],
+    ) -> None:
+        """Write everything but the patches; the manifest last."""
+        folder = self.build.folder
+        np.save(folder / "labels.npy", labels.astype(np.int64))
+        for name, column in columns.items():
+            np.save(folder / f"{name}.npy", column)
+        for name, rows in pairs.items():
+            (folder / "pairs").mkdir(exist_ok=True)
+            np.save(folder / "pairs" / f"{name}.npy", rows.astype(np.int64))
+        counts = {"patches": len(labels), "points": len(np.unique(labels))}
+        files = {
+            str(path.relative_to(folder)): file_hash(path) for path in sorted(folder.rglob("*")) if _is_content(path)
+        }
+        content = {"format": FORMAT, "counts": counts, **manifest, "sha256": files}
+        (folder / MANIFEST).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def packing(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
+    """Make a patch set of `count` patches of `side` pixels; see building for what a stop in between means."""
+    with building(target, {**settings, "count": count, "side": side}) as build:
+        path = build.folder / "patches.npy"
+        if not path.is_file() or not build.done:
+            _allocate(path, (count, side, side))
+        # r+ on a file whose blocks are taken: a full disk was an error above and cannot be a crash here.
+        patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
+        yield PatchSetBuild(build, patches)
+
+
+def open_patch_set(folder: str | Path) -> PatchSet:
+    """Open a patch set. Shapes and counts are checked; bytes are checked by verify_patch_set."""
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    patches = _read_array(folder / "patches.npy", 3, np.uint8)
+    labels = _read_array(folder / "labels.npy", 1, np.int64)
+    if len(patches) != len(labels):
+        raise FileError(f"{folder}: {len(patches)} patches but {len(labels)} labels")
+    columns = {}
+    for path in sorted(folder.glob("*.npy")):
+        if path.stem not in ("patches", "labels"):
+            columns[path.stem] = _read_array(path)
+            if len(columns[path.stem]) != len(labels):
+                raise FileError(f"{path}: {len(columns[path.stem])} rows for {len(labels)} patches")
+    pairs = {path.stem: _read_pairs(path, len(labels)) for path in sorted((folder / "pairs").glob("*.npy"))}
+    return PatchSet(folder, patches, labels, columns, pairs, manifest)
+
+
+def verify_patch_set(folder: str | Path, progress: Callable[[int], object] | None = None) -> PatchSet:
+    """Open a patch set and check every file against the sha256 of its manifest."""
+    patch_set = open_patch_set(folder)
+    recorded = patch_set.manifest["sha256"]
+    present = {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if _is_content(path)}
+    for name in sorted(recorded.keys() | present):
+        if name not in present:
+            raise FileError(f"{folder}: {name} is missing")
+        if name not in recorded:
+            raise FileError(f"{folder}: {name} is not in the manifest")
+        if file_hash(Path(folder) / name) != recorded[name]:
+            raise FileError(f"{folder}: {name} is damaged, its sha256 is not the manifest's")
+        if progress is not None:
+            progress(1)
+    return patch_set
+
+
+def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
+    with path.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        if shape[0]:
+            os.posix_fallocate(file.fileno(), file.tell(), int(np.prod(shape)))
+
+
+def _is_content(path: Path) -> bool:
+    return path.is_file() and path.name not in (MANIFEST, "journal", "lock")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
+        why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
+        raise FileError(f"{folder}: {why}")
+    manifest = read_json(path)
+    if manifest.get("format") != FORMAT or not isinstance(manifest.get("sha256"), dict):
+        raise FileError(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}")
+    return manifest
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(content, dict):
+        raise FileError(f"{path}: not a JSON object")
+    return content
+
+
+def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy's header parser lets tokenize and struct errors through
+        raise FileError(f"{path}: not a whole .npy array ({' '.join(str(error).split())[:150]})") from None
+    if (
+        not isinstance(array, np.ndarray)
+        or array.ndim < 1
+        or (ndim and array.ndim != ndim)
+        or (dtype and array.dtype != dtype)
+    ):
+        raise FileError(f"{path}: not the array a patch set has there")
+    return array
+
+
+def _read_pairs(path: Path, count: int) -> np.ndarray:
+    pairs = _read_array(path, 2, np.int64)
+    if pairs.shape[1] != 3 or (len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= count)):
+        raise FileError(f"{path}: pairs are (M, 3) and name patches below {count}")
+    return pairs

@@ -1,0 +1,178 @@
+"""PhotoTourism sets on disk: mosaics of 16 x 16 patches, info.txt, interest.txt, m50_*.txt; torchvision's cache too."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from matchkernel.data.building import file_hash
+from matchkernel.data.images import read_gray, write_png
+from matchkernel.data.packed import packing
+from matchkernel.data.tables import check_range, read_table
+from matchkernel.errors import FileError
+
+PATCH, GRID = 64, 16
+PER_MOSAIC = GRID * GRID
+SUFFIXES = (".bmp", ".png", ".jpg")
+
+
+@dataclass(frozen=True)
+class PhotoTourismFolder:
+    """What a PhotoTourism folder holds, checked but for the pixels."""
+
+    mosaics: list[Path]
+    labels: np.ndarray  # (K,) 3-D point of each patch, from info.txt
+    reference_images: np.ndarray | None  # (K,) first column of interest.txt, where it is there
+    pairs: dict[str, np.ndarray]  # m50 file -> (M, 3) patch, patch, 1 if of the same point
+
+
+def read_phototourism(folder: str | Path) -> PhotoTourismFolder:
+    """Read the tables of a set and find its mosaics (.bmp, .png or .jpg, in the order of their names)."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder")
+    mosaics = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    labels = read_table(folder / "info.txt", 1)[:, 0]
+    _check_count(folder, mosaics, len(labels))
+    interest = folder / "interest.txt"
+    reference_images = read_table(interest, 1)[:, 0] if interest.is_file() else None
+    if reference_images is not None and len(reference_images) != len(labels):
+        raise FileError(f"{interest}: has {len(reference_images)} lines, info.txt {len(labels)}")
+    pairs = {path.stem: _read_pairs(path, labels) for path in sorted(folder.glob("m50*_*_*_0.txt"))}
+    return PhotoTourismFolder(mosaics, labels, reference_images, pairs)
+
+
+def read_mosaic(path: str | Path) -> np.ndarray:
+    """(256, 64, 64) uint8 patches of a mosaic, row by row."""
+    image = read_gray(path)
+    side = PATCH * GRID
+    if image.shape != (side, side):
+        raise FileError(f"{path}: a mosaic is {side} x {side} pixels, this is {image.shape[1]} x {image.shape[0]}")
+    return image.reshape(GRID, PATCH, GRID, PATCH).swapaxes(1, 2).reshape(PER_MOSAIC, PATCH, PATCH)
+
+
+def write_mosaics(folder: str | Path, patches: np.ndarray) -> list[Path]:
+    """Write patches as mosaics patches0000.png, ...; the last is filled up with black."""
+    paths = []
+    for number, start in enumerate(range(0, len(patches), PER_MOSAIC)):
+        full = np.zeros((PER_MOSAIC, PATCH, PATCH), np.uint8)
+        chosen = patches[start : start + PER_MOSAIC]
+        full[: len(chosen)] = chosen
+        mosaic = full.reshape(GRID, GRID, PATCH, PATCH).swapaxes(1, 2).reshape(GRID * PATCH, GRID * PATCH)
+        paths.append(Path(folder) / f"patches{number:04}.png")
+        write_png(paths[-1], mosaic)
+    return paths
+
+
+def write_tables(folder: str | Path, labels: np.ndarray, interest: np.ndarray, pairs: Mapping[str, np.ndarray]) -> None:
+    """Write info.txt, interest.txt and the m50 files of a set.
+
+    Args:
+        folder: where to.
+        labels: (K,) 3-D points.
+        interest: (K, 5) reference image, x, y, orientation, log2 of the scale.
+        pairs: name without .txt -> (M, 3).
+    """
+    folder = Path(folder)
+    _write_lines(folder / "info.txt", (f"{label} 0" for label in labels))
+    rows = (f"{int(image)} {x:.3f} {y:.3f} {angle:.5f} {scale:.5f}" for image, x, y, angle, scale in interest)
+    _write_lines(folder / "interest.txt", rows)
+    for name, table in pairs.items():
+        lines = (f"{a} {labels[a]} 0 {b} {labels[b]} 0 0" for a, b, _ in table)
+        _write_lines(folder / f"{name}.txt", lines)
+
+
+def pack_phototourism(
+    source: str | Path, target: str | Path, progress: Callable[[int, int], object] | None = None
+) -> None:
+    """Pack a PhotoTourism folder, or torchvision's cached .pt of one, into a patch set.
+
+    Args:
+        source: folder of mosaics and tables, or a .pt file.
+        target: folder to make; see packing.
+        progress: called with the number of patches done and their total.
+    """
+    source = Path(source)
+    if source.is_file():
+        _pack_cache(source, target)
+        return
+    found = read_phototourism(source)
+    count = len(found.labels)
+    names = [path.name for path in found.mosaics]
+    tables = {path.name: file_hash(path) for path in sorted(source.glob("*.txt"))}
+    with packing(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
+        for number, name in build.steps(names):
+            start = number * PER_MOSAIC
+            rows = build.patches[start : start + PER_MOSAIC]
+            rows[:] = read_mosaic(source / name)[: len(rows)]
+            if progress is not None:
+                progress(min(start + PER_MOSAIC, count), count)
+        columns = {} if found.reference_images is None else {"reference_image": found.reference_images}
+        origin = {"kind": "phototourism", "name": source.name, "mosaics": len(names), "tables": tables}
+        build.finish(found.labels, found.pairs, columns, {"source": origin})
+
+
+def _pack_cache(source: Path, target: str | Path) -> None:
+    patches, labels, matches = _read_cache(source)
+    settings = {"source": source.name, "sha256": file_hash(source)}
+    with packing(target, len(patches), patches.shape[-1], settings) as build:
+        build.patches[:] = patches
+        pairs = {"m50_100000_100000_0" if len(matches) == 100_000 else "matches": matches}
+        build.finish(labels, pairs, {}, {"source": {"kind": "torchvision cache", "name": source.name}})
+
+
+def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """torchvision's (patches, labels, matches), loaded without running code."""
+    try:
+        patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+        arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
+    except Exception as error:  # torch.load raises whatever the unpickler or the zip reader meets
+        reason = " ".join(str(error).split())[:120]
+        raise FileError(f"{path}: not torchvision's cache of (patches, labels, matches) ({reason})") from None
+    if arrays[0].dtype != np.uint8 or arrays[0].ndim != 3 or arrays[1].shape != (len(arrays[0]),):
+        raise FileError(f"{path}: wanted (N, 64, 64) uint8 patches and N labels")
+    if arrays[2].ndim != 2 or arrays[2].shape[1] != 3:
+        raise FileError(f"{path}: wanted (M, 3) matches, got {arrays[2].shape}")
+    for column in (0, 1):
+        check_range(path, arrays[2][:, column], len(arrays[0]), "patch")
+    return arrays
+
+
+def _check_count(folder: Path, mosaics: list[Path], count: int) -> None:
+    wanted = -(-count // PER_MOSAIC)
+    if len(mosaics) < wanted:
+        raise FileError(
+            f"{folder}: info.txt has {count} lines, which fill {wanted} mosaics, but {len(mosaics)} are there; "
+            f"missing from {_missing_name(mosaics)}"
+        )
+    if len(mosaics) > wanted:
+        raise FileError(
+            f"{folder / 'info.txt'}, line {count}: ends early, {count} lines fill {wanted} of {len(mosaics)} mosaics"
+        )
+
+
+def _missing_name(mosaics: list[Path]) -> str:
+    """The first name a numbered series lacks."""
+    names = {path.stem for path in mosaics}
+    suffix = mosaics[0].suffix if mosaics else ".bmp"
+    return next(f"patches{k:04}{suffix}" for k in range(len(names) + 1) if f"patches{k:04}" not in names)
+
+
+def _read_pairs(path: Path, labels: np.ndarray) -> np.ndarray:
+    table = read_table(path, 6)
+    for patch, point in ((0, 1), (3, 4)):
+        check_range(path, table[:, patch], len(labels), "patch")
+        wrong = np.flatnonzero(labels[table[:, patch]] != table[:, point])
+        if len(wrong):
+            row = table[wrong[0]]
+            raise FileError(
+                f"{path}, line {wrong[0] + 1}: says patch {row[patch]} is of point {row[point]}, "
+                f"info.txt says {labels[row[patch]]}"
+            )
+    return np.column_stack([table[:, 0], table[:, 3], table[:, 1] == table[:, 4]])
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(line + "\n" for line in lines), encoding="ascii")

@@ -1,0 +1,231 @@
+"""A rendered scene with exact truth: textured planes photographed by pinhole cameras, written as a COLMAP workspace.
+
+For tests, for measuring label noise, and for trying `from-colmap` without photos. Keypoints are really detected in
+the rendered photos; where each of them lies on a plane is known exactly. Tracks are made by truth, but each keypoint is
+left out of its track with some probability: these are the positives a matcher missed and geometry should find.
+"""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.images import write_png
+from matchkernel.data.textures import random_texture, sample_linear
+from matchkernel.detect import detect_dog
+from matchkernel.geometry.conventions import frames_to_colmap
+from matchkernel.geometry.frames import Frames
+
+TEXTURE = 1024
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A textured rectangle: corner + a u + b v, u and v from 0 to 1."""
+
+    corner: np.ndarray
+    u: np.ndarray
+    v: np.ndarray
+    texture: np.ndarray
+
+
+@dataclass(frozen=True)
+class View:
+    """A pinhole camera: x_camera = R X + t; the centre of the first pixel is (0, 0)."""
+
+    R: np.ndarray
+    t: np.ndarray
+    focal: float
+    width: int
+    height: int
+
+    def rays(self, places: np.ndarray) -> np.ndarray:
+        """(K, 3) directions in the scene, of depth 1, through pixels (K, 2)."""
+        middle = np.array([self.width - 1, self.height - 1]) / 2
+        return np.column_stack([(places - middle) / self.focal, np.ones(len(places))]) @ self.R
+
+    @property
+    def centre(self) -> np.ndarray:
+        """(3,) of the camera in the scene."""
+        return -self.R.T @ self.t
+
+
+def render_scene(
+    folder: str | Path, photos: int = 8, seed: int = 0, missed: float = 0.4, width: int = 640, height: int = 480
+) -> None:
+    """Write images/, sparse/ (text), database.db and truth/<photo>.npy, (K, 3) the scene point under each keypoint.
+
+    Args:
+        folder: where to; made if it is not there.
+        photos: how many.
+        seed: of everything random.
+        missed: probability that a keypoint is left out of its track.
+        width: of the photos.
+        height: of the photos.
+    """
+    random = np.random.default_rng(seed)
+    folder = Path(folder)
+    for part in ("images", "sparse", "truth"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    planes = _planes(random)
+    views = [_view(k, photos, width, height, random) for k in range(photos)]
+    frames, truths = [], []
+    for number, view in enumerate(views):
+        photo = render(planes, view, random)
+        write_png(folder / "images" / f"{number:03}.png", photo)
+        detected = detect_dog(photo).frames
+        place, _ = intersect(planes, view.centre, view.rays(detected.centers))
+        seen = np.isfinite(place).all(1)
+        frames.append(detected[seen])
+        truths.append(place[seen])
+        np.save(folder / "truth" / f"{number:03}.npy", truths[-1])
+    tracks = _tracks(views, frames, truths, missed, random)
+    _write_model(folder / "sparse", views, frames, truths, tracks)
+    _write_database(folder / "database.db", frames)
+
+
+def render(planes: list[Plane], view: View, random: np.random.Generator) -> np.ndarray:
+    """(H, W) uint8 photo, each pixel the mean of 2 x 2 rays, with its own exposure and a little noise."""
+    offsets = (-0.25, 0.25)
+    total = np.zeros(view.width * view.height)
+    y, x = np.mgrid[: view.height, : view.width]
+    for dx in offsets:
+        for dy in offsets:
+            places = np.column_stack([x.ravel() + dx, y.ravel() + dy])
+            _, gray = intersect(planes, view.centre, view.rays(places))
+            total += gray / 4
+    exposed = total * random.uniform(0.8, 1.15) + random.uniform(-10, 10) + random.normal(0, 1.5, total.shape)
+    return np.clip(np.round(exposed), 0, 255).astype(np.uint8).reshape(view.height, view.width)
+
+
+def intersect(planes: list[Plane], origin: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where rays first meet a plane: (K, 3) places, NaN where none, and (K,) gray values, 128 where none."""
+    nearest = np.full(len(rays), np.inf)
+    gray = np.full(len(rays), 128.0)
+    for plane in planes:
+        normal = np.cross(plane.u, plane.v)
+        slope = rays @ normal
+        with np.errstate(divide="ignore", invalid="ignore"):
+            depth = ((plane.corner - origin) @ normal) / slope
+        depth = np.where(np.isfinite(depth), depth, -1)
+        hit = origin + rays * depth[:, None] - plane.corner
+        u, v = hit @ plane.u / (plane.u @ plane.u), hit @ plane.v / (plane.v @ plane.v)
+        here = (depth > 1e-6) & (depth < nearest) & (u >= 0) & (u <= 1) & (v >= 0) & (v <= 1)
+        nearest[here] = depth[here]
+        gray[here] = sample_linear(plane.texture, u[here] * (TEXTURE - 1), v[here] * (TEXTURE - 1))
+    places = np.where(
+        np.isfinite(nearest)[:, None], origin + rays * np.where(np.isfinite(nearest), nearest, 0)[:, None], np.nan
+    )
+    return places, gray
+
+
+def _planes(random: np.random.Generator) -> list[Plane]:
+    """A back wall, a floor, a side wall, and a board in front that hides some of them."""
+    shapes = np.array(
+        [
+            [(-4, -3, 8), (8, 0, 0), (0, 6, 0)],
+            [(-4, 3, 2), (8, 0, 0), (0, 0, 6)],
+            [(-4, -3, 2), (0, 0, 6), (0, 6, 0)],
+            [(0.5, -0.5, 5.5), (1.6, 0, 0.4), (0, 2, 0)],
+        ]
+    )
+    return [Plane(corner, u, v, random_texture(TEXTURE, random)) for corner, u, v in shapes]
+
+
+def _view(number: int, count: int, width: int, height: int, random: np.random.Generator) -> View:
+    """Cameras on an arc before the scene, turned a little about all axes."""
+    side = -1.6 + 3.2 * number / max(1, count - 1)
+    centre = np.array([side, random.uniform(-0.8, 0.5), random.uniform(-0.5, 1.2)])
+    yaw = np.arctan2(-0.6 * side, 6) + random.normal(0, 0.03)
+    pitch, roll = random.normal(0, 0.04), random.normal(0, 0.25)
+    R = _turn(2, roll) @ _turn(0, pitch) @ _turn(1, -yaw)
+    return View(R, -R @ centre, 0.9 * width * random.uniform(0.85, 1.2), width, height)
+
+
+def _turn(axis: int, angle: float) -> np.ndarray:
+    i, j = [(1, 2), (2, 0), (0, 1)][axis]
+    R = np.eye(3)
+    R[i, i] = R[j, j] = np.cos(angle)
+    R[i, j], R[j, i] = -np.sin(angle), np.sin(angle)
+    return R
+
+
+def _tracks(
+    views: list[View], frames: list[Frames], truths: list[np.ndarray], missed: float, random: np.random.Generator
+) -> list[list[tuple[int, int]]]:
+    """Keypoints of one spot, one size and one direction in the scene, at most one a photo; some left out."""
+    groups: list[list[tuple[int, int]]] = []
+    places, sizes, directions = np.empty((0, 3)), np.empty(0), np.empty((0, 3))
+    for number, view in enumerate(views):
+        depth = (truths[number] @ view.R.T + view.t)[:, 2]
+        size = frames[number].half_widths * depth / view.focal
+        angle = frames[number].angles
+        direction = np.column_stack([np.cos(angle), np.sin(angle), np.zeros(len(angle))]) @ view.R
+        fresh = []
+        for k in range(len(size)):
+            fits = (np.linalg.norm(places - truths[number][k], axis=1) < 0.08 * size[k]) & (
+                np.abs(np.log2(sizes / size[k])) < 0.3
+            )
+            fits &= directions @ direction[k] > np.cos(np.deg2rad(20))
+            chosen = next((g for g in np.flatnonzero(fits) if groups[g][-1][0] != number), None)
+            if chosen is None:
+                fresh.append(k)
+            else:
+                groups[chosen].append((number, k))
+        groups += [[(number, k)] for k in fresh]
+        places, sizes = np.concatenate([places, truths[number][fresh]]), np.concatenate([sizes, size[fresh]])
+        directions = np.concatenate([directions, direction[fresh]])
+    kept = [[member for member in group if random.random() >= missed] for group in groups]
+    return [group for group in kept if len(group) > 1]
+
+
+def _write_model(
+    folder: Path, views: list[View], frames: list[Frames], truths: list[np.ndarray], tracks: list[list[tuple[int, int]]]
+) -> None:
+    point_of = [np.full(len(f), -1) for f in frames]
+    lines = []
+    for number, track in enumerate(tracks, 1):
+        place = np.mean([truths[photo][k] for photo, k in track], axis=0)
+        for photo, k in track:
+            point_of[photo][k] = number
+        seen = " ".join(f"{photo + 1} {k}" for photo, k in track)
+        lines.append(f"{number} {place[0]:.9f} {place[1]:.9f} {place[2]:.9f} 128 128 128 0.1 {seen}")
+    (folder / "points3D.txt").write_text("\n".join(lines) + "\n", encoding="ascii")
+    # COLMAP's principal point has its own origin: half a pixel more than ours.
+    cameras = (
+        f"{n} PINHOLE {v.width} {v.height} {v.focal} {v.focal} {v.width / 2} {v.height / 2}"
+        for n, v in enumerate(views, 1)
+    )
+    (folder / "cameras.txt").write_text("\n".join(cameras) + "\n", encoding="ascii")
+    images = []
+    for number, view in enumerate(views):
+        quaternion = " ".join(f"{value:.12f}" for value in _quaternion(view.R))
+        images.append(
+            f"{number + 1} {quaternion} {' '.join(f'{value:.12f}' for value in view.t)} {number + 1} {number:03}.png"
+        )
+        keypoints = frames_to_colmap(frames[number])
+        images.append(
+            " ".join(f"{x:.6f} {y:.6f} {p}" for (x, y), p in zip(keypoints[:, :2], point_of[number], strict=True))
+        )
+    (folder / "images.txt").write_text("\n".join(images) + "\n", encoding="ascii")
+
+
+def _quaternion(R: np.ndarray) -> np.ndarray:
+    """w, x, y, z of a rotation that is no half turn."""
+    w = np.sqrt(max(0.0, 1 + np.trace(R))) / 2
+    return np.array([w, (R[2, 1] - R[1, 2]) / (4 * w), (R[0, 2] - R[2, 0]) / (4 * w), (R[1, 0] - R[0, 1]) / (4 * w)])
+
+
+def _write_database(path: Path, frames: list[Frames]) -> None:
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE images (image_id INTEGER PRIMARY KEY, name TEXT, camera_id INTEGER)")
+        connection.execute(
+            "CREATE TABLE keypoints (image_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)"
+        )
+        for number, detected in enumerate(frames, 1):
+            rows = frames_to_colmap(detected)
+            connection.execute("INSERT INTO images VALUES (?, ?, ?)", (number, f"{number - 1:03}.png", number))
+            connection.execute("INSERT INTO keypoints VALUES (?, ?, 6, ?)", (number, len(rows), rows.tobytes()))

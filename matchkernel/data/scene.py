@@ -1,0 +1,138 @@
+"""A reconstructed scene ready for cutting: every usable photo with its keypoints as frames and their 3-D points."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_model import NO_POINT, Camera, RegisteredImage, read_reconstruction
+from matchkernel.data.images import read_gray
+from matchkernel.errors import FileError
+from matchkernel.geometry.conventions import COLMAP_ORIGIN, MAGNIFICATION, frames_from_colmap
+from matchkernel.geometry.frames import Frames
+
+
+@dataclass(frozen=True)
+class Photo:
+    """One registered photo."""
+
+    name: str
+    path: Path
+    camera: Camera
+    pose: RegisteredImage
+    scale: np.ndarray  # (2,) pixels of the file / pixels of the camera
+    size: tuple[int, int]  # width, height of the file
+    frames: Frames  # of all keypoints, in pixels of the file
+    points: np.ndarray  # (K,) row in Scene.points, or NO_POINT
+
+    def to_file_pixels(self, colmap_places: np.ndarray) -> np.ndarray:
+        """Places with COLMAP's origin in the camera's size -> our pixels in the file."""
+        return colmap_places * self.scale - COLMAP_ORIGIN
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Photos, 3-D points, and what had to be left out."""
+
+    photos: list[Photo]
+    points: np.ndarray  # (P, 3)
+    left_out: Counter[str]  # reason -> how many
+
+
+def read_scene(
+    images: str | Path,
+    sparse: str | Path,
+    database: str | Path,
+    *,
+    all_keypoints: str | Path | None = None,
+    magnification: float = MAGNIFICATION,
+) -> Scene:
+    """Join a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
+
+    Args:
+        images: folder of the photos.
+        sparse: folder of the model.
+        database: with the keypoints of the model's images.
+        all_keypoints: another database, with more keypoints of the same photos than the model's own.
+        magnification: half side of a region / sigma.
+    """
+    model, keypoints = read_reconstruction(sparse), read_keypoints(database)
+    more = {} if all_keypoints is None else read_keypoints(all_keypoints)
+    ids = np.array(sorted(model.points), np.int64)
+    left_out: Counter[str] = Counter()
+    photos = []
+    for _, pose in sorted(model.images.items()):
+        photo = _photo(Path(images) / pose.name, model.cameras[pose.camera], pose, left_out)
+        if photo is None:
+            continue
+        rows = keypoints.get(pose.name)
+        reason = _why_keypoints_do_not_fit(rows, pose)
+        if rows is None or reason:
+            left_out[reason] += 1
+            continue
+        photos.append(_with_keypoints(photo, rows, more.get(pose.name), ids, left_out, magnification))
+    places = np.array([model.points[int(number)] for number in ids]).reshape(-1, 3)
+    return Scene(photos, places, left_out)
+
+
+def _photo(path: Path, camera: Camera, pose: RegisteredImage, left_out: Counter[str]) -> Photo | None:
+    try:
+        height, width = read_gray(path).shape
+    except FileError as error:
+        left_out["photo missing" if "no such file" in str(error) else "photo cannot be read"] += 1
+        return None
+    scale = np.array([width / camera.width, height / camera.height])
+    # Half a pixel of rounding at each size, and not one side stretched against the other.
+    if abs(scale[0] - scale[1]) * max(camera.width, camera.height) > 1.0 + max(scale):
+        left_out["photo of another shape than its camera"] += 1
+        return None
+    no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))
+    return Photo(pose.name, path, camera, pose, scale, (width, height), no_frames, np.empty(0, np.int64))
+
+
+def _why_keypoints_do_not_fit(rows: np.ndarray | None, pose: RegisteredImage) -> str:
+    if rows is None:
+        return "photo without keypoints in the database"
+    if rows.shape[1] == 2:
+        return "photo whose keypoints have no scale (2 columns)"
+    if len(rows) != len(pose.places) or (len(rows) and np.abs(rows[:, :2] - pose.places).max() > 0.01):
+        return "photo whose keypoints are not the model's"
+    return ""
+
+
+def _with_keypoints(
+    photo: Photo,
+    rows: np.ndarray,
+    more: np.ndarray | None,
+    ids: np.ndarray,
+    left_out: Counter[str],
+    magnification: float,
+) -> Photo:
+    points = photo.pose.points.copy()
+    if more is not None and more.shape[1] == rows.shape[1]:
+        known = {row.tobytes() for row in rows}
+        fresh = np.array([row.tobytes() not in known for row in more], bool)
+        rows = np.concatenate([rows, more[fresh]])
+        points = np.append(points, np.full(int(fresh.sum()), NO_POINT))
+    index = np.searchsorted(ids, points).clip(0, max(len(ids) - 1, 0))
+    present = (points != NO_POINT) & (ids[index] == points if len(ids) else False)
+    left_out["keypoint of a 3-D point that is not in the model"] += int(((points != NO_POINT) & ~present).sum())
+    finite = np.isfinite(rows).all(1)
+    rows = np.where(finite[:, None], rows, 0)
+    frames = frames_from_colmap(rows, magnification)
+    frames = Frames(photo.to_file_pixels(frames.centers + COLMAP_ORIGIN), photo.scale.mean() * frames.shapes)
+    usable = finite & (frames.half_widths > 0) & frames.are_inside(*photo.size)
+    left_out["keypoint whose region leaves the photo"] += int((present & ~usable).sum())
+    rows_of_points = np.where(present, index, NO_POINT)
+    return Photo(
+        photo.name,
+        photo.path,
+        photo.camera,
+        photo.pose,
+        photo.scale,
+        photo.size,
+        frames[usable],
+        rows_of_points[usable],
+    )

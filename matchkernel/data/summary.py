@@ -1,0 +1,64 @@
+"""What a set on disk holds, in words."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.data.hpatches import open_hpatches
+from matchkernel.data.packed import MANIFEST, open_patch_set, read_json
+
+
+def facts(folder: str | Path) -> dict[str, Any]:
+    """Counts and origin of a patch set or an HPatches-layout set."""
+    folder = Path(folder)
+    if (folder / MANIFEST).is_file() and not (folder / "patches.npy").is_file():
+        manifest = read_json(folder / MANIFEST)
+        return {
+            "folder": str(folder),
+            "kind": "hpatches layout",
+            **{k: manifest.get(k) for k in ("sequences", "settings")},
+        }
+    if not (folder / MANIFEST).is_file() and any(folder.glob("*/ref.png")):
+        return {"folder": str(folder), "kind": "hpatches layout", "sequences": open_hpatches(folder).counts}
+    patch_set = open_patch_set(folder)
+    _, sizes = np.unique(patch_set.labels, return_counts=True)
+    shape = patch_set.patches.shape
+    result: dict[str, Any] = {
+        "folder": str(folder),
+        "kind": "patch set",
+        "patches": shape[0],
+        "side": shape[1],
+        "points": len(sizes),
+        "points with one patch": int((sizes == 1).sum()),
+        "patches of a point, median": float(np.median(sizes)) if len(sizes) else 0,
+        "pairs": {name: len(pairs) for name, pairs in patch_set.pairs.items()},
+        "columns": sorted(patch_set.columns),
+    }
+    known = ("source", "selection")
+    return {**result, **{name: patch_set.manifest[name] for name in known if name in patch_set.manifest}}
+
+
+def lines(values: dict[str, Any], indent: str = "") -> list[str]:
+    """Facts as lines of text; long lists are counted."""
+    result = []
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            result += [f"{indent}{name}:", *lines(value, indent + "  ")]
+        elif isinstance(value, list) and len(value) > 8:
+            result.append(f"{indent}{name}: {len(value)}")
+        else:
+            result.append(f"{indent}{name}: {value}")
+    return result
+
+
+def one_line(folder: str | Path) -> str:
+    """What was made, in a line."""
+    found = facts(folder)
+    if found["kind"] == "patch set":
+        chosen = found.get("selection", {})
+        origin = f", {chosen['from tracks']} from tracks and {chosen['from geometry']} from geometry" if chosen else ""
+        return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}"
+    sequences = found["sequences"]
+    total = sum(entry if isinstance(entry, int) else entry["patches"] for entry in sequences.values())
+    return f"{len(sequences)} sequences, {total} patches a strip in all -> {folder}"

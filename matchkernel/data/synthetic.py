@@ -1,0 +1,88 @@
+"""A synthetic patch set with exact truth: points of random textures seen under random affine and light changes."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.packed import PatchSet, open_patch_set, packing
+from matchkernel.data.phototourism import PATCH
+from matchkernel.data.textures import random_texture
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.jitter import Jitter, jittered
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+
+TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
+
+
+@dataclass(frozen=True)
+class SyntheticSettings:
+    """How large a set, and how much its patches of a point differ."""
+
+    points: int = 1000
+    patches: int = 4  # of each point
+    size: int = PATCH
+    seed: int = 0
+    jitter: Jitter = field(default_factory=lambda: Jitter(shift=0.08, octaves=0.2, degrees=12.0, stretch=0.15))
+    light: float = 1.0  # strength of gain, offset, gradient, gamma and noise; 0: none
+
+
+def build_synthetic(
+    target: str | Path,
+    settings: SyntheticSettings | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> PatchSet:
+    """Render a patch set. The same settings give the same bytes, whether or not the build was stopped in between.
+
+    Args:
+        target: folder to make.
+        settings: how many and how different.
+        progress: called with the number of points done and their total.
+    """
+    settings = settings or SyntheticSettings()
+    if settings.points < 1 or settings.patches < 1 or settings.size < 8:
+        raise ArgumentError("a synthetic set needs a point, a patch of it, and 8 px")
+    count = settings.points * settings.patches
+    textures = [str(k) for k in range(-(-settings.points // POINTS_PER_TEXTURE))]
+    with packing(target, count, settings.size, {"settings": asdict(settings), "sampler": SAMPLER}) as build:
+        for number, _ in build.steps(textures):
+            first = number * POINTS_PER_TEXTURE
+            last = min(first + POINTS_PER_TEXTURE, settings.points)
+            random = np.random.default_rng((settings.seed, number))  # a texture does not depend on the one before
+            patches = _patches_of_texture(last - first, settings, random)
+            build.patches[first * settings.patches : last * settings.patches] = patches
+            if progress is not None:
+                progress(last, settings.points)
+        labels = np.repeat(np.arange(settings.points), settings.patches)
+        origin = {"kind": "synthetic", "settings": asdict(settings), "sampler": SAMPLER}
+        build.finish(labels, {}, {}, {"source": origin})
+    return open_patch_set(target)
+
+
+def _patches_of_texture(points: int, settings: SyntheticSettings, random: np.random.Generator) -> np.ndarray:
+    texture = random_texture(TEXTURE_SIDE, random)
+    half = np.exp(random.uniform(np.log(20), np.log(60), points))
+    margin = 1.8 * half
+    centers = random.uniform(margin[:, None], TEXTURE_SIDE - 1 - margin[:, None], (points, 2))
+    base = Frames.turned_squares(centers, half, random.uniform(-np.pi, np.pi, points))
+    seen = jittered(base[np.repeat(np.arange(points), settings.patches)], settings.jitter, random)
+    patches = extract_patches(texture, seen, settings.size)
+    return _relit(patches, settings.light, random)
+
+
+def _relit(patches: np.ndarray, light: float, random: np.random.Generator) -> np.ndarray:
+    """Gamma, gain, offset, a gradient of light across the patch, and noise; then bytes."""
+    k, side = len(patches), patches.shape[-1]
+    values = patches.astype(np.float64) / 255
+
+    def amount(low: float, high: float) -> np.ndarray:
+        return random.uniform(low, high, (k, 1, 1)) * light
+
+    values = np.clip(values, 0, 1) ** np.exp(amount(-0.4, 0.4))
+    axis = np.linspace(-1, 1, side)
+    slope = 1 + amount(-0.25, 0.25) * axis[None, None, :] + amount(-0.25, 0.25) * axis[None, :, None]
+    values = values * slope * np.exp(amount(-0.3, 0.3)) + amount(-0.1, 0.1)
+    values = values + random.standard_normal(values.shape) * np.abs(amount(0.0, 0.02))
+    return np.clip(np.round(values * 255), 0, 255).astype(np.uint8)

@@ -1,0 +1,48 @@
+"""To and from the keypoints of other programs. The half pixel, degrees and sizes are settled here and nowhere else.
+
+Inside the package the centre of the top-left pixel is (0, 0), angles are radians from +x towards +y, and a region is
+given by its half width in pixels: MAGNIFICATION times the detector's sigma.
+"""
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.frames import Frames
+
+MAGNIFICATION = 6.0  # half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2
+COLMAP_ORIGIN = 0.5  # COLMAP's coordinates of the centre of the top-left pixel
+
+
+def frames_from_colmap(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
+    """Frames of COLMAP keypoints.
+
+    Args:
+        keypoints: (K, 6) x, y, a11, a12, a21, a22; (K, 4) x, y, scale, orientation; or (K, 2) x, y, which have neither
+            and are refused, because no region can be had from them.
+    """
+    keypoints = np.asarray(keypoints, np.float64)
+    if keypoints.ndim != 2 or keypoints.shape[1] not in (4, 6):
+        raise ArgumentError(f"COLMAP keypoints with a scale have 4 or 6 columns, got shape {keypoints.shape}")
+    centers = keypoints[:, :2] - COLMAP_ORIGIN
+    if keypoints.shape[1] == 6:
+        return Frames(centers, magnification * keypoints[:, 2:].reshape(-1, 2, 2))
+    return Frames.turned_squares(centers, magnification * keypoints[:, 2], keypoints[:, 3])
+
+
+def frames_to_colmap(frames: Frames, magnification: float = MAGNIFICATION) -> np.ndarray:
+    """(K, 6) float32 COLMAP keypoints of frames."""
+    shapes = frames.shapes.reshape(-1, 4) / magnification
+    return np.concatenate([frames.centers + COLMAP_ORIGIN, shapes], 1).astype(np.float32)
+
+
+def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
+    """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none)."""
+    keypoints = np.asarray(keypoints, np.float64).reshape(-1, 4)
+    angles = np.where(keypoints[:, 3] < 0, 0.0, np.deg2rad(keypoints[:, 3]))
+    return Frames.turned_squares(keypoints[:, :2], magnification * keypoints[:, 2] / 2, angles)
+
+
+def frames_to_opencv(frames: Frames, magnification: float = MAGNIFICATION) -> np.ndarray:
+    """(K, 4) x, y, size, angle in degrees from 0 to 360; an anisotropic shape becomes the square of its area."""
+    degrees = np.rad2deg(frames.angles) % 360
+    return np.column_stack([frames.centers, 2 * frames.half_widths / magnification, degrees])

@@ -1,0 +1,52 @@
+"""Points and frames under a homography."""
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.frames import Frames
+
+
+def check_homography(H: np.ndarray) -> np.ndarray:
+    """A (3, 3) homography as float64, with Frobenius norm sqrt 3; refused if it folds the plane onto a line."""
+    H = np.asarray(H, np.float64)
+    if H.shape != (3, 3) or not np.isfinite(H).all():
+        raise ArgumentError(f"a homography is 3 x 3 finite numbers, got shape {H.shape}")
+    values = np.linalg.svd(H, compute_uv=False)
+    # Pixel coordinates make even harmless homographies ill-conditioned: a shift by 1000 px has condition 10^6.
+    if values[2] <= 1e-10 * values[0]:
+        raise ArgumentError("the homography is singular: its determinant is zero")
+    return H * (np.sqrt(3) / np.linalg.norm(H))
+
+
+def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Map points, and say which of them can be seen.
+
+    Args:
+        H: (3, 3) takes homogeneous points of one image to the other.
+        points: (K, 2).
+
+    Returns:
+        (K, 2) mapped points, NaN where not visible; (K,) whether the point lies on the side of the plane that is in
+        front: its third coordinate has the sign that most of the given points have.
+    """
+    homogeneous = np.column_stack([points, np.ones(len(points))]) @ np.asarray(H, np.float64).T
+    depth = homogeneous[:, 2]
+    sign = 1.0 if (depth > 0).sum() * 2 >= len(depth) else -1.0
+    in_front = depth * sign > 1e-9 * np.abs(homogeneous).max(initial=1.0)
+    mapped = np.full((len(points), 2), np.nan)
+    mapped[in_front] = homogeneous[in_front, :2] / depth[in_front, None]
+    return mapped, in_front
+
+
+def warp_frames(H: np.ndarray, frames: Frames) -> tuple[Frames, np.ndarray]:
+    """Map frames by the homography's derivative at their centres; the mask of warp_points comes with them.
+
+    Frames that cannot be seen keep their place, so that numbering stays; leave them out by the mask.
+    """
+    H = np.asarray(H, np.float64)
+    mapped, in_front = warp_points(H, frames.centers)
+    depth = np.column_stack([frames.centers, np.ones(len(frames))]) @ H[2]
+    safe = np.where(in_front[:, None], mapped, frames.centers)
+    # d(p / w) = (dp - (p / w) dw) / w
+    jacobian = (H[None, :2, :2] - safe[:, :, None] * H[None, 2:, :2]) / np.where(in_front, depth, 1)[:, None, None]
+    return Frames(safe, np.where(in_front[:, None, None], jacobian @ frames.shapes, frames.shapes)), in_front

@@ -1,0 +1,44 @@
+"""Small random changes of frames, as an imprecise detector makes them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchkernel.geometry.frames import Frames
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Largest changes; each is drawn uniformly up to both sides."""
+
+    shift: float  # of the centre along each axis of the patch, in half sides
+    octaves: float  # of scale
+    degrees: float  # of rotation
+    stretch: float  # octaves of anisotropy, along a random direction
+
+    def times(self, amount: float) -> "Jitter":
+        """All changes that much stronger."""
+        return Jitter(self.shift * amount, self.octaves * amount, self.degrees * amount, self.stretch * amount)
+
+
+def jittered(frames: Frames, jitter: Jitter, random: np.random.Generator) -> Frames:
+    """Each frame with a change of its own, in the coordinates of its patch."""
+    k = len(frames)
+    scale = 2 ** random.uniform(-jitter.octaves, jitter.octaves, k)
+    turn = np.deg2rad(random.uniform(-jitter.degrees, jitter.degrees, k))
+    stretch = 2 ** random.uniform(-jitter.stretch, jitter.stretch, k)
+    direction = random.uniform(0, np.pi, k)
+    shift = random.uniform(-jitter.shift, jitter.shift, (k, 2))
+    change = _turns(turn) * scale[:, None, None] @ _stretches(stretch, direction)
+    return Frames(frames.centers + (frames.shapes @ shift[..., None])[..., 0], frames.shapes @ change)
+
+
+def _turns(angles: np.ndarray) -> np.ndarray:
+    return Frames.turned_squares(np.zeros((len(angles), 2)), np.ones(len(angles)), angles).shapes
+
+
+def _stretches(amounts: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Matrices of determinant 1 that stretch along a direction."""
+    axes = np.zeros((len(amounts), 2, 2))
+    axes[:, 0, 0], axes[:, 1, 1] = np.sqrt(amounts), 1 / np.sqrt(amounts)
+    return _turns(directions) @ axes @ _turns(-directions)

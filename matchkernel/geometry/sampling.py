@@ -1,0 +1,65 @@
+"""Patches from an image at frames, without aliasing."""
+
+from typing import Any
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError, MissingExtraError
+from matchkernel.geometry.frames import Frames
+
+SAMPLER = "pyramid-1"  # named in manifests; changes when the pixels of a patch would
+
+
+def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.ndarray:
+    """Cut the region of every frame from an image and bring it to size x size pixels.
+
+    Pixel (column k, row l) of a patch is the image at c + A (u_k, u_l), u_k = (2k + 1) / size - 1, interpolated
+    linearly in the level of a Gaussian pyramid where neighbouring samples are nearest to one pixel apart. Level l is
+    the image blurred by the kernel 1 4 6 4 1 and halved l times; its pixel (i, j) stands at (2^l i, 2^l j). Outside
+    the image the border is repeated.
+
+    Args:
+        image: (H, W) gray, uint8 or float32.
+        frames: K regions.
+        size: side of the patches.
+
+    Returns:
+        (K, size, size) in the image's number type.
+    """
+    if image.ndim != 2 or image.dtype not in (np.uint8, np.float32) or not image.size:
+        raise ArgumentError(f"an image is (H, W) gray, uint8 or float32, got {image.dtype} of shape {image.shape}")
+    if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
+        raise ArgumentError("frames hold numbers that are not finite")
+    cv2 = _opencv()
+    pyramid = [image]
+    levels = _levels(frames.half_widths * 2 / size, min(image.shape))
+    for _ in range(int(levels.max(initial=0))):
+        pyramid.append(cv2.pyrDown(pyramid[-1]))
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    patches = np.empty((len(frames), size, size), image.dtype)
+    for patch, level, matrix in zip(patches, levels, _sampling_matrices(frames, levels, size), strict=True):
+        cv2.warpAffine(pyramid[level], matrix, (size, size), dst=patch, flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    return patches
+
+
+def _levels(steps: np.ndarray, shorter_side: int) -> np.ndarray:
+    """The pyramid level of each frame from its distance of samples in pixels."""
+    highest = max(0, int(np.log2(max(1, shorter_side))) - 2)  # a level of fewer than 4 pixels says nothing
+    with np.errstate(divide="ignore"):
+        return np.clip(np.round(np.log2(steps)), 0, highest).astype(np.int64)
+
+
+def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndarray:
+    """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
+    scale = 0.5 ** levels[:, None, None]
+    first = np.full(2, 1 / size - 1)  # u of patch pixel 0
+    corner = frames.centers + frames.shapes @ first
+    return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale
+
+
+def _opencv() -> Any:
+    try:
+        import cv2
+    except ImportError:
+        raise MissingExtraError("cutting patches needs OpenCV: pip install 'matchkernel[data]'") from None
+    return cv2
