@@ -22,6 +22,9 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## measure, and write benchmarks/results/
 	$(BIN)/python benchmarks/aggregation_memory.py
 	$(BIN)/python benchmarks/describe_speed.py
+	$(BIN)/python benchmarks/patch_cutting.py
+	$(BIN)/python benchmarks/random_reads.py
+	$(BIN)/python benchmarks/label_noise.py
 
 pictures: $(READY)  ## draw the pictures of README and docs again
 	$(BIN)/matchkernel plot kernels -o docs/images

@@ -1,6 +1,12 @@
 """What several tests need."""
 
+from pathlib import Path
+
+import numpy as np
 import torch
+from PIL import Image
+
+from matchkernel.data.textures import random_texture, sample_linear
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -25,3 +31,26 @@ def trained_like(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
         if isinstance(module, torch.nn.Linear) and module.bias is not None:
             module.bias.data.copy_(0.1 * torch.randn(module.out_features, generator=generator))
     return model.eval()
+
+
+HOMOGRAPHIES = [
+    np.array([[1, 0, 5], [0, 1, -3], [0, 0, 1]], float),
+    np.array([[0.9, -0.2, 40], [0.2, 0.9, -20], [0, 0, 1]], float),
+    np.array([[1.1, 0.1, -20], [-0.05, 1.05, 5], [1e-4, 5e-5, 1]], float),
+    np.array([[0.8, 0, 30], [0, 0.8, 30], [0, 0, 1]], float),
+    np.eye(3),
+]
+
+
+def write_sequence(folder: Path, homographies: list[np.ndarray] = HOMOGRAPHIES, seed: int = 0, side: int = 300) -> Path:
+    """Image 1 is a texture; image k is the same texture seen through H_1_k, sampled exactly."""
+    folder.mkdir(parents=True)
+    texture = random_texture(side, np.random.default_rng(seed))
+    Image.fromarray(texture.astype(np.uint8)).save(folder / "1.png")
+    y, x = np.mgrid[:side, :side].astype(float)
+    for number, H in enumerate(homographies, 2):
+        back = np.linalg.pinv(H) @ np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
+        seen = sample_linear(texture, *(back[:2] / np.where(np.abs(back[2]) > 1e-9, back[2], 1e-9))).reshape(side, side)
+        Image.fromarray(seen.astype(np.uint8)).save(folder / f"{number}.png")
+        (folder / f"H_1_{number}").write_text("\n".join(" ".join(f"{value:.9g}" for value in row) for row in H))
+    return folder

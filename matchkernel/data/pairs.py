@@ -47,7 +47,8 @@ def draw_hard_pairs(
     """
     random = np.random.default_rng(seed)
     positives = _positives(patches.labels, count, random)
-    anchors = np.sort(random.permutation(len(patches.labels))[: len(positives)])
+    # A third more than needed: two patches that are each other's most similar give one pair.
+    anchors = np.sort(random.permutation(len(patches.labels))[: len(positives) * 4 // 3 + 1])
     negatives = []
     for photo in np.unique(patches.photos[anchors]):
         here = np.flatnonzero(patches.photos == photo)
@@ -57,8 +58,9 @@ def draw_hard_pairs(
         similarity[patches.may_be_the_same(mine[:, None], here[None, :])] = -np.inf
         best = similarity.argmax(1)
         found = np.isfinite(similarity.max(1))
-        negatives.append(np.column_stack([mine, here[best], np.zeros_like(mine)])[found])
-    hard = np.concatenate(negatives) if negatives else np.empty((0, 3), np.int64)
+        pairs = np.sort(np.column_stack([mine, here[best]]), 1)
+        negatives.append(np.column_stack([pairs, np.zeros_like(mine)])[found])
+    hard = np.unique(np.concatenate([np.empty((0, 3), np.int64), *negatives]), axis=0)
     k = min(len(hard), len(positives))
     return _shuffled(positives[:k], hard[random.permutation(len(hard))[:k]], random)
 

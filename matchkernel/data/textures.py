@@ -12,7 +12,7 @@ def random_texture(side: int, random: np.random.Generator) -> np.ndarray:
         cells *= 2
     texture = (texture - texture.min()) / np.ptp(texture) * 160
     rows, columns = np.mgrid[:side, :side].astype(np.float32)
-    for _ in range(side // 6):
+    for _ in range(side // 2):
         _add_blot(texture, rows, columns, random)
     return np.clip(texture, 0, 255)
 
@@ -39,7 +39,7 @@ def _add_blot(texture: np.ndarray, rows: np.ndarray, columns: np.ndarray, random
     """An ellipse or a rectangle of random size, place and gray, laid over what is there."""
     side = len(texture)
     cx, cy = random.uniform(0, side, 2)
-    long, short = np.sort(np.exp(random.uniform(np.log(2), np.log(side / 12), 2)))[::-1]
+    long, short = np.sort(np.exp(random.uniform(np.log(2), np.log(side / 20), 2)))[::-1]
     angle = random.uniform(0, np.pi)
     top, bottom = int(max(0, cy - 1.5 * long)), int(min(side, cy + 1.5 * long)) + 1
     left, right = int(max(0, cx - 1.5 * long)), int(min(side, cx + 1.5 * long)) + 1

@@ -16,12 +16,13 @@ def draw_contact_sheet(
     Args:
         rows: (k, N, N) uint8 patches of each point; those beyond `columns` are left out.
         marked: (k,) bool for each point.
-        columns: of the sheet.
+        columns: of the sheet at most.
 
     Returns:
         (H, W, 3) uint8.
     """
     side = rows[0].shape[-1] + 2 * BORDER if rows else 1
+    columns = min(columns, max((len(patches) for patches in rows), default=1))
     sheet = np.empty((len(rows) * (side + GAP) + GAP, columns * (side + GAP) + GAP, 3), np.uint8)
     sheet[:] = PAPER
     for i, patches in enumerate(rows):

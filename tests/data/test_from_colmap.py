@@ -1,0 +1,332 @@
+"""Patch sets from a reconstruction: a rendered scene whose truth is known, and a real one where it is at hand."""
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from matchkernel.data.colmap_model import NO_POINT
+from matchkernel.data.from_colmap import CutSettings, build_from_colmap
+from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives
+from matchkernel.data.label_noise import measure_label_noise
+from matchkernel.data.packed import open_patch_set, verify_patch_set
+from matchkernel.data.phototourism import read_mosaic, read_phototourism
+from matchkernel.data.scene import read_scene
+from matchkernel.errors import FileError
+
+SCENES = Path(__file__).resolve().parents[3] / "shared" / "data" / "scenes"
+QUICK = CutSettings(pairs=300)
+
+
+def cut(folder, target, settings=QUICK, **options):
+    return build_from_colmap(folder / "images", folder / "sparse", folder / "database.db", target, settings, **options)
+
+
+@pytest.fixture(scope="module")
+def patch_set(rendered, tmp_path_factory):
+    return cut(rendered, tmp_path_factory.mktemp("set") / "planes")
+
+
+@pytest.fixture
+def copied(rendered, tmp_path):
+    """A copy of the rendered scene to break."""
+    return Path(shutil.copytree(rendered, tmp_path / "scene"))
+
+
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def correlation(a, b):
+    a, b = (values.astype(float) - values.mean() for values in (a, b))
+    return (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
+
+
+def test_counts_add_up(patch_set, rendered):
+    counts, chosen = patch_set.manifest["counts"], patch_set.manifest["selection"]
+    assert counts["patches"] == len(patch_set) == chosen["from tracks"] + chosen["from geometry"]
+    assert chosen["from geometry"] == patch_set.columns["geometric"].sum() > 50
+    assert np.array_equal(np.unique(patch_set.labels), np.arange(counts["points"]))
+    _, sizes = np.unique(patch_set.labels, return_counts=True)
+    assert sizes.min() >= 2
+    assert chosen["photos"] == 6
+
+
+def test_patches_of_a_point_look_alike(patch_set):
+    """Frames, orientation and half pixels are right: patches of a track correlate, others do not."""
+    order, bounds = patch_set.groups()
+    tracked = ~np.asarray(patch_set.columns["geometric"])
+    same, other = [], []
+    for start, stop in pairwise(bounds):
+        group = [k for k in order[start:stop] if tracked[k]]
+        same += [correlation(patch_set.patches[group[0]], patch_set.patches[k]) for k in group[1:]]
+        if group:
+            other.append(correlation(patch_set.patches[group[0]], patch_set.patches[(group[0] + 500) % len(patch_set)]))
+    assert np.median(same) > 0.9
+    assert np.median(other) < 0.4
+
+
+def test_half_a_pixel_is_respected(rendered):
+    """The exact scene point under a keypoint, projected back with COLMAP's origin, is where the frame is."""
+    scene = read_scene(rendered / "images", rendered / "sparse", rendered / "database.db")
+    distances = []
+    for photo in scene.photos:
+        tracked = photo.points != NO_POINT
+        in_camera = scene.points[photo.points[tracked]] @ photo.pose.R.T + photo.pose.t
+        f, cx, cy = photo.camera.parameters[[0, 2, 3]]
+        places = in_camera[:, :2] / in_camera[:, 2:] * f + (cx, cy) - 0.5
+        distances.append(places - photo.frames.centers[tracked])
+    offset = np.median(np.concatenate(distances), axis=0)
+    assert np.abs(offset).max() < 0.05  # a forgotten half pixel would be 0.5
+
+
+def test_geometric_positives_are_right(rendered):
+    """Label noise against exact truth: the share of found keypoints whose true place is off by a quarter patch."""
+    noise = measure_label_noise(rendered)
+    assert noise.found > 100
+    assert noise.wrong_share < 0.02
+    assert noise.median_offset < 0.05
+    assert noise.recall > 0.5  # of the keypoints that were left out of their tracks on purpose
+
+
+def test_visibility_is_what_keeps_hidden_points_out(rendered):
+    """Without the depth test some points would be found through the board that hides them."""
+    blind = Tolerances(depth=1e9)
+    assert measure_label_noise(rendered, blind).found > measure_label_noise(rendered).found
+
+
+def test_tracked_keypoints_stay_with_their_point(rendered):
+    scene = read_scene(rendered / "images", rendered / "sparse", rendered / "database.db")
+    for photo, found in zip(scene.photos, find_geometric_positives(scene), strict=True):
+        assert (found[photo.points != NO_POINT] == NO_POINT).all()
+        taken = found[found != NO_POINT]
+        assert len(np.unique(taken)) == len(taken)
+        assert not set(taken) & set(photo.points[photo.points != NO_POINT])
+
+
+def test_without_geometry_only_tracks_are_cut(rendered, patch_set, tmp_path):
+    tracks = cut(rendered, tmp_path / "set", CutSettings(geometric=False, pairs=0, mosaics=False))
+    # A point with one usable tracked patch is dropped here, and kept there if geometry finds it a second one.
+    assert 0.95 < len(tracks) / patch_set.manifest["selection"]["from tracks"] <= 1
+    assert not tracks.columns["geometric"].any()
+    assert not tracks.pairs
+    assert not list((tmp_path / "set").glob("*.png"))
+
+
+def test_it_is_a_phototourism_folder_too(patch_set):
+    read = read_phototourism(patch_set.folder)
+    assert np.array_equal(read.labels, patch_set.labels)
+    assert np.array_equal(read_mosaic(read.mosaics[0]), patch_set.patches[:256])
+    assert {name: len(pairs) for name, pairs in read.pairs.items()} == {
+        name: len(p) for name, p in patch_set.pairs.items()
+    }
+    for name, pairs in read.pairs.items():
+        assert np.array_equal(pairs, patch_set.pairs[name])
+
+
+def test_pairs_are_what_they_say(patch_set):
+    for name, pairs in patch_set.pairs.items():
+        same = patch_set.labels[pairs[:, 0]] == patch_set.labels[pairs[:, 1]]
+        assert np.array_equal(same, pairs[:, 2].astype(bool))
+        assert pairs[:, 2].sum() * 2 == len(pairs) == 600
+        assert len(np.unique(np.sort(pairs[:, :2], 1), axis=0)) == len(pairs)
+        assert (pairs[:, 0] != pairs[:, 1]).all()
+        photos = patch_set.columns["photo"]
+        negative = pairs[pairs[:, 2] == 0]
+        if name.startswith("m50hard"):
+            assert (photos[negative[:, 0]] == photos[negative[:, 1]]).all()
+
+
+def test_hard_negatives_are_more_alike(patch_set):
+    def likeness(name):
+        pairs = next(p for n, p in patch_set.pairs.items() if n.startswith(name))
+        negative = pairs[pairs[:, 2] == 0]
+        return np.median([correlation(patch_set.patches[a], patch_set.patches[b]) for a, b, _ in negative])
+
+    assert likeness("m50hard_") > likeness("m50_") + 0.1
+
+
+def test_verify_and_open(patch_set):
+    assert len(verify_patch_set(patch_set.folder)) == len(open_patch_set(patch_set.folder))
+
+
+def test_photos_of_half_the_size_give_nearly_the_same_patches(rendered, copied, tmp_path):
+    """A rendered scene sampled at half the resolution: scaled frames, softer patches."""
+    tracks = CutSettings(geometric=False, pairs=0, mosaics=False)
+    whole = cut(rendered, tmp_path / "whole", tracks)
+    for path in (copied / "images").iterdir():
+        with Image.open(path) as image:
+            small = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+        small.save(path)
+    halved = cut(copied, tmp_path / "set", tracks)
+    assert halved.manifest["selection"]["photos"] == 6
+    assert halved.columns["frame"].shape == whole.columns["frame"].shape
+    assert np.allclose(halved.columns["frame"][:, 2:], whole.columns["frame"][:, 2:] / 2)
+    # The centre of the first pixel of the small photo is the corner of four pixels of the large one: half a pixel.
+    assert np.allclose(2 * halved.columns["frame"][:, :2] + 0.5, whole.columns["frame"][:, :2], atol=1e-3)
+    same = [correlation(halved.patches[k], whole.patches[k]) for k in range(0, len(whole), 37)]
+    assert np.median(same) > 0.95
+
+
+def break_photo(folder, kind):
+    path = folder / "images" / "002.png"
+    with Image.open(path) as opened:
+        image = opened.copy()
+    if kind == "missing":
+        path.unlink()
+    elif kind == "renamed":
+        path.rename(folder / "images" / "other.png")
+    elif kind == "corrupt":
+        path.write_bytes(path.read_bytes()[:2000])
+    elif kind == "another shape":
+        image.resize((400, 200)).save(path)
+    elif kind == "not an image":
+        path.write_text("no image")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("missing", "photo missing"),
+        ("renamed", "photo missing"),
+        ("corrupt", "photo cannot be read"),
+        ("not an image", "photo cannot be read"),
+        ("another shape", "photo of another shape than its camera"),
+    ],
+)
+def test_a_photo_that_cannot_be_used_is_left_out_and_counted(kind, reason, copied, tmp_path):
+    break_photo(copied, kind)
+    built = cut(copied, tmp_path / "set")
+    assert built.manifest["selection"]["left out"][reason] == 1
+    assert built.manifest["selection"]["photos"] == 5
+    assert "002.png" not in built.manifest["source"]["photos"]
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "I;16", "RGBA", "P"])
+def test_other_kinds_of_photos_are_read(mode, copied, tmp_path, patch_set):
+    path = copied / "images" / "002.png"
+    with Image.open(path) as opened:
+        image = opened.copy()
+    if mode == "I;16":
+        Image.fromarray(np.asarray(image).astype(np.uint16) * 257).save(path)
+    elif mode == "CMYK":
+        image.convert("CMYK").save(copied / "images" / "002.jpg", quality=98)
+        (copied / "images" / "002.jpg").rename(path)
+    else:
+        image.convert("RGB").convert(mode).save(path)
+    built = cut(copied, tmp_path / "set")
+    assert len(built) == len(patch_set)
+    difference = np.abs(built.patches.astype(int) - patch_set.patches)
+    assert np.median(difference) <= 2
+
+
+def edit_database(folder, statement, *values):
+    with closing(sqlite3.connect(folder / "database.db")) as connection, connection:
+        connection.execute(statement, values)
+
+
+def test_keypoints_that_do_not_fit_are_left_out_and_counted(copied, tmp_path):
+    edit_database(copied, "DELETE FROM keypoints WHERE image_id = 1")
+    with closing(sqlite3.connect(copied / "database.db")) as connection, connection:
+        data = connection.execute("SELECT data FROM keypoints WHERE image_id = 2").fetchone()[0]
+        two = np.frombuffer(data, "<f4").reshape(-1, 6)[:, :2].tobytes()
+        connection.execute("UPDATE keypoints SET cols = 2, data = ? WHERE image_id = 2", (two,))
+        connection.execute("UPDATE keypoints SET rows = rows - 1, data = substr(data, 25) WHERE image_id = 3")
+        four = np.frombuffer(
+            connection.execute("SELECT data FROM keypoints WHERE image_id = 4").fetchone()[0], "<f4"
+        ).reshape(-1, 6)
+        scale, angle = np.sqrt(np.abs(np.linalg.det(four[:, 2:].reshape(-1, 2, 2)))), np.arctan2(four[:, 4], four[:, 2])
+        similar = np.column_stack([four[:, :2], scale, angle]).astype("<f4").tobytes()
+        connection.execute("UPDATE keypoints SET cols = 4, data = ? WHERE image_id = 4", (similar,))
+    built = cut(copied, tmp_path / "set")
+    left_out = built.manifest["selection"]["left out"]
+    assert left_out["photo without keypoints in the database"] == 1
+    assert left_out["photo whose keypoints have no scale (2 columns)"] == 1
+    assert left_out["photo whose keypoints are not the model's"] == 1
+    assert built.manifest["selection"]["photos"] == 3  # the one with 4 columns is used
+    assert "003.png" in built.manifest["source"]["photos"]
+
+
+def test_points_that_are_not_in_the_model_are_counted(copied, tmp_path):
+    lines = (copied / "sparse" / "points3D.txt").read_text().splitlines()
+    (copied / "sparse" / "points3D.txt").write_text("\n".join(lines[10:]) + "\n")
+    built = cut(copied, tmp_path / "set")
+    assert built.manifest["selection"]["left out"]["keypoint of a 3-D point that is not in the model"] >= 20
+
+
+def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
+    (copied / "sparse" / "points3D.txt").write_text("# none\n")
+    with pytest.raises(FileError, match="no 3-D point is seen in two"):
+        cut(copied, tmp_path / "set")
+    shutil.rmtree(copied / "images")
+    (copied / "images").mkdir()
+    with pytest.raises(FileError, match=r"no photo of the model .* can be used \(6 photo missing"):
+        cut(copied, tmp_path / "set")
+    assert not list(tmp_path.glob("set*"))
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from matchkernel.data.from_colmap import CutSettings, build_from_colmap
+folder, target = map(Path, sys.argv[1:])
+print("ready", flush=True)
+build_from_colmap(folder / "images", folder / "sparse", folder / "database.db", target, CutSettings(pairs=300),
+                  progress=lambda done, total: print(done, flush=True))
+"""
+
+
+@pytest.mark.parametrize("photos_done", [1, 4, 6])
+def test_killed_and_run_again_gives_the_same_bytes(photos_done, rendered, patch_set, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, rendered, tmp_path / "planes"], stdout=subprocess.PIPE, text=True
+    )
+    while process.stdout.readline().strip() != str(photos_done):
+        assert process.poll() is None
+    time.sleep(0.01 * photos_done)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not (tmp_path / "planes").exists()
+    cut(rendered, tmp_path / "planes")
+    assert bytes_of(tmp_path / "planes") == bytes_of(patch_set.folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["planes"]
+
+
+def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
+    """The model's own database has the tracked keypoints only; the rest comes from the other one."""
+    shutil.copy(copied / "database.db", copied / "all.db")
+    lines = (copied / "sparse" / "images.txt").read_text().splitlines()
+    for number in range(6):
+        words = lines[2 * number + 1].split()
+        keep = [k for k in range(len(words) // 3) if words[3 * k + 2] != "-1"]
+        lines[2 * number + 1] = " ".join(" ".join(words[3 * k : 3 * k + 3]) for k in keep)
+        with closing(sqlite3.connect(copied / "database.db")) as connection, connection:
+            data = connection.execute("SELECT data FROM keypoints WHERE image_id = ?", (number + 1,)).fetchone()[0]
+            rows = np.frombuffer(data, "<f4").reshape(-1, 6)[keep]
+            connection.execute(
+                "UPDATE keypoints SET rows = ?, data = ? WHERE image_id = ?", (len(keep), rows.tobytes(), number + 1)
+            )
+    (copied / "sparse" / "images.txt").write_text("\n".join(lines) + "\n")
+    alone = cut(copied, tmp_path / "alone", CutSettings(pairs=0, mosaics=False))
+    assert alone.manifest["selection"]["from geometry"] == 0
+    joined = cut(copied, tmp_path / "joined", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
+    assert joined.manifest["selection"]["from geometry"] == patch_set.manifest["selection"]["from geometry"]
+
+
+@pytest.mark.slow
+def test_a_real_scene(tmp_path):
+    if not SCENES.is_dir():
+        pytest.skip("real scenes are not here (they lie beside the checkout, not in it)")
+    built = cut(SCENES / "sceaux", tmp_path / "sceaux", CutSettings(pairs=1000))
+    assert built.manifest["selection"]["from tracks"] > 20_000
+    assert built.manifest["selection"]["from geometry"] > 2_000

@@ -1,0 +1,182 @@
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import HOMOGRAPHIES, write_sequence
+
+from matchkernel.data.from_homographies import LEVELS, HomographySettings, build_from_homographies, read_homography
+from matchkernel.data.hpatches import IMAGES, open_hpatches
+from matchkernel.data.hpatches_tasks import check_list, read_retrieval, read_verification
+from matchkernel.errors import FileError
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.jitter import jittered
+from matchkernel.geometry.overlap import overlaps
+
+QUICK = HomographySettings(most=60, verification=200)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("homographies")
+    write_sequence(folder / "v_one")
+    write_sequence(folder / "v_two", seed=1)
+    (folder / "pair").mkdir()  # not a sequence of six
+    shutil.copy(folder / "v_one" / "1.png", folder / "pair" / "1.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(source, tmp_path_factory):
+    target = tmp_path_factory.mktemp("set") / "set"
+    manifest = build_from_homographies(source, target, QUICK)
+    return target, manifest
+
+
+def correlations(a, b):
+    a, b = (values.reshape(len(values), -1).astype(float) for values in (a, b))
+    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
+
+
+def test_it_is_an_hpatches_set(built):
+    target, manifest = built
+    patches = open_hpatches(target)
+    assert list(patches.counts) == ["v_one", "v_two"]
+    for name, count in patches.counts.items():
+        assert count == manifest["sequences"][name]["patches"] == 60
+        assert all(patches.read(name, image).shape == (60, 65, 65) for image in IMAGES)
+
+
+def test_patches_show_the_same_spot_more_alike_the_weaker_the_jitter(built):
+    patches = open_hpatches(built[0])
+    reference = patches.read("v_one")
+    medians = {
+        noise: np.median([correlations(reference, patches.read("v_one", f"{noise}{k}")) for k in range(1, 6)])
+        for noise in "eht"
+    }
+    assert medians["e"] > medians["h"] > medians["t"] > 0.1
+    assert medians["e"] > 0.6
+    assert np.median(correlations(reference, np.roll(patches.read("v_one", "e1"), 1, 0))) < 0.5
+
+
+def test_without_jitter_the_patches_are_the_same(source, tmp_path, monkeypatch):
+    """So the homographies, their direction and the half pixel are right."""
+    from matchkernel.data import from_homographies
+
+    monkeypatch.setattr(from_homographies, "LEVELS", {noise: level.times(0) for noise, level in LEVELS.items()})
+    build_from_homographies(source, tmp_path / "set", QUICK)
+    patches = open_hpatches(tmp_path / "set")
+    for k in range(1, 6):
+        assert np.median(correlations(patches.read("v_one"), patches.read("v_one", f"e{k}"))) > 0.97
+
+
+@pytest.mark.parametrize(("noise", "wanted"), [("e", 0.85), ("h", 0.72), ("t", 0.60)])
+def test_levels_have_the_overlaps_hpatches_reports(noise, wanted):
+    frames = Frames.turned_squares(np.zeros((3000, 2)), np.full(3000, 20.0), np.linspace(0, 6, 3000))
+    moved = jittered(frames, LEVELS[noise], np.random.default_rng(5))
+    assert np.median(overlaps(frames, moved)) == pytest.approx(wanted, abs=0.015)
+
+
+def test_measured_overlaps_are_reported(built):
+    for entry in built[1]["sequences"].values():
+        assert entry["overlap"] == pytest.approx({"e": 0.85, "h": 0.72, "t": 0.60}, abs=0.04)  # 300 patches each
+
+
+def test_task_lists_come_with_it(built):
+    target, _ = built
+    counts = open_hpatches(target).counts
+    lists = read_verification(target / "tasks", "full")
+    assert len(lists) == 200
+    for patches in (lists.first, lists.positives, lists.intra, lists.inter, *read_retrieval(target / "tasks", "full")):
+        check_list(patches, counts, "list")
+    assert json.loads((target / "tasks" / "splits" / "splits.json").read_text())["full"]["test"] == ["v_one", "v_two"]
+
+
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(source, built, tmp_path):
+    build_from_homographies(source, tmp_path / "again", QUICK)
+    assert bytes_of(tmp_path / "again") == bytes_of(built[0])
+    build_from_homographies(source, tmp_path / "other", HomographySettings(most=60, verification=200, seed=1))
+    assert bytes_of(tmp_path / "other")["v_one/t1.png"] != bytes_of(built[0])["v_one/t1.png"]
+
+
+BUILD = """
+import sys
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
+build_from_homographies(sys.argv[1], sys.argv[2], HomographySettings(most=60, verification=200),
+                        progress=lambda done, total: print(done, flush=True))
+"""
+
+
+def test_killed_and_run_again_gives_the_same_bytes(source, built, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, source, tmp_path / "set"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "1\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not (tmp_path / "set").exists()
+    build_from_homographies(source, tmp_path / "set", QUICK)
+    assert bytes_of(tmp_path / "set") == bytes_of(built[0])
+
+
+def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
+    write_sequence(tmp_path / "source" / "v_good")
+    singular = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 1]], float)
+    write_sequence(tmp_path / "source" / "v_flat", [singular, *HOMOGRAPHIES[1:]])
+    far = np.array([[1, 0, 5000], [0, 1, 0], [0, 0, 1]], float)
+    write_sequence(tmp_path / "source" / "v_far", [far, *HOMOGRAPHIES[1:]])
+    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)
+    assert list(open_hpatches(tmp_path / "set").counts) == ["v_good"]
+    assert "singular" in manifest["sequences"]["v_flat"]["why"]
+    assert "fewer than two" in manifest["sequences"]["v_far"]["why"]
+    assert manifest["sequences"]["v_far"]["dropped"]["leaves image 2"] > 10
+
+
+def test_points_behind_the_plane_are_dropped(tmp_path):
+    """A horizon through the image: what lies beyond it cannot be seen."""
+    horizon = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]], float)
+    write_sequence(tmp_path / "source" / "v_horizon", [horizon, *[np.eye(3)] * 4])
+    write_sequence(tmp_path / "source" / "v_good")
+    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)
+    assert manifest["sequences"]["v_horizon"]["dropped"]["behind the plane"] > 0
+
+
+def test_folders_that_are_refused(source, tmp_path):
+    with pytest.raises(FileError, match="no sequence of six"):
+        build_from_homographies(source / "pair", tmp_path / "set")
+    with pytest.raises(FileError, match="image 2 is missing"):
+        build_from_homographies(source, tmp_path / "set", sequences=["pair"])
+    copy = Path(shutil.copytree(source / "v_one", tmp_path / "broken" / "v_one"))
+    (copy / "H_1_3").write_text("1 0 0 0 1 0 0 0")
+    with pytest.raises(FileError, match=r"H_1_3: a homography is nine finite numbers, got 8"):
+        build_from_homographies(tmp_path / "broken", tmp_path / "set")
+    (copy / "H_1_3").unlink()
+    with pytest.raises(FileError, match=r"H_1_3: cannot be read"):
+        build_from_homographies(tmp_path / "broken", tmp_path / "set")
+    assert not list(tmp_path.glob("set*"))
+
+
+@pytest.mark.parametrize("text", ["", "a b c", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0"])
+def test_homography_files_that_are_refused(text, tmp_path):
+    (tmp_path / "H").write_text(text)
+    with pytest.raises(FileError, match="nine"):
+        read_homography(tmp_path / "H")
+
+
+@pytest.mark.slow
+def test_a_real_sequence(tmp_path):
+    sequences = Path(__file__).resolve().parents[3] / "shared" / "data" / "homography"
+    if not sequences.is_dir():
+        pytest.skip("real sequences are not here (they lie beside the checkout, not in it)")
+    manifest = build_from_homographies(sequences, tmp_path / "set", QUICK, sequences=["oxford_graf"])
+    assert manifest["sequences"]["oxford_graf"]["patches"] == 60
