@@ -46,6 +46,8 @@ def detect_dog(
 
 def rootsift(patches: np.ndarray) -> np.ndarray:
     """RootSIFT of square patches, upright, over the region HPatches uses: (K, N, N) uint8 -> (K, 128) unit rows."""
+    if patches.ndim != 3 or patches.dtype != np.uint8:
+        raise ArgumentError(f"RootSIFT takes (K, N, N) uint8 patches, got {patches.dtype} of shape {patches.shape}")
     cv2 = _opencv()
     sift = cv2.SIFT_create()
     side = patches.shape[-1]

@@ -29,6 +29,15 @@ class Build:
         self._journal.flush()
         self.done.add(step)
 
+    def forget(self) -> None:
+        """Do every step again."""
+        first = (self.folder / JOURNAL).read_text(encoding="utf-8").split("\n", 1)[0]
+        self._journal.seek(0)
+        self._journal.truncate()
+        self._journal.write(first + "\n")
+        self._journal.flush()
+        self.done.clear()
+
 
 @contextmanager
 def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:

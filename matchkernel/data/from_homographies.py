@@ -176,14 +176,17 @@ def _regions(
 
 def _spread_out(frames: Frames) -> Frames:
     """Leave out keypoints that nearly repeat a stronger one: within half its half width and half an octave."""
-    kept: list[int] = []
-    centers, sizes = frames.centers, np.log2(np.maximum(frames.half_widths, 1e-9))
+    half_widths = frames.half_widths
+    octaves = np.log2(np.maximum(half_widths, 1e-9))
+    kept = np.empty(len(frames), np.int64)
+    centers, sizes = np.empty((len(frames), 2)), np.empty(len(frames))  # of those kept, so far
+    count = 0
     for k in range(len(frames)):
-        others = np.array(kept, np.int64)
-        near = np.linalg.norm(centers[others] - centers[k], axis=1) < 0.5 * frames.half_widths[k]
-        if not (near & (np.abs(sizes[others] - sizes[k]) < 0.5)).any():
-            kept.append(k)
-    return frames[np.array(kept, np.int64)]
+        near = ((centers[:count] - frames.centers[k]) ** 2).sum(1) < (0.5 * half_widths[k]) ** 2
+        if not (near & (np.abs(sizes[:count] - octaves[k]) < 0.5)).any():
+            kept[count], centers[count], sizes[count] = k, frames.centers[k], octaves[k]
+            count += 1
+    return frames[kept[:count]]
 
 
 def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dict[str, Any]:

@@ -56,14 +56,21 @@ def read_splits(path: str | Path) -> dict[str, dict[str, list[str]]]:
     path = Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            name: {part: [str(s) for s in entry[part]] for part in ("test", "train") if part in entry}
-            for name, entry in content.items()
-        }
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a splits file ({error})") from None
+    if not isinstance(content, dict):
+        raise FileError(f"{path}: not a splits file (no names of splits)")
+    return {str(name): _split(path, str(name), entry) for name, entry in content.items()}
+
+
+def _split(path: Path, name: str, entry: object) -> dict[str, list[str]]:
+    parts = {part: entry[part] for part in ("test", "train") if part in entry} if isinstance(entry, dict) else {}
+    is_sound = all(isinstance(part, list) and all(isinstance(s, str) for s in part) for part in parts.values())
+    if "test" not in parts or not is_sound:
+        raise FileError(f"{path}: not a splits file (split {name[:60]!r} is no lists of names, test and perhaps train)")
+    return parts
 
 
 def _read_strip(path: Path) -> np.ndarray:

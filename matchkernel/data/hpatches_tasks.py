@@ -14,6 +14,7 @@ from matchkernel.files import replacing
 SEED = 42  # the official generators'
 VERIFICATION_COLUMNS = ("s1", "t1", "idx1", "s2", "t2", "idx2")
 RETRIEVAL_COLUMNS = ("s", "idx")
+LONGEST_NAME = 200  # NumPy keeps names at the width of the longest
 LEAST_DEVIATION = 10.0  # of the gray values of a patch used in retrieval
 
 
@@ -131,7 +132,7 @@ def check_list(patches: PatchList, counts: Mapping[str, int], what: str) -> None
     """Refuse a list that names a sequence or a patch the set does not have, with the row."""
     for row, (name, index) in enumerate(zip(patches.sequences, patches.indices, strict=True), 1):
         if name not in counts:
-            raise FileError(f"{what}, row {row}: sequence {name!r} is not in the set")
+            raise FileError(f"{what}, row {row}: sequence {str(name)!r} is not in the set")
         if not 0 <= index < counts[name]:
             raise FileError(f"{what}, row {row}: {name} has {counts[name]} patches, the list names patch {index}")
 
@@ -165,6 +166,8 @@ def _read_rows(path: Path, columns: tuple[str, ...]) -> list[list[str]]:
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(columns):
             raise FileError(f"{path}, line {number}: wanted {len(columns)} values, got {len(row)}")
+        if max(map(len, row)) > LONGEST_NAME:
+            raise FileError(f"{path}, line {number}: a name of more than {LONGEST_NAME} characters")
     return rows[1:]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # others, such as EPS, would start another program
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is taken
 
 
@@ -31,7 +32,7 @@ def read_gray(path: str | Path) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow about odd metadata; sizes are checked below
-            with pillow.open(path) as image:
+            with pillow.open(path, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
                 return _gray(image, path)

@@ -40,8 +40,8 @@ class PatchSet:
     def groups(self) -> tuple[np.ndarray, np.ndarray]:
         """Patches sorted by label, and where each label's group starts: (K,) indices, (L + 1,) bounds."""
         order = np.argsort(self.labels, kind="stable")
-        starts = np.flatnonzero(np.diff(self.labels[order], prepend=np.int64(-(2**62))))
-        return order, np.append(starts, len(order))
+        inner = np.flatnonzero(np.diff(self.labels[order])) + 1
+        return order, np.concatenate([[0] if len(order) else [], inner, [len(order)]]).astype(np.int64)
 
 
 @dataclass
@@ -87,7 +87,8 @@ def packing(target: str | Path, count: int, side: int, settings: Mapping[str, An
     """Make a patch set of `count` patches of `side` pixels; see building for what a stop in between means."""
     with building(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
-        if not path.is_file() or not build.done:
+        if not _is_allocated(path, (count, side, side)):
+            build.forget()  # what was done was in the file that is not whole
             _allocate(path, (count, side, side))
         # r+ on a file whose blocks are taken: a full disk was an error above and cannot be a crash here.
         patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
@@ -102,6 +103,11 @@ def open_patch_set(folder: str | Path) -> PatchSet:
     labels = _read_array(folder / "labels.npy", 1, np.int64)
     if len(patches) != len(labels):
         raise FileError(f"{folder}: {len(patches)} patches but {len(labels)} labels")
+    if patches.shape[1] != patches.shape[2]:
+        raise FileError(f"{folder / 'patches.npy'}: patches are square, these {patches.shape[1]} x {patches.shape[2]}")
+    counts = {"patches": len(labels), "points": len(np.unique(labels))}
+    if manifest.get("counts") != counts:
+        raise FileError(f"{folder / MANIFEST}: says {manifest.get('counts')}, the set holds {counts}")
     columns = {}
     for path in sorted(folder.glob("*.npy")):
         if path.stem not in ("patches", "labels"):
@@ -114,8 +120,7 @@ def open_patch_set(folder: str | Path) -> PatchSet:
 
 def verify_patch_set(folder: str | Path, progress: Callable[[int], object] | None = None) -> PatchSet:
     """Open a patch set and check every file against the sha256 of its manifest."""
-    patch_set = open_patch_set(folder)
-    recorded = patch_set.manifest["sha256"]
+    recorded = _read_manifest(Path(folder))["sha256"]
     present = {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if _is_content(path)}
     for name in sorted(recorded.keys() | present):
         if name not in present:
@@ -126,7 +131,7 @@ def verify_patch_set(folder: str | Path, progress: Callable[[int], object] | Non
             raise FileError(f"{folder}: {name} is damaged, its sha256 is not the manifest's")
         if progress is not None:
             progress(1)
-    return patch_set
+    return open_patch_set(folder)
 
 
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
@@ -136,6 +141,18 @@ def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
         file.flush()
         if shape[0]:
             os.posix_fallocate(file.fileno(), file.tell(), int(np.prod(shape)))
+
+
+def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
+    """Whether the file is there with room for all patches (NumPy would fill up a shorter one with zeros)."""
+    try:
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            header = np.lib.format.read_array_header_1_0(file) if version == (1, 0) else None
+            expected = file.tell() + int(np.prod(shape))
+        return header == (shape, False, np.dtype(np.uint8)) and path.stat().st_size == expected
+    except (OSError, ValueError):
+        return False
 
 
 def _is_content(path: Path) -> bool:
@@ -149,8 +166,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
         raise FileError(f"{folder}: {why}")
     manifest = read_json(path)
-    if manifest.get("format") != FORMAT or not isinstance(manifest.get("sha256"), dict):
-        raise FileError(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}")
+    if manifest.get("format") != FORMAT:
+        raise FileError(f"{path}: format {repr(manifest.get('format'))[:40]}, this version reads {FORMAT}")
+    if not isinstance(manifest.get("sha256"), dict):
+        raise FileError(f"{path}: lists no sha256 of its files")
     return manifest
 
 
@@ -170,12 +189,10 @@ def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) 
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy's header parser lets tokenize and struct errors through
         raise FileError(f"{path}: not a whole .npy array ({' '.join(str(error).split())[:150]})") from None
-    if (
-        not isinstance(array, np.ndarray)
-        or array.ndim < 1
-        or (ndim and array.ndim != ndim)
-        or (dtype and array.dtype != dtype)
-    ):
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise FileError(f"{path}: not the array a patch set has there, but an .npz archive")
+    if array.ndim < 1 or (ndim and array.ndim != ndim) or (dtype and array.dtype != dtype):
         raise FileError(f"{path}: not the array a patch set has there")
     return array
 
@@ -184,4 +201,6 @@ def _read_pairs(path: Path, count: int) -> np.ndarray:
     pairs = _read_array(path, 2, np.int64)
     if pairs.shape[1] != 3 or (len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= count)):
         raise FileError(f"{path}: pairs are (M, 3) and name patches below {count}")
+    if not np.isin(pairs[:, 2], (0, 1)).all():
+        raise FileError(f"{path}: the third column of pairs is 0 or 1")
     return pairs

@@ -1,5 +1,6 @@
 """PhotoTourism sets on disk: mosaics of 16 x 16 patches, info.txt, interest.txt, m50_*.txt; torchvision's cache too."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from matchkernel.errors import FileError
 
 PATCH, GRID = 64, 16
 PER_MOSAIC = GRID * GRID
-SUFFIXES = (".bmp", ".png", ".jpg")
+NAME = re.compile(r"patches\d{4,}\.(bmp|png|jpg)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def read_phototourism(folder: str | Path) -> PhotoTourismFolder:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder")
-    mosaics = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    mosaics = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name.lower()))
     labels = read_table(folder / "info.txt", 1)[:, 0]
     _check_count(folder, mosaics, len(labels))
     interest = folder / "interest.txt"
@@ -101,12 +102,14 @@ def pack_phototourism(
     found = read_phototourism(source)
     count = len(found.labels)
     names = [path.name for path in found.mosaics]
-    tables = {path.name: file_hash(path) for path in sorted(source.glob("*.txt"))}
+    tables = {path.name: file_hash(path) for path in sorted(source.glob("*.txt")) if path.is_file()}
+    # Hashing the mosaics would read everything twice; size and time tell a changed file as make does.
+    steps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in found.mosaics]
     with packing(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
-        for number, name in build.steps(names):
+        for number, _ in build.steps(steps):
             start = number * PER_MOSAIC
             rows = build.patches[start : start + PER_MOSAIC]
-            rows[:] = read_mosaic(source / name)[: len(rows)]
+            rows[:] = read_mosaic(found.mosaics[number])[: len(rows)]
             if progress is not None:
                 progress(min(start + PER_MOSAIC, count), count)
         columns = {} if found.reference_images is None else {"reference_image": found.reference_images}
@@ -131,7 +134,7 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     except Exception as error:  # torch.load raises whatever the unpickler or the zip reader meets
         reason = " ".join(str(error).split())[:120]
         raise FileError(f"{path}: not torchvision's cache of (patches, labels, matches) ({reason})") from None
-    if arrays[0].dtype != np.uint8 or arrays[0].ndim != 3 or arrays[1].shape != (len(arrays[0]),):
+    if arrays[0].dtype != np.uint8 or arrays[0].shape[1:] != (PATCH, PATCH) or arrays[1].shape != (len(arrays[0]),):
         raise FileError(f"{path}: wanted (N, 64, 64) uint8 patches and N labels")
     if arrays[2].ndim != 2 or arrays[2].shape[1] != 3:
         raise FileError(f"{path}: wanted (M, 3) matches, got {arrays[2].shape}")
@@ -145,19 +148,21 @@ def _check_count(folder: Path, mosaics: list[Path], count: int) -> None:
     if len(mosaics) < wanted:
         raise FileError(
             f"{folder}: info.txt has {count} lines, which fill {wanted} mosaics, but {len(mosaics)} are there; "
-            f"missing from {_missing_name(mosaics)}"
+            f"{_missing_name(mosaics, wanted)} is missing"
         )
+    if _missing_name(mosaics[:wanted], wanted):
+        raise FileError(f"{folder}: {_missing_name(mosaics[:wanted], wanted)} is missing")
     if len(mosaics) > wanted:
         raise FileError(
             f"{folder / 'info.txt'}, line {count}: ends early, {count} lines fill {wanted} of {len(mosaics)} mosaics"
         )
 
 
-def _missing_name(mosaics: list[Path]) -> str:
-    """The first name a numbered series lacks."""
-    names = {path.stem for path in mosaics}
+def _missing_name(mosaics: list[Path], wanted: int) -> str:
+    """The first name that the series patches0000, ... lacks, or nothing."""
+    names = {path.stem.lower() for path in mosaics}
     suffix = mosaics[0].suffix if mosaics else ".bmp"
-    return next(f"patches{k:04}{suffix}" for k in range(len(names) + 1) if f"patches{k:04}" not in names)
+    return next((f"patches{k:04}{suffix}" for k in range(wanted) if f"patches{k:04}" not in names), "")
 
 
 def _read_pairs(path: Path, labels: np.ndarray) -> np.ndarray:

@@ -23,9 +23,12 @@ def read_table(path: str | Path, columns: int) -> np.ndarray:
     lines = text.rstrip().splitlines()
     rows = np.empty((len(lines), columns), np.int64)
     for number, line in enumerate(lines, 1):
+        words = line.split()[:columns]
         try:
-            rows[number - 1] = [int(word) for word in line.split()[:columns]]
-        except (ValueError, OverflowError):  # also where a line is too short
+            if len(words) < columns or "_" in line:  # int() would read 1_0 as 10
+                raise ValueError
+            rows[number - 1] = [int(word) for word in words]
+        except (ValueError, OverflowError):
             raise FileError(
                 f"{path}, line {number}: wanted {columns} whole numbers, got {line.strip()[:60]!r}"
             ) from None

@@ -28,7 +28,7 @@ def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.
     focal, centre, distortion = _parts(model, parameters)
     z = points[:, 2]
     radius = np.hypot(points[:, 0], points[:, 1])
-    visible = np.arctan2(radius, z) < LARGEST_ANGLE
+    visible = (z > 0) & (np.arctan2(radius, z) < LARGEST_ANGLE)
     u = points[:, :2] / np.where(visible, z, 1.0)[:, None]
     distorted, grows = _distort(model, u, distortion)
     return distorted * focal + centre, visible & grows
@@ -46,38 +46,37 @@ def _parts(model: str, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _distort(model: str, u: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distorted normalised coordinates, and whether the radial part still grows there."""
+    """Distorted normalised coordinates, and whether the distorted radius has grown all the way there."""
+    r = np.linalg.norm(u, axis=1)
     if model.endswith("FISHEYE"):
-        r = np.linalg.norm(u, axis=1)
-        theta = np.arctan(r)
-        powers = [coefficient * theta ** (2 * i) for i, coefficient in enumerate(k, 1)]
-        slopes = [(2 * i + 1) * power for i, power in enumerate(powers, 1)]
-        scale = np.where(r > 1e-12, theta / np.maximum(r, 1e-12), 1.0) * (1 + sum(powers, np.zeros_like(r)))
-        return u * scale[:, None], 1 + sum(slopes, np.zeros_like(r)) > 0
-    r2 = (u**2).sum(1)
-    radial, slope = _radial(model, r2, k)
-    tangential = _tangential(u, r2, k) if model in ("OPENCV", "FULL_OPENCV") else 0.0
-    return u * radial[:, None] + tangential, (radial > 0) & (slope > 0)
+        distorted = _distorted_radius(np.arctan(r), k, k[:0])
+        scale = np.where(r > 1e-12, distorted / np.maximum(r, 1e-12), 1.0)
+        return u * scale[:, None], np.arctan(r) < _first_fold(k, k[:0])
+    above, below = _radial_parts(model, k)
+    scale = np.where(r > 1e-12, _distorted_radius(r, above, below) / np.maximum(r, 1e-12), 1.0)
+    tangential = _tangential(u, r**2, k) if model in ("OPENCV", "FULL_OPENCV") else 0.0
+    return u * scale[:, None] + tangential, r < _first_fold(above, below)
 
 
-def _radial(model: str, r2: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The factor of the radius, and the slope of the distorted radius."""
-    above = {
-        "SIMPLE_RADIAL": k[:1],
-        "RADIAL": k[:2],
-        "OPENCV": k[:2],
-        "FULL_OPENCV": k[[0, 1, 4]] if len(k) > 4 else k[:0],
-    }
-    below = k[5:8] if model == "FULL_OPENCV" else k[:0]
-    step = 1e-6
+def _radial_parts(model: str, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients of the even powers in the numerator and the denominator of the radial factor."""
+    if model == "FULL_OPENCV":
+        return k[[0, 1, 4]], k[5:8]
+    count = {"SIMPLE_RADIAL": 1, "RADIAL": 2, "OPENCV": 2}.get(model, 0)
+    return k[:count], k[:0]
 
-    def factor(q: np.ndarray) -> np.ndarray:
-        top = 1 + sum((c * q**i for i, c in enumerate(above.get(model, k[:0]), 1)), np.zeros_like(q))
-        return top / (1 + sum((c * q**i for i, c in enumerate(below, 1)), np.zeros_like(q)))
 
-    r = np.sqrt(r2)
-    slope = ((r + step) * factor((r + step) ** 2) - r * factor(r2)) / step
-    return factor(r2), slope
+def _distorted_radius(r: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    top = 1 + sum((c * r ** (2 * i) for i, c in enumerate(above, 1)), np.zeros_like(r))
+    return r * top / (1 + sum((c * r ** (2 * i) for i, c in enumerate(below, 1)), np.zeros_like(r)))
+
+
+def _first_fold(above: np.ndarray, below: np.ndarray) -> float:
+    """The radius up to which the distorted radius grows; beyond, an image point has more than one cause."""
+    r = np.linspace(0, np.tan(LARGEST_ANGLE), 4001)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        falls = ~(np.diff(_distorted_radius(r, above, below)) > 0)
+    return float(r[np.argmax(falls)]) if falls.any() else np.inf
 
 
 def _tangential(u: np.ndarray, r2: np.ndarray, k: np.ndarray) -> np.ndarray:

@@ -37,7 +37,11 @@ def frames_to_colmap(frames: Frames, magnification: float = MAGNIFICATION) -> np
 
 def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
     """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none)."""
-    keypoints = np.asarray(keypoints, np.float64).reshape(-1, 4)
+    keypoints = np.asarray(keypoints, np.float64)
+    if not keypoints.size:
+        keypoints = keypoints.reshape(0, 4)
+    if keypoints.ndim != 2 or keypoints.shape[1] != 4:
+        raise ArgumentError(f"OpenCV keypoints are given as (K, 4) x, y, size, angle, got shape {keypoints.shape}")
     angles = np.where(keypoints[:, 3] < 0, 0.0, np.deg2rad(keypoints[:, 3]))
     return Frames.turned_squares(keypoints[:, :2], magnification * keypoints[:, 2] / 2, angles)
 

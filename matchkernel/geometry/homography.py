@@ -29,10 +29,12 @@ def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarr
         (K, 2) mapped points, NaN where not visible; (K,) whether the point lies on the side of the plane that is in
         front: its third coordinate has the sign that most of the given points have.
     """
-    homogeneous = np.column_stack([points, np.ones(len(points))]) @ np.asarray(H, np.float64).T
+    H = np.asarray(H, np.float64)
+    columns = np.column_stack([points, np.ones(len(points))])
+    homogeneous = columns @ H.T
     depth = homogeneous[:, 2]
     sign = 1.0 if (depth > 0).sum() * 2 >= len(depth) else -1.0
-    in_front = depth * sign > 1e-9 * np.abs(homogeneous).max(initial=1.0)
+    in_front = depth * sign > 1e-9 * (np.abs(columns) @ np.abs(H[2]))  # beyond rounding of its own terms
     mapped = np.full((len(points), 2), np.nan)
     mapped[in_front] = homogeneous[in_front, :2] / depth[in_front, None]
     return mapped, in_front

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 
 _STEPS = 64
@@ -13,6 +14,8 @@ def overlaps(first: Frames, second: Frames) -> np.ndarray:
     The ellipse of a frame is c + A {|z| <= 1}, as local features are compared in the literature. Measured by sampling
     the disc of the first frame at about 3,200 points.
     """
+    if len(first) != len(second):
+        raise ArgumentError(f"overlaps are of pairs, got {len(first)} and {len(second)} frames")
     axis = (np.arange(_STEPS) + 0.5) / _STEPS * 2 - 1
     x, y = (values.ravel() for values in np.meshgrid(axis, axis))
     disc = np.column_stack([x, y])[x * x + y * y <= 1]

@@ -28,6 +28,8 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
     """
     if image.ndim != 2 or image.dtype not in (np.uint8, np.float32) or not image.size:
         raise ArgumentError(f"an image is (H, W) gray, uint8 or float32, got {image.dtype} of shape {image.shape}")
+    if size < 1:
+        raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
     if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
         raise ArgumentError("frames hold numbers that are not finite")
     cv2 = _opencv()
@@ -53,7 +55,8 @@ def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndar
     """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
     scale = 0.5 ** levels[:, None, None]
     first = np.full(2, 1 / size - 1)  # u of patch pixel 0
-    corner = frames.centers + frames.shapes @ first
+    centers = np.clip(frames.centers, -1e6, 1e6)  # far outside all is border, and OpenCV counts in 32 bits
+    corner = centers + frames.shapes @ first
     return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale
 
 

@@ -130,9 +130,6 @@ def test_splits_that_cannot_be_read(tmp_path):
     refused(lambda: read_splits(tmp_path / "latin.json"), "not a splits file")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a word in place of a list is taken apart into letters; a missing test list is let through"
-)
 @pytest.mark.parametrize(
     "content", ['{"a": {"test": "i_ash"}}', '{"a": {"train": ["i_ash"]}}', '{"a": {"test": [null]}}']
 )

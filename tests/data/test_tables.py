@@ -52,12 +52,10 @@ def test_a_wrong_line_is_named(second, tmp_path):
     refused(f"1 2 3\n{second}\n4 5 6\n", 3, tmp_path, ", line 2: wanted 3 whole numbers", repr(second[:60]))
 
 
-@pytest.mark.xfail(strict=True, reason="a line of one number is spread over all columns (NumPy broadcasting)")
 def test_a_line_of_one_number_is_too_short(tmp_path):
     refused("1 2 3\n7\n", 3, tmp_path, ", line 2: wanted 3 whole numbers, got '7'")
 
 
-@pytest.mark.xfail(strict=True, reason="int() takes 1_0 for 10")
 def test_an_underscore_is_no_digit(tmp_path):
     refused("1_0\n", 1, tmp_path, ", line 1")
 

@@ -135,7 +135,6 @@ def test_points_where_a_fisheye_folds_back_are_masked(model):
     assert visible.tolist() == [True, True, False, False]
 
 
-@pytest.mark.xfail(strict=True, reason="project looks at the local slope only: past two folds points count as seen")
 @pytest.mark.parametrize("model", ["RADIAL", "RADIAL_FISHEYE"])
 def test_points_beyond_a_fold_stay_masked_where_the_polynomial_grows_again(model):
     """k = -1, 0.3: the slope 1 - 3 q + 1.5 q^2 (q = r^2 or theta^2) is negative from q = 0.42 to 1.58."""
@@ -146,7 +145,6 @@ def test_points_beyond_a_fold_stay_masked_where_the_polynomial_grows_again(model
     assert visible.tolist() == [True, False, False]
 
 
-@pytest.mark.xfail(strict=True, reason="atan2(0, 0) = 0 passes as in front, and 0 / 0 warns")
 @pytest.mark.parametrize("model", PROJECTABLE)
 def test_the_camera_itself_is_masked(model):
     _, visible = project(model, parameters_of(model), np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))

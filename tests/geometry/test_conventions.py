@@ -134,7 +134,6 @@ def test_colmap_keypoints_without_a_scale_or_of_another_width_are_refused(shape)
         frames_from_colmap(np.ones(shape))
 
 
-@pytest.mark.xfail(strict=True, reason="frames_from_opencv reshapes (4, 6) to 6 keypoints instead of refusing it")
 @pytest.mark.parametrize("shape", [(4, 6), (4, 5), (2, 2), (2, 3, 4)])
 def test_opencv_keypoints_of_another_width_are_refused(shape):
     """Four rows x, y, size, angle, response, octave must not turn into six scrambled keypoints."""

@@ -102,7 +102,6 @@ def test_no_pairs():
     assert overlaps(nothing, nothing).shape == (0,)
 
 
-@pytest.mark.xfail(strict=True, reason="overlaps broadcasts 1 against K and returns 'overlaps' such as 4 and 16")
 def test_lists_of_different_lengths_give_no_numbers_that_are_no_overlaps():
     """Refused or broadcast rightly, either would do."""
     three = Frames.turned_squares(np.zeros((3, 2)), np.array([1.0, 0.5, 0.25]), np.zeros(3))

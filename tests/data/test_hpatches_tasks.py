@@ -1,0 +1,328 @@
+import contextlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from matchkernel.data.hpatches import HPatchesSet, open_hpatches, read_splits
+from matchkernel.data.hpatches_tasks import (
+    PatchList,
+    VerificationLists,
+    check_list,
+    draw_retrieval,
+    draw_verification,
+    read_retrieval,
+    read_verification,
+    write_tasks,
+)
+from matchkernel.errors import ArgumentError, FileError
+
+COUNTS = {"i_ash": 60, "i_birch": 78, "v_cedar": 90, "v_dogwood": 54, "v_elm": 72}
+LISTS = ("positives", "intra", "inter")
+FILES = ("verif_pos", "verif_neg_intra", "verif_neg_inter", "retr_queries", "retr_distractors")
+TEST = ["i_ash", "v_elm"]
+
+
+def rows_of(*lists):
+    columns = [column.tolist() for part in lists for column in (part.sequences, part.images, part.indices)]
+    return list(zip(*columns, strict=True))
+
+
+def plain_rows(path):
+    """Rows of a list, read without the package."""
+    lines = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    return [tuple(int(word) if word.isdigit() else word for word in line) for line in lines]
+
+
+def refused(call, *words):
+    with pytest.raises(FileError) as caught:
+        call()
+    assert all(str(word) in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("split", ["a", "b", "full"])
+def test_drawn_lists_equal_the_official_ones_row_for_row(split, golden):
+    test = read_splits(golden / "tasks" / "splits" / "splits.json")[split]["test"]
+    drawn = draw_verification(COUNTS, test, 500)
+    read = read_verification(golden / "tasks", split)
+    for name, file in zip(LISTS, FILES, strict=False):
+        official = plain_rows(golden / "tasks" / f"{file}_split-{split}.csv")
+        assert len(official) == 500
+        assert rows_of(drawn.first, getattr(drawn, name)) == official
+        assert rows_of(read.first, getattr(read, name)) == official
+
+
+@pytest.mark.parametrize("split", ["a", "b", "full"])
+def test_written_lists_have_the_official_bytes(split, golden, tmp_path):
+    test = read_splits(golden / "tasks" / "splits" / "splits.json")[split]["test"]
+    write_tasks(tmp_path, split, draw_verification(COUNTS, test, 500), *read_retrieval(golden / "tasks", split))
+    names = [f"{file}_split-{split}.csv" for file in FILES]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (golden / "tasks" / name).read_bytes()
+
+
+@pytest.mark.parametrize("split", ["a", "b", "full"])
+def test_official_retrieval_lists_are_read(split, golden):
+    for part, file in zip(read_retrieval(golden / "tasks", split), FILES[3:], strict=True):
+        assert not part.images.any()
+        rows = plain_rows(golden / "tasks" / f"{file}_split-{split}.csv")
+        assert list(zip(part.sequences.tolist(), part.indices.tolist(), strict=True)) == rows
+        check_list(part, COUNTS, file)
+
+
+def test_the_official_rules_hold_in_what_is_drawn():
+    drawn = draw_verification(COUNTS, TEST, 3000, seed=1)
+    first, positives, intra, inter = drawn.first, drawn.positives, drawn.intra, drawn.inter
+    assert len(drawn) == len(first) == len(inter) == 3000
+    for part in (first, positives, intra, inter):
+        assert set(part.images.tolist()) == {0, 1, 2, 3, 4}  # the official generator never draws image 5
+        assert set(part.sequences.tolist()) == set(TEST)
+        check_list(part, COUNTS, "drawn")
+    assert np.array_equal(first.sequences, positives.sequences)
+    assert np.array_equal(first.indices, positives.indices)
+    assert np.array_equal(first.sequences, intra.sequences)
+    assert (first.images != positives.images).all()
+    assert (first.indices != intra.indices).all()
+    assert np.array_equal(intra.images, positives.images)
+    assert np.array_equal(inter.images, positives.images)
+    assert (first.sequences == inter.sequences).any()
+    assert (first.sequences != inter.sequences).any()
+
+
+def test_drawing_is_seeded():
+    rows = [rows_of(draw_verification(COUNTS, TEST, 50, seed).first) for seed in (42, 42, 43)]
+    assert rows[0] == rows[1] != rows[2]
+    assert rows_of(draw_verification(COUNTS, TEST, 50).first) == rows[0]
+    assert rows_of(draw_verification(COUNTS, TEST[::-1], 50).first) != rows[0]  # the split's order counts
+
+
+@pytest.mark.parametrize(
+    ("counts", "test", "reason"),
+    [
+        (COUNTS, ["i_ash", "i_oak"], "'i_oak' is not in the set"),
+        (COUNTS, [], "the split is empty"),
+        ({"i_ash": 1}, ["i_ash"], "i_ash has 1 patches, two are needed"),
+        ({"i_ash": 0}, ["i_ash"], "i_ash has 0 patches, two are needed"),
+    ],
+)
+def test_splits_that_cannot_be_drawn_from(counts, test, reason, tmp_path):
+    with pytest.raises(ArgumentError, match=reason):
+        draw_verification(counts, test, 5)
+    with pytest.raises(ArgumentError, match=reason):
+        draw_retrieval(HPatchesSet(tmp_path, counts), test)
+
+
+@pytest.fixture
+def patches(tmp_path):
+    """Two sequences of 40 patches whose gray values deviate by 0 to 19.5; those up to number 20 by at most 10."""
+    for seed, name in enumerate(TEST):
+        signs = np.random.default_rng(seed).permuted(np.resize([-1, 1], (40, 65 * 65)), axis=1)
+        strip = (128 + signs * (np.arange(40)[:, None] // 2)).astype(np.uint8)
+        (tmp_path / name).mkdir()
+        Image.fromarray(strip.reshape(-1, 65)).save(tmp_path / name / "ref.png")
+    return HPatchesSet(tmp_path, dict.fromkeys(TEST, 40))
+
+
+def pairs_of(part):
+    return list(zip(part.sequences.tolist(), part.indices.tolist(), strict=True))
+
+
+def test_retrieval_lists_are_disjoint_without_duplicates_and_of_enough_contrast(patches):
+    queries, distractors = draw_retrieval(patches, TEST, queries=6, distractors=15)
+    assert (len(queries), len(distractors)) == (6, 15)
+    chosen = pairs_of(queries) + pairs_of(distractors)
+    assert len(set(chosen)) == 21
+    for name, index in chosen:
+        assert patches.read(name)[index].std() > 10
+    assert not queries.images.any()
+    assert not distractors.images.any()
+
+
+def test_a_small_set_gives_all_it_has_a_quarter_of_it_as_queries(patches):
+    queries, distractors = draw_retrieval(patches, TEST)
+    usable = {(name, k) for name in TEST for k in range(40) if patches.read(name)[k].std() > 10}
+    assert usable == {(name, k) for name in TEST for k in range(22, 40)}  # 20 and 21 deviate by a hair less than 10
+    assert set(pairs_of(queries)) | set(pairs_of(distractors)) == usable
+    assert (len(queries), len(distractors)) == (9, 27)
+
+
+def test_retrieval_is_seeded(patches):
+    drawn = [[pairs_of(part) for part in draw_retrieval(patches, TEST, 5, 9, seed)] for seed in (42, 42, 7)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert [pairs_of(part) for part in draw_retrieval(patches, TEST, 5, 9)] == drawn[0]
+
+
+def test_a_set_without_contrast_gives_empty_lists_that_can_be_written_and_read(patches, tmp_path):
+    Image.fromarray(np.full((40 * 65, 65), 7, np.uint8)).save(patches.root / "i_ash" / "ref.png")
+    lists = draw_retrieval(patches, ["i_ash"])
+    assert [len(part) for part in lists] == [0, 0]
+    write_tasks(tmp_path, "x", draw_verification(COUNTS, TEST, 2), *lists)
+    assert [pairs_of(part) for part in read_retrieval(tmp_path, "x")] == [[], []]
+
+
+def test_retrieval_from_the_real_sample(hpatches_sample):
+    found = open_hpatches(hpatches_sample.parent)
+    queries, distractors = draw_retrieval(found, ["i_contruction"], 50, 100)
+    chosen = np.concatenate([queries.indices, distractors.indices])
+    assert len(set(chosen.tolist())) == 150
+    assert (found.read("i_contruction")[chosen].std((1, 2)) > 10).all()
+    check_list(queries, found.counts, "queries")
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """A folder of small lists to be damaged."""
+    queries = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([3, 4]))
+    write_tasks(tmp_path, "x", draw_verification(COUNTS, TEST, 4), queries, queries)
+    return tmp_path
+
+
+def read(tasks, file):
+    return read_verification(tasks, "x") if file.startswith("verif") else read_retrieval(tasks, "x")
+
+
+def set_line(path, line, text):
+    """Replace a line, counted from 1."""
+    lines = path.read_text().splitlines()
+    lines[line - 1] = text
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_broken_lists_are_refused_with_file_and_line(file, tasks):
+    path = tasks / f"{file}_split-x.csv"
+    content = path.read_bytes()
+    retrieval = file.startswith("retr")
+    good = "i_ash,3" if retrieval else "i_ash,1,3,v_elm,2,4"
+    broken = {
+        good + ",9": "values, got",
+        good.rsplit(",", 1)[0]: "values, got",
+        "": "values, got 0",
+        good.replace("3", "three"): "not a whole number in",
+        good.replace("3", "3.0"): "not a whole number in",
+        good.replace("3", ""): "not a whole number in",
+        good.replace("3", "-1"): "patch -1 cannot be",
+        good.replace("3", str(2**31)): f"patch {2**31} cannot be",
+    }
+    if not retrieval:
+        broken["i_ash,6,3,v_elm,2,4"] = "image 6, patch 3 cannot be"
+        broken["i_ash,1,3,v_elm,-1,4"] = "image -1, patch 4 cannot be"
+    for text, reason in broken.items():
+        set_line(path, 3, text)
+        refused(lambda: read(tasks, file), f"{path}, line 3: ", reason)
+        path.write_bytes(content)
+    set_line(path, 1, good)
+    refused(lambda: read(tasks, file), f"{path}, line 1: wanted the columns s")
+    path.write_bytes(b"")
+    refused(lambda: read(tasks, file), f"{path}, line 1: wanted the columns s")
+    path.write_bytes(content + b"\xff")
+    refused(lambda: read(tasks, file), path, "not a list")
+    path.write_bytes(content + b"x" * 200_000)
+    refused(lambda: read(tasks, file), path, "not a list")
+    path.unlink()
+    refused(lambda: read(tasks, file), f"{path}: cannot be read (No such file or directory)")
+
+
+def test_windows_lines_are_read(tasks):
+    before = rows_of(read_verification(tasks, "x").inter)
+    for path in tasks.glob("*.csv"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert rows_of(read_verification(tasks, "x").inter) == before
+    assert pairs_of(read_retrieval(tasks, "x")[0]) == [("i_ash", 3), ("v_elm", 4)]
+
+
+@pytest.mark.parametrize("kind", ["neg_intra", "neg_inter"])
+def test_lists_that_do_not_belong_together_are_refused(kind, tasks):
+    path = tasks / f"verif_{kind}_split-x.csv"
+    content = path.read_text()
+    path.write_text(content[: content.rindex("\n", 0, -1) + 1])
+    refused(lambda: read_verification(tasks, "x"), f"{path}: its first patches differ from verif_pos")
+    for column, value in enumerate(("i_birch", "5", "59")):
+        row = content.splitlines()[2].split(",")
+        row[column] = value
+        path.write_text(content)
+        set_line(path, 3, ",".join(row))
+        refused(lambda: read_verification(tasks, "x"), f"{path}: its first patches differ from verif_pos")
+
+
+def test_a_list_that_names_what_the_set_has_not_is_refused_with_its_row():
+    good = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([59, 71]))
+    check_list(good, COUNTS, "queries")
+    for index in (72, -1):
+        bad = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([59, index]))
+        reason = f"queries, row 2: v_elm has 72 patches, the list names patch {index}"
+        refused(lambda bad=bad: check_list(bad, COUNTS, "queries"), reason)
+    bad = PatchList(np.array(["i_ash", "v_oak"]), np.zeros(2, int), np.array([59, 0]))
+    refused(lambda: check_list(bad, COUNTS, "queries"), "queries, row 2: sequence ", "'v_oak'", " is not in the set")
+
+
+def test_an_unknown_sequence_is_named_plainly():
+    bad = PatchList(np.array(["v_oak"]), np.zeros(1, int), np.array([0]))
+    refused(lambda: check_list(bad, COUNTS, "queries"), "queries, row 1: sequence 'v_oak' is not in the set")
+
+
+def test_writing_where_there_is_no_folder(tasks):
+    lists = read_verification(tasks, "x"), *read_retrieval(tasks, "x")
+    refused(lambda: write_tasks(tasks / "nowhere", "x", *lists), "nowhere", "its folder does not exist")
+
+
+def test_names_with_commas_and_quotes_survive(tmp_path):
+    odd = PatchList(np.array(['a,"b', "ü"]), np.array([0, 4]), np.array([1, 2]))
+    write_tasks(tmp_path, "x", VerificationLists(odd, odd, odd, odd), odd, odd)
+    assert rows_of(read_verification(tmp_path, "x").inter) == [('a,"b', 0, 1), ("ü", 4, 2)]
+    assert pairs_of(read_retrieval(tmp_path, "x")[1]) == [('a,"b', 1), ("ü", 2)]
+
+
+GREEDY = """
+import resource, sys
+from matchkernel.data.hpatches_tasks import read_retrieval
+from matchkernel.errors import MatchKernelError
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 500_000_000,) * 2)
+try:
+    read_retrieval(sys.argv[1], "x")
+except MatchKernelError:
+    pass
+"""
+
+
+def test_one_long_name_does_not_take_all_memory(tasks):
+    for kind in ("queries", "distractors"):
+        (tasks / f"retr_{kind}_split-x.csv").write_text("s,idx\n" + "x" * 130_000 + ",1\n" + "a,1\n" * 5000)
+    ran = subprocess.run([sys.executable, "-c", GREEDY, str(tasks)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("file", ["verif_pos", "verif_neg_inter", "retr_queries"])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
+    path = tasks / f"{file}_split-x.csv"
+    original = path.read_bytes()
+    if data.draw(st.integers(0, 3)) == 0:
+        content = data.draw(st.binary(max_size=60))
+        content = original[: original.index(b"\n") + 1] + content if data.draw(st.booleans()) else content
+    else:
+        content = bytearray(original)
+        if data.draw(st.booleans()):
+            content = content[: data.draw(st.integers(0, len(content)))]
+        for _ in range(data.draw(st.integers(0, 4))):
+            if content:
+                content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        path.write_bytes(content)
+        with contextlib.suppress(FileError):
+            lists = read(tasks, file)
+            for part in lists if isinstance(lists, tuple) else (lists.first, lists.positives, lists.inter):
+                assert len(part.sequences) == len(part.images) == len(part)
+                assert ((part.images >= 0) & (part.images <= 5)).all()
+                assert (part.indices >= 0).all()
+    finally:
+        path.write_bytes(original)
