@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from matchkernel.data.arrays import map_npy
 from matchkernel.data.building import Build, building, file_hash
 from matchkernel.errors import FileError
 
@@ -185,13 +186,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy's header parser lets tokenize and struct errors through
-        raise FileError(f"{path}: not a whole .npy array ({' '.join(str(error).split())[:150]})") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise FileError(f"{path}: not the array a patch set has there, but an .npz archive")
+    array = map_npy(path)
     if array.ndim < 1 or (ndim and array.ndim != ndim) or (dtype and array.dtype != dtype):
         raise FileError(f"{path}: not the array a patch set has there")
     return array

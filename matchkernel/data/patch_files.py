@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matchkernel.data.arrays import map_npy
 from matchkernel.errors import FileError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,13 +34,7 @@ def read_patches(path: str | Path) -> np.ndarray:
 
 
 def _read_npy(path: Path) -> np.ndarray:
-    try:
-        patches = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy's header parser lets tokenize and struct errors through
-        raise FileError(f"{path}: not a whole .npy array ({_one_line(error)})") from None
-    if not isinstance(patches, np.ndarray):
-        patches.close()
-        raise FileError(f"{path}: an .npz archive, not a .npy array")
+    patches = map_npy(path)
     is_stack = patches.ndim == 3 or (patches.ndim == 4 and patches.shape[1] == 1)
     if not is_stack or patches.shape[-1] != patches.shape[-2]:
         raise FileError(f"{path}: patches have shape (B, N, N) or (B, 1, N, N), this array {patches.shape}")

@@ -284,7 +284,7 @@ def test_an_archive_in_place_of_an_array_is_refused_and_closed(folder):
     (folder / "z.npz").replace(folder / "labels.npy")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        refused(folder, "labels.npy: not the array")
+        refused(folder, "labels.npy: an .npz archive")
         gc.collect()
     assert not told
 
