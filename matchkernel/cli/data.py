@@ -12,7 +12,6 @@ from matchkernel.data import (
     from_colmap,
     from_homographies,
     from_photos,
-    packed,
     phototourism,
     summary,
     synthetic,
@@ -44,7 +43,7 @@ def pack(
 def verify(folder: Annotated[Path, typer.Argument(help="a patch set")]) -> None:
     """Check every file of a patch set against its manifest."""
     with user_errors():
-        packed.verify_patch_set(folder)
+        summary.verify(folder)
         stderr.print(f"whole: {summary.one_line(folder)}", markup=False)
 
 
@@ -149,7 +148,7 @@ def show(
     folder: Annotated[Path, typer.Argument(help="a patch set or an HPatches-layout set")],
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")],
     points: Annotated[int, typer.Option(min=1, help="rows")] = 12,
-    columns: Annotated[int, typer.Option(min=1, help="patches of a point")] = 12,
+    columns: Annotated[int, typer.Option(min=1, help="patches of a point")] = 16,
     geometric: Annotated[bool, typer.Option(help="only points with geometric positives, which get a border")] = False,
     seed: Seed = 0,
 ) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import IO, Any
 from matchkernel.errors import FileError, MatchKernelError, WriteError
 
 JOURNAL, LOCK = "journal", "lock"
+WRITTEN_LAST = ("manifest.json", "photos.json")
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Build:
 
     folder: Path
     done: set[str]
+    lock: int  # file descriptor; a program started for the build may hold it too
     _journal: IO[str] = field(repr=False)
 
     def mark(self, step: str) -> None:
@@ -51,18 +54,21 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
         settings: everything that determines the result, JSON values.
     """
     target = Path(target)
-    part = target.with_name(target.name + ".part")
-    if target.exists():
+    if target.exists() or not target.name:
         raise FileError(f"{target}: exists already; remove it or choose another place")
     if not target.parent.is_dir():
         raise FileError(f"{target}: its folder does not exist")
+    part = target.with_name(target.name + ".part")
+    if part.exists() and not _is_ours(part):
+        raise FileError(f"{part}: is in the way; a build works in it, but it holds other things")
     try:
         part.mkdir(exist_ok=True)
         with (part / LOCK).open("w") as lock:
             _lock(lock, target)
             done = _resume(part, json.dumps(settings, sort_keys=True))
-            with (part / JOURNAL).open("a", encoding="utf-8") as journal:
-                yield Build(part, done, journal)
+            with (part / JOURNAL).open("r+", encoding="utf-8") as journal:
+                journal.seek(0, os.SEEK_END)
+                yield Build(part, done, lock.fileno(), journal)
             (part / JOURNAL).unlink()
             (part / LOCK).unlink()
             part.replace(target)
@@ -85,14 +91,24 @@ def _lock(lock: IO[str], target: Path) -> None:
         raise FileError(f"{target}: is being built by another process right now") from None
 
 
+def _is_ours(part: Path) -> bool:
+    """Whether a folder is empty or holds a build: with its lock, or with what is written last and not yet renamed."""
+    names = {path.name for path in part.iterdir()} if part.is_dir() else {"a file"}
+    return not names or bool(names & {LOCK, *WRITTEN_LAST})
+
+
 def _resume(part: Path, settings: str) -> set[str]:
     """Steps done by an earlier build with the same settings; else an empty folder."""
     journal = part / JOURNAL
     lines = journal.read_text(encoding="utf-8", errors="replace").split("\n") if journal.is_file() else []
     if lines and lines[0] == settings:
-        return set(lines[1:-1])  # the last line is empty, or was cut in writing
-    for path in part.iterdir():
-        if path.name != LOCK:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in part.rglob(".*.part*"):  # what a killed writer left, see matchkernel.files
+            path.unlink()
+        done = lines[1:-1]  # the last line is empty, or was cut in writing
+        journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8")
+        return set(done)
     journal.write_text(settings + "\n", encoding="utf-8")
+    for path in part.iterdir():
+        if path.name not in (LOCK, JOURNAL):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return set()

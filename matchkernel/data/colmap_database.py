@@ -15,15 +15,21 @@ def read_keypoints(database: str | Path) -> dict[str, np.ndarray]:
     if not database.is_file():
         raise FileError(f"{database}: no such file")
     try:
-        # Read-only and immutable: a database on a read-only medium opens too, and nothing is written beside it.
-        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            rows = connection.execute(
-                "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
-                " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
-            ).fetchall()
+        try:
+            rows = _rows(database, "mode=ro")
+        except sqlite3.OperationalError:  # on a read-only medium SQLite cannot look for the log of another writer
+            rows = _rows(database, "mode=ro&immutable=1")
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise FileError(f"{database}: not a COLMAP database ({' '.join(str(error).split())[:150]})") from None
     return {str(name): _keypoints(database, name, count, columns, data) for name, count, columns, data in rows}
+
+
+def _rows(database: Path, mode: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"{database.resolve().as_uri()}?{mode}", uri=True)) as connection:
+        return connection.execute(
+            "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
+            " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
+        ).fetchall()
 
 
 def _keypoints(database: Path, name: object, count: object, columns: object, data: object) -> np.ndarray:

@@ -17,7 +17,7 @@ def write_contact_sheet(
     out: str | Path,
     *,
     points: int = 12,
-    columns: int = 12,
+    columns: int = 16,
     only_geometric: bool = False,
     seed: int = 0,
 ) -> None:
@@ -33,7 +33,7 @@ def write_contact_sheet(
     """
     random = np.random.default_rng(seed)
     if any(Path(folder).glob("*/ref.png")):
-        write_png(out, draw_contact_sheet(_strips(folder, points, random), columns=max(columns, len(IMAGES))))
+        write_png(out, draw_contact_sheet(_strips(folder, points, random), columns=columns))
         return
     patch_set = open_patch_set(folder)
     order, bounds = patch_set.groups()

@@ -17,6 +17,7 @@ from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
 from matchkernel.data.scene import Scene, read_scene
 from matchkernel.detect import rootsift
 from matchkernel.errors import FileError
+from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
@@ -69,18 +70,15 @@ def build_from_colmap(
     settings = settings or CutSettings()
     scene = read_scene(images, sparse, database, all_keypoints=all_keypoints, magnification=settings.magnification)
     if not scene.photos:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in scene.left_out.items() if count)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
         raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
     chosen = _select(scene, settings)
     if not len(chosen.labels):
         raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there is no patch to cut")
-    inputs = [Path(database), *sorted(Path(sparse).glob("*.*")), *(photo.path for photo in scene.photos)]
-    names = [photo.name for photo in scene.photos]
-    identity = {
-        "files": {path.name: file_hash(path) for path in inputs},
-        "settings": asdict(settings),
-        "sampler": SAMPLER,
-    }
+    inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
+    files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
+    identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
+    names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
     with packing(target, len(chosen.labels), settings.size, identity) as build:
         for number, _ in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
@@ -126,11 +124,19 @@ def _finish(build: Any, scene: Scene, chosen: _Selection, settings: CutSettings,
         "frame": np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1).astype(np.float32),
     }
     origin = {"kind": "colmap", "name": images.resolve().parent.name, "photos": [photo.name for photo in scene.photos]}
+    used = int((~chosen.geometric).sum())
+    tracked_left_out = {reason: count for reason, count in sorted(scene.tracked_left_out.items()) if count}
+    alone = scene.tracked - used - sum(tracked_left_out.values())
     counts = {
-        "from tracks": int((~chosen.geometric).sum()),
+        "from tracks": used,
         "from geometry": int(chosen.geometric.sum()),
-        "left out": {reason: count for reason, count in sorted(scene.left_out.items()) if count},
+        "tracked keypoints": scene.tracked,
+        "tracked keypoints left out": {**tracked_left_out, "alone with their point": alone},
         "photos": len(scene.photos),
+        "photos left out": dict(sorted(scene.photos_left_out.items())),
+        "photos without geometric positives": [
+            photo.name for photo in scene.photos if photo.camera.model not in PROJECTABLE
+        ],
     }
     how = {**asdict(settings), "sampler": SAMPLER, "tolerances": asdict(Tolerances())}
     build.finish(chosen.labels, pairs, columns, {"source": origin, "selection": counts, "settings": how})
@@ -151,7 +157,11 @@ def _pairs(
     for number, photo in enumerate(scene.photos):
         here = chosen.photos == number
         depths[here] = (places[here] @ photo.pose.R.T + photo.pose.t)[:, 2] / pixels_per_unit(photo)
-    where = PatchPlaces(chosen.labels, chosen.photos, places, frames.half_widths * depths)
+    tracked = np.flatnonzero(~chosen.geometric)  # pairs to test with have the cleaner labels
+    sizes = frames.half_widths * depths
+    where = PatchPlaces(chosen.labels[tracked], chosen.photos[tracked], places[tracked], sizes[tracked])
     easy = draw_test_pairs(where, settings.pairs, settings.seed)
-    hard = draw_hard_pairs(where, lambda rows: rootsift(patches[rows]), settings.pairs, settings.seed)
+    hard = draw_hard_pairs(where, lambda rows: rootsift(patches[tracked[rows]]), settings.pairs, settings.seed)
+    for pairs in (easy, hard):
+        pairs[:, :2] = tracked[pairs[:, :2]]
     return {f"m50_{len(easy)}_{len(easy)}_0": easy, f"m50hard_{len(hard)}_{len(hard)}_0": hard}

@@ -13,6 +13,7 @@ from matchkernel.data.building import building, file_hash
 from matchkernel.data.hpatches import NOISES, SIDE, open_hpatches
 from matchkernel.data.hpatches_tasks import draw_retrieval, draw_verification, write_tasks
 from matchkernel.data.images import read_gray, write_png
+from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes
 from matchkernel.detect import detect_dog
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
@@ -67,13 +68,15 @@ def build_from_homographies(
     """
     settings = settings or HomographySettings()
     found = _find_sequences(Path(source), sequences)
-    files = {f"{s.name}/{path.name}": file_hash(path) for s in found for path in sorted(s.images[0].parent.iterdir())}
+    files = {
+        f"{s.name}/{p.name}": file_hash(p) for s in found for p in sorted(s.images[0].parent.iterdir()) if p.is_file()
+    }
     identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
     with building(target, identity) as build:
         for number, sequence in enumerate(found):
-            if sequence.name not in build.done:
-                entry = _write_sequence(build.folder, sequence, settings)
-                (build.folder / f"{sequence.name}.json").write_text(json.dumps(entry), encoding="utf-8")
+            entry = build.folder / f"{sequence.name}.json"
+            if sequence.name not in build.done or not entry.is_file():
+                entry.write_text(json.dumps(_write_sequence(build.folder, sequence, settings)), encoding="utf-8")
                 build.mark(sequence.name)
             if progress is not None:
                 progress(number + 1, len(found))
@@ -83,7 +86,11 @@ def build_from_homographies(
 def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
     if not source.is_dir():
         raise FileError(f"{source}: no such folder")
-    folders = [source / name for name in names] if names else sorted(path for path in source.iterdir() if path.is_dir())
+    folders = (
+        [source / name for name in dict.fromkeys(names)]
+        if names
+        else sorted(path for path in source.iterdir() if path.is_dir())
+    )
     found = []
     for folder in folders:
         images = [_image(folder, k) for k in range(1, 7)]
@@ -190,11 +197,7 @@ def _spread_out(frames: Frames) -> Frames:
 
 
 def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dict[str, Any]:
-    entries = {}
-    for name in names:
-        path = folder / f"{name}.json"
-        entries[name] = json.loads(path.read_text(encoding="utf-8"))
-        path.unlink()
+    entries = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names}
     kept = [name for name in names if entries[name]["patches"]]
     if not kept:
         raise FileError(f"no sequence gave two patches: {next(iter(entries.values()))['why']}")
@@ -204,15 +207,15 @@ def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dic
     (folder / "tasks" / "splits" / "splits.json").write_text(json.dumps(splits, indent=1) + "\n", encoding="utf-8")
     verification = draw_verification(patches.counts, kept, settings.verification)
     write_tasks(folder / "tasks", "full", verification, *draw_retrieval(patches, kept))
-    hashes = {
-        str(p.relative_to(folder)): file_hash(p) for p in sorted(folder.rglob("*")) if p.suffix in (".png", ".csv")
-    }
+    for name in names:
+        (folder / f"{name}.json").unlink()
     manifest = {
+        "format": FORMAT,
         "kind": "homographies",
         "sequences": entries,
         "settings": {**asdict(settings), "levels": {noise: asdict(level) for noise, level in LEVELS.items()}},
         "sampler": SAMPLER,
-        "sha256": hashes,
+        "sha256": content_hashes(folder),
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return manifest

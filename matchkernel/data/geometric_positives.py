@@ -22,6 +22,7 @@ class Tolerances:
     """When a keypoint is taken for a projected point."""
 
     pixels: float = 2.0  # distance from the projection
+    share: float = 0.2  # the same, as a share of the keypoint's half width; the smaller counts
     octaves: float = 0.5  # of its scale from the predicted one
     degrees: float = 22.5  # of its orientation from the predicted one
     view_degrees: float = 50.0  # between the rays to the photo and to the nearest photo of the track
@@ -68,7 +69,7 @@ def _of_photo(
     inside[observed.point[mine]] = False
     claims = []
     for point in np.flatnonzero(inside):
-        near = free.within(places[point], tolerances.pixels)
+        near = free.within(places[point], tolerances.pixels, tolerances.share)
         if len(near) and _is_visible(places[point], depths[point], own_places, own_depths, max(photo.size), tolerances):
             near = near[
                 _looks_right(photo, near, scene.points[point], depths[point], tracks[point], observed, tolerances)
@@ -90,10 +91,12 @@ class _FreeKeypoints:
         free = np.flatnonzero(photo.points == NO_POINT)
         self.numbers = free[np.argsort(photo.frames.centers[free, 0], kind="stable")]
         self.places = photo.frames.centers[self.numbers]
+        self.half_widths = photo.frames.half_widths[self.numbers]
 
-    def within(self, place: np.ndarray, radius: float) -> np.ndarray:
+    def within(self, place: np.ndarray, radius: float, share: float) -> np.ndarray:
         start, stop = np.searchsorted(self.places[:, 0], (place[0] - radius, place[0] + radius))
-        near = ((self.places[start:stop] - place) ** 2).sum(1) < radius**2
+        reach = np.minimum(radius, share * self.half_widths[start:stop])
+        near = ((self.places[start:stop] - place) ** 2).sum(1) < reach**2
         return self.numbers[start:stop][near]
 
 
@@ -120,7 +123,7 @@ def _looks_right(
     """Which keypoints have the scale and orientation that the point's own observations predict here."""
     ray = -(photo.pose.R.T @ photo.pose.t) - X
     cosines = observed.ray[track] @ (ray / np.linalg.norm(ray))
-    if cosines.max(initial=-1) < np.cos(np.deg2rad(tolerances.view_degrees)):
+    if not len(track) or cosines.max() < np.cos(np.deg2rad(tolerances.view_degrees)):
         return np.zeros(len(near), bool)
     close = track[cosines > cosines.max() - 0.05]  # the views most like this one tell best how it should look
     half_width = np.median(observed.size[close]) * pixels_per_unit(photo) / depth

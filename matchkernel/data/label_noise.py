@@ -21,7 +21,7 @@ class LabelNoise:
     found: int
     wrong_share: float  # of those found: true place off by more than a quarter of the half width
     median_offset: float  # half widths between the true place and the point
-    recall: float  # share found of the free keypoints that truly lie on a point, with its size and direction unchecked
+    recall: float  # right ones / points that some free keypoint of a photo truly shows, whatever its size and direction
 
 
 def measure_label_noise(folder: str | Path, tolerances: Tolerances | None = None) -> LabelNoise:
@@ -67,6 +67,6 @@ def _possible(scene: Scene, photo: Photo, places: np.ndarray, sizes: np.ndarray)
     tracked = set(photo.points.tolist())
     shown = 0
     for point, place in enumerate(scene.points):
-        near = np.linalg.norm(places[free] - place, axis=1) < 0.08 * sizes[free]
+        near = np.linalg.norm(places[free] - place, axis=1) < WRONG * sizes[free]
         shown += point not in tracked and bool(near.any())
     return shown

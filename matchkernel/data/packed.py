@@ -9,7 +9,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.arrays import map_npy
-from matchkernel.data.building import Build, building, file_hash
+from matchkernel.data.building import Build, building
+from matchkernel.data.manifest import FORMAT, MANIFEST, check_hashes, content_hashes, read_manifest
 from matchkernel.errors import FileError
-
-MANIFEST, FORMAT = "manifest.json", 1
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,7 @@ class PatchSetBuild:
             (folder / "pairs").mkdir(exist_ok=True)
             np.save(folder / "pairs" / f"{name}.npy", rows.astype(np.int64))
         counts = {"patches": len(labels), "points": len(np.unique(labels))}
-        files = {
-            str(path.relative_to(folder)): file_hash(path) for path in sorted(folder.rglob("*")) if _is_content(path)
-        }
-        content = {"format": FORMAT, "counts": counts, **manifest, "sha256": files}
+        content = {"format": FORMAT, "counts": counts, **manifest, "sha256": content_hashes(folder)}
         (folder / MANIFEST).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -99,7 +95,7 @@ def packing(target: str | Path, count: int, side: int, settings: Mapping[str, An
 def open_patch_set(folder: str | Path) -> PatchSet:
     """Open a patch set. Shapes and counts are checked; bytes are checked by verify_patch_set."""
     folder = Path(folder)
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     patches = _read_array(folder / "patches.npy", 3, np.uint8)
     labels = _read_array(folder / "labels.npy", 1, np.int64)
     if len(patches) != len(labels):
@@ -119,19 +115,9 @@ def open_patch_set(folder: str | Path) -> PatchSet:
     return PatchSet(folder, patches, labels, columns, pairs, manifest)
 
 
-def verify_patch_set(folder: str | Path, progress: Callable[[int], object] | None = None) -> PatchSet:
+def verify_patch_set(folder: str | Path) -> PatchSet:
     """Open a patch set and check every file against the sha256 of its manifest."""
-    recorded = _read_manifest(Path(folder))["sha256"]
-    present = {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if _is_content(path)}
-    for name in sorted(recorded.keys() | present):
-        if name not in present:
-            raise FileError(f"{folder}: {name} is missing")
-        if name not in recorded:
-            raise FileError(f"{folder}: {name} is not in the manifest")
-        if file_hash(Path(folder) / name) != recorded[name]:
-            raise FileError(f"{folder}: {name} is damaged, its sha256 is not the manifest's")
-        if progress is not None:
-            progress(1)
+    check_hashes(folder)
     return open_patch_set(folder)
 
 
@@ -154,35 +140,6 @@ def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
         return header == (shape, False, np.dtype(np.uint8)) and path.stat().st_size == expected
     except (OSError, ValueError):
         return False
-
-
-def _is_content(path: Path) -> bool:
-    return path.is_file() and path.name not in (MANIFEST, "journal", "lock")
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
-        why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
-        raise FileError(f"{folder}: {why}")
-    manifest = read_json(path)
-    if manifest.get("format") != FORMAT:
-        raise FileError(f"{path}: format {repr(manifest.get('format'))[:40]}, this version reads {FORMAT}")
-    if not isinstance(manifest.get("sha256"), dict):
-        raise FileError(f"{path}: lists no sha256 of its files")
-    return manifest
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(content, dict):
-        raise FileError(f"{path}: not a JSON object")
-    return content
 
 
 def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:

@@ -1,6 +1,7 @@
 """PhotoTourism sets on disk: mosaics of 16 x 16 patches, info.txt, interest.txt, m50_*.txt; torchvision's cache too."""
 
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,8 @@ def _pack_cache(source: Path, target: str | Path) -> None:
 def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """torchvision's (patches, labels, matches), loaded without running code."""
     try:
-        patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+        is_zip = zipfile.is_zipfile(path)  # older files are not, and cannot be mapped
+        patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
         arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
     except Exception as error:  # torch.load raises whatever the unpickler or the zip reader meets
         reason = " ".join(str(error).split())[:120]
@@ -140,6 +142,10 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise FileError(f"{path}: wanted (M, 3) matches, got {arrays[2].shape}")
     for column in (0, 1):
         check_range(path, arrays[2][:, column], len(arrays[0]), "patch")
+    same = arrays[1][arrays[2][:, 0]] == arrays[1][arrays[2][:, 1]]
+    wrong = np.flatnonzero(arrays[2][:, 2] != same)
+    if len(wrong):
+        raise FileError(f"{path}: match {wrong[0]} says {arrays[2][wrong[0], 2]}, its labels say {int(same[wrong[0]])}")
     return arrays
 
 

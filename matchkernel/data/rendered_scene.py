@@ -19,6 +19,15 @@ from matchkernel.geometry.conventions import frames_to_colmap
 from matchkernel.geometry.frames import Frames
 
 TEXTURE = 1024
+# Corner, u and v of a back wall, a floor, a side wall, and a board in front that hides some of them.
+PLANES = np.array(
+    [
+        [(-4, -3, 8), (8, 0, 0), (0, 6, 0)],
+        [(-4, 3, 2), (8, 0, 0), (0, 0, 6)],
+        [(-4, -3, 2), (0, 0, 6), (0, 6, 0)],
+        [(0.5, -0.5, 5.5), (1.6, 0, 0.4), (0, 2, 0)],
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ def render_scene(
     folder = Path(folder)
     for part in ("images", "sparse", "truth"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    planes = _planes(random)
+    planes = [Plane(corner, u, v, random_texture(TEXTURE, random)) for corner, u, v in PLANES]
     views = [_view(k, photos, width, height, random) for k in range(photos)]
     frames, truths = [], []
     for number, view in enumerate(views):
@@ -119,19 +128,6 @@ def intersect(planes: list[Plane], origin: np.ndarray, rays: np.ndarray) -> tupl
         np.isfinite(nearest)[:, None], origin + rays * np.where(np.isfinite(nearest), nearest, 0)[:, None], np.nan
     )
     return places, gray
-
-
-def _planes(random: np.random.Generator) -> list[Plane]:
-    """A back wall, a floor, a side wall, and a board in front that hides some of them."""
-    shapes = np.array(
-        [
-            [(-4, -3, 8), (8, 0, 0), (0, 6, 0)],
-            [(-4, 3, 2), (8, 0, 0), (0, 0, 6)],
-            [(-4, -3, 2), (0, 0, 6), (0, 6, 0)],
-            [(0.5, -0.5, 5.5), (1.6, 0, 0.4), (0, 2, 0)],
-        ]
-    )
-    return [Plane(corner, u, v, random_texture(TEXTURE, random)) for corner, u, v in shapes]
 
 
 def _view(number: int, count: int, width: int, height: int, random: np.random.Generator) -> View:

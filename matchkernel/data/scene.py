@@ -38,7 +38,9 @@ class Scene:
 
     photos: list[Photo]
     points: np.ndarray  # (P, 3)
-    left_out: Counter[str]  # reason -> how many
+    tracked: int  # keypoints of 3-D points in all registered photos of the model
+    photos_left_out: Counter[str]  # reason -> how many photos
+    tracked_left_out: Counter[str]  # reason -> how many tracked keypoints, those of photos left out among them
 
 
 def read_scene(
@@ -61,44 +63,44 @@ def read_scene(
     model, keypoints = read_reconstruction(sparse), read_keypoints(database)
     more = {} if all_keypoints is None else read_keypoints(all_keypoints)
     ids = np.array(sorted(model.points), np.int64)
-    left_out: Counter[str] = Counter()
+    photos_left_out: Counter[str] = Counter()
+    tracked_left_out: Counter[str] = Counter()
     photos = []
     for _, pose in sorted(model.images.items()):
-        photo = _photo(Path(images) / pose.name, model.cameras[pose.camera], pose, left_out)
-        if photo is None:
-            continue
+        photo = _photo(Path(images) / pose.name, model.cameras[pose.camera], pose)
         rows = keypoints.get(pose.name)
-        reason = _why_keypoints_do_not_fit(rows, pose)
-        if rows is None or reason:
-            left_out[reason] += 1
-            continue
-        photos.append(_with_keypoints(photo, rows, more.get(pose.name), ids, left_out, magnification))
+        reason = photo if isinstance(photo, str) else _why_keypoints_do_not_fit(rows, pose)
+        if isinstance(photo, str) or rows is None or reason:
+            photos_left_out[reason] += 1
+            tracked_left_out["in a photo that is left out"] += int((pose.points != NO_POINT).sum())
+        else:
+            photos.append(_with_keypoints(photo, rows, more.get(pose.name), ids, tracked_left_out, magnification))
     places = np.array([model.points[int(number)] for number in ids]).reshape(-1, 3)
-    return Scene(photos, places, left_out)
+    tracked = sum(int((pose.points != NO_POINT).sum()) for pose in model.images.values())
+    return Scene(photos, places, tracked, photos_left_out, tracked_left_out)
 
 
-def _photo(path: Path, camera: Camera, pose: RegisteredImage, left_out: Counter[str]) -> Photo | None:
+def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
+    """The photo without keypoints, or why it cannot be used."""
     try:
         height, width = read_gray(path).shape
     except FileError as error:
-        left_out["photo missing" if "no such file" in str(error) else "photo cannot be read"] += 1
-        return None
+        return "missing" if "no such file" in str(error) else "cannot be read"
     scale = np.array([width / camera.width, height / camera.height])
     # Half a pixel of rounding at each size, and not one side stretched against the other.
     if abs(scale[0] - scale[1]) * max(camera.width, camera.height) > 1.0 + max(scale):
-        left_out["photo of another shape than its camera"] += 1
-        return None
+        return "of another shape than its camera"
     no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))
     return Photo(pose.name, path, camera, pose, scale, (width, height), no_frames, np.empty(0, np.int64))
 
 
 def _why_keypoints_do_not_fit(rows: np.ndarray | None, pose: RegisteredImage) -> str:
     if rows is None:
-        return "photo without keypoints in the database"
+        return "without keypoints in the database"
     if rows.shape[1] == 2:
-        return "photo whose keypoints have no scale (2 columns)"
+        return "with keypoints that have no scale (2 columns)"
     if len(rows) != len(pose.places) or (len(rows) and np.abs(rows[:, :2] - pose.places).max() > 0.01):
-        return "photo whose keypoints are not the model's"
+        return "with keypoints that are not the model's"
     return ""
 
 
@@ -118,13 +120,15 @@ def _with_keypoints(
         points = np.append(points, np.full(int(fresh.sum()), NO_POINT))
     index = np.searchsorted(ids, points).clip(0, max(len(ids) - 1, 0))
     present = (points != NO_POINT) & (ids[index] == points if len(ids) else False)
-    left_out["keypoint of a 3-D point that is not in the model"] += int(((points != NO_POINT) & ~present).sum())
+    left_out["of a 3-D point that is not in the model"] += int(((points != NO_POINT) & ~present).sum())
     finite = np.isfinite(rows).all(1)
     rows = np.where(finite[:, None], rows, 0)
     frames = frames_from_colmap(rows, magnification)
     frames = Frames(photo.to_file_pixels(frames.centers + COLMAP_ORIGIN), photo.scale.mean() * frames.shapes)
-    usable = finite & (frames.half_widths > 0) & frames.are_inside(*photo.size)
-    left_out["keypoint whose region leaves the photo"] += int((present & ~usable).sum())
+    has_region = finite & (frames.half_widths > 0)
+    usable = has_region & frames.are_inside(*photo.size)
+    left_out["without a region"] += int((present & ~has_region).sum())
+    left_out["whose region leaves the photo"] += int((present & has_region & ~usable).sum())
     rows_of_points = np.where(present, index, NO_POINT)
     return Photo(
         photo.name,

@@ -6,21 +6,22 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.hpatches import open_hpatches
-from matchkernel.data.packed import MANIFEST, open_patch_set, read_json
+from matchkernel.data.manifest import MANIFEST, check_hashes, read_manifest
+from matchkernel.data.packed import open_patch_set
 
 
 def facts(folder: str | Path) -> dict[str, Any]:
     """Counts and origin of a patch set or an HPatches-layout set."""
     folder = Path(folder)
-    if (folder / MANIFEST).is_file() and not (folder / "patches.npy").is_file():
-        manifest = read_json(folder / MANIFEST)
+    if not (folder / MANIFEST).is_file() and any(folder.glob("*/ref.png")):
+        return {"folder": str(folder), "kind": "hpatches layout", "sequences": open_hpatches(folder).counts}
+    manifest = read_manifest(folder)
+    if manifest.get("kind") == "homographies":
         return {
             "folder": str(folder),
             "kind": "hpatches layout",
             **{k: manifest.get(k) for k in ("sequences", "settings")},
         }
-    if not (folder / MANIFEST).is_file() and any(folder.glob("*/ref.png")):
-        return {"folder": str(folder), "kind": "hpatches layout", "sequences": open_hpatches(folder).counts}
     patch_set = open_patch_set(folder)
     _, sizes = np.unique(patch_set.labels, return_counts=True)
     shape = patch_set.patches.shape
@@ -62,3 +63,12 @@ def one_line(folder: str | Path) -> str:
     sequences = found["sequences"]
     total = sum(entry if isinstance(entry, int) else entry["patches"] for entry in sequences.values())
     return f"{len(sequences)} sequences, {total} patches a strip in all -> {folder}"
+
+
+def verify(folder: str | Path) -> None:
+    """Check a set of either kind: every file against its manifest, then that it opens."""
+    manifest = check_hashes(folder)
+    if manifest.get("kind") == "homographies":
+        open_hpatches(folder)
+    else:
+        open_patch_set(folder)

@@ -16,7 +16,8 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
     Pixel (column k, row l) of a patch is the image at c + A (u_k, u_l), u_k = (2k + 1) / size - 1, interpolated
     linearly in the level of a Gaussian pyramid where neighbouring samples are nearest to one pixel apart. Level l is
     the image blurred by the kernel 1 4 6 4 1 and halved l times; its pixel (i, j) stands at (2^l i, 2^l j). Outside
-    the image the border is repeated.
+    the image the border is repeated. The level follows the mean scale of a region: one that is strongly stretched may
+    alias along its long axis.
 
     Args:
         image: (H, W) gray, uint8 or float32.

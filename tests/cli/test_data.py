@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import write_sequence
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -52,6 +53,7 @@ def test_from_colmap(scene, tmp_path):
     chosen = built.manifest["selection"]
     assert f"{chosen['from tracks']} from tracks and {chosen['from geometry']} from geometry" in result.stderr
     assert run("show", tmp_path / "set", "-o", tmp_path / "g.png", "--geometric").exit_code == 0
+    assert run("verify", tmp_path / "set").exit_code == 0
     again = run("from-colmap", *arguments)
     assert again.exit_code == 2
     assert "exists already" in again.stderr
@@ -79,6 +81,8 @@ def test_pack(tmp_path):
         ("from-colmap", "absent", "absent", "absent", "-o", "set"),
         ("from-homographies", "absent", "-o", "set"),
         ("synthetic", "-o", "nowhere/set"),
+        ("synthetic", "-o", "."),
+        ("synthetic", "-o", "/"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_2(arguments, tmp_path, monkeypatch):
@@ -88,6 +92,28 @@ def test_a_users_mistake_is_one_line_and_exit_2(arguments, tmp_path, monkeypatch
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_from_homographies(tmp_path):
+    write_sequence(tmp_path / "source" / "v_texture")
+    (tmp_path / "source" / "v_texture" / "notes").mkdir()  # a folder among the files is no matter
+    arguments = ("from-homographies", tmp_path / "source", "-o", tmp_path / "set", "--most", 20, "--verification", 50)
+    result = run(*arguments, "--sequence", "v_texture", "--sequence", "v_texture")
+    assert result.exit_code == 0, result.stderr
+    assert "1 sequences, 20 patches" in result.stderr
+    assert run("verify", tmp_path / "set").exit_code == 0
+    assert "v_texture" in run("info", tmp_path / "set").stdout
+    (tmp_path / "set" / "v_texture" / "e1.png").write_bytes(b"")
+    assert "e1.png is damaged" in run("verify", tmp_path / "set").stderr
+
+
+def test_a_foreign_folder_in_the_way_is_left_alone(tmp_path):
+    (tmp_path / "set.part").mkdir()
+    (tmp_path / "set.part" / "thesis.doc").write_text("years of work")
+    result = run("synthetic", "-o", tmp_path / "set", "--points", 2)
+    assert result.exit_code == 2
+    assert "is in the way" in result.stderr
+    assert (tmp_path / "set.part" / "thesis.doc").read_text() == "years of work"
 
 
 def test_damage_is_told(synthetic, tmp_path):

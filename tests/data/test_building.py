@@ -114,9 +114,9 @@ def test_an_error_of_the_work_is_passed_on_as_it_is(tmp_path):
     assert not (tmp_path / "set").exists()
 
 
-def test_a_file_in_the_way_of_the_build_is_a_write_error(tmp_path):
+def test_a_file_in_the_way_of_the_build_is_refused(tmp_path):
     (tmp_path / "set.part").write_text("in the way")
-    with pytest.raises(WriteError, match=r"set: could not be written \(File exists\)"):
+    with pytest.raises(FileError, match=r"set\.part: is in the way"):
         work(tmp_path / "set")
     assert (tmp_path / "set.part").read_text() == "in the way"
 

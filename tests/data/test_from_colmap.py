@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from matchkernel.data.colmap_model import NO_POINT
+from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_model import NO_POINT, read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives
 from matchkernel.data.label_noise import measure_label_noise
 from matchkernel.data.packed import open_patch_set, verify_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
+from matchkernel.data.rendered_scene import PLANES, TEXTURE, Plane, intersect
 from matchkernel.data.scene import read_scene
 from matchkernel.errors import FileError
 
@@ -56,6 +59,11 @@ def test_counts_add_up(patch_set, rendered):
     assert counts["patches"] == len(patch_set) == chosen["from tracks"] + chosen["from geometry"]
     assert chosen["from geometry"] == patch_set.columns["geometric"].sum() > 50
     assert np.array_equal(np.unique(patch_set.labels), np.arange(counts["points"]))
+    observations = (rendered / "sparse" / "images.txt").read_text().splitlines()[1::2]
+    tracked = sum(word != "-1" for line in observations for word in line.split()[2::3])
+    assert chosen["tracked keypoints"] == tracked
+    assert tracked == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
+    assert min(chosen["tracked keypoints left out"].values()) >= 0
     _, sizes = np.unique(patch_set.labels, return_counts=True)
     assert sizes.min() >= 2
     assert chosen["photos"] == 6
@@ -78,15 +86,24 @@ def test_patches_of_a_point_look_alike(patch_set):
 def test_half_a_pixel_is_respected(rendered):
     """The exact scene point under a keypoint, projected back with COLMAP's origin, is where the frame is."""
     scene = read_scene(rendered / "images", rendered / "sparse", rendered / "database.db")
-    distances = []
+    model = read_reconstruction(rendered / "sparse")
+    distances, shifts = [], []
     for photo in scene.photos:
         tracked = photo.points != NO_POINT
         in_camera = scene.points[photo.points[tracked]] @ photo.pose.R.T + photo.pose.t
         f, cx, cy = photo.camera.parameters[[0, 2, 3]]
         places = in_camera[:, :2] / in_camera[:, 2:] * f + (cx, cy) - 0.5
         distances.append(places - photo.frames.centers[tracked])
-    offset = np.median(np.concatenate(distances), axis=0)
-    assert np.abs(offset).max() < 0.05  # a forgotten half pixel would be 0.5
+        # The keypoints in the database have COLMAP's own origin: they are where its camera projects to.
+        raw = read_keypoints(rendered / "database.db")[photo.name][:, :2]
+        tracked_rows = photo.pose.points != NO_POINT
+        X = (
+            np.array([model.points[number] for number in photo.pose.points[tracked_rows]]) @ photo.pose.R.T
+            + photo.pose.t
+        )
+        shifts.append(X[:, :2] / X[:, 2:] * f + (cx, cy) - raw[tracked_rows])
+    for offsets in (distances, shifts):
+        assert np.abs(np.median(np.concatenate(offsets), axis=0)).max() < 0.05  # a forgotten half pixel would be 0.5
 
 
 def test_geometric_positives_are_right(rendered):
@@ -98,10 +115,25 @@ def test_geometric_positives_are_right(rendered):
     assert noise.recall > 0.5  # of the keypoints that were left out of their tracks on purpose
 
 
+def hidden_points_found(folder, tolerances):
+    """How many keypoints were given to a point that something stands before, by the exact planes of the scene."""
+    scene = read_scene(folder / "images", folder / "sparse", folder / "database.db")
+    planes = [Plane(*shape, np.zeros((TEXTURE, TEXTURE), np.float32)) for shape in PLANES]
+    count = 0
+    for photo, points in zip(scene.photos, find_geometric_positives(scene, tolerances), strict=True):
+        centre = -photo.pose.R.T @ photo.pose.t
+        X = scene.points[points[points != NO_POINT]]
+        first, _ = intersect(planes, centre, X - centre)
+        count += int((np.linalg.norm(first - centre, axis=1) < 0.95 * np.linalg.norm(X - centre, axis=1)).sum())
+    return count
+
+
 def test_visibility_is_what_keeps_hidden_points_out(rendered):
-    """Without the depth test some points would be found through the board that hides them."""
-    blind = Tolerances(depth=1e9)
-    assert measure_label_noise(rendered, blind).found > measure_label_noise(rendered).found
+    """Where nothing else is looked at, points would be found through the board that hides them."""
+    loose = Tolerances(pixels=6, share=1, octaves=9, degrees=180, view_degrees=180)
+    assert hidden_points_found(rendered, replace(loose, depth=1e9)) >= 10
+    assert hidden_points_found(rendered, loose) <= 2
+    assert hidden_points_found(rendered, Tolerances()) == 0
 
 
 def test_tracked_keypoints_stay_with_their_point(rendered):
@@ -140,6 +172,7 @@ def test_pairs_are_what_they_say(patch_set):
         assert pairs[:, 2].sum() * 2 == len(pairs) == 600
         assert len(np.unique(np.sort(pairs[:, :2], 1), axis=0)) == len(pairs)
         assert (pairs[:, 0] != pairs[:, 1]).all()
+        assert not patch_set.columns["geometric"][pairs[:, :2]].any()
         photos = patch_set.columns["photo"]
         negative = pairs[pairs[:, 2] == 0]
         if name.startswith("m50hard"):
@@ -196,17 +229,20 @@ def break_photo(folder, kind):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("missing", "photo missing"),
-        ("renamed", "photo missing"),
-        ("corrupt", "photo cannot be read"),
-        ("not an image", "photo cannot be read"),
-        ("another shape", "photo of another shape than its camera"),
+        ("missing", "missing"),
+        ("renamed", "missing"),
+        ("corrupt", "cannot be read"),
+        ("not an image", "cannot be read"),
+        ("another shape", "of another shape than its camera"),
     ],
 )
 def test_a_photo_that_cannot_be_used_is_left_out_and_counted(kind, reason, copied, tmp_path):
     break_photo(copied, kind)
     built = cut(copied, tmp_path / "set")
-    assert built.manifest["selection"]["left out"][reason] == 1
+    chosen = built.manifest["selection"]
+    assert chosen["photos left out"] == {reason: 1}
+    assert chosen["tracked keypoints left out"]["in a photo that is left out"] > 10
+    assert chosen["tracked keypoints"] == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
     assert built.manifest["selection"]["photos"] == 5
     assert "002.png" not in built.manifest["source"]["photos"]
 
@@ -248,10 +284,11 @@ def test_keypoints_that_do_not_fit_are_left_out_and_counted(copied, tmp_path):
         similar = np.column_stack([four[:, :2], scale, angle]).astype("<f4").tobytes()
         connection.execute("UPDATE keypoints SET cols = 4, data = ? WHERE image_id = 4", (similar,))
     built = cut(copied, tmp_path / "set")
-    left_out = built.manifest["selection"]["left out"]
-    assert left_out["photo without keypoints in the database"] == 1
-    assert left_out["photo whose keypoints have no scale (2 columns)"] == 1
-    assert left_out["photo whose keypoints are not the model's"] == 1
+    assert built.manifest["selection"]["photos left out"] == {
+        "with keypoints that are not the model's": 1,
+        "with keypoints that have no scale (2 columns)": 1,
+        "without keypoints in the database": 1,
+    }
     assert built.manifest["selection"]["photos"] == 3  # the one with 4 columns is used
     assert "003.png" in built.manifest["source"]["photos"]
 
@@ -260,7 +297,7 @@ def test_points_that_are_not_in_the_model_are_counted(copied, tmp_path):
     lines = (copied / "sparse" / "points3D.txt").read_text().splitlines()
     (copied / "sparse" / "points3D.txt").write_text("\n".join(lines[10:]) + "\n")
     built = cut(copied, tmp_path / "set")
-    assert built.manifest["selection"]["left out"]["keypoint of a 3-D point that is not in the model"] >= 20
+    assert built.manifest["selection"]["tracked keypoints left out"]["of a 3-D point that is not in the model"] >= 20
 
 
 def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
@@ -269,7 +306,7 @@ def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
         cut(copied, tmp_path / "set")
     shutil.rmtree(copied / "images")
     (copied / "images").mkdir()
-    with pytest.raises(FileError, match=r"no photo of the model .* can be used \(6 photo missing"):
+    with pytest.raises(FileError, match=r"no photo of the model .* can be used \(6 missing"):
         cut(copied, tmp_path / "set")
     assert not list(tmp_path.glob("set*"))
 

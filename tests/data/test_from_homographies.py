@@ -166,6 +166,28 @@ def test_folders_that_are_refused(source, tmp_path):
     assert not list(tmp_path.glob("set*"))
 
 
+FINISH = """
+import os, sys
+from matchkernel.data import from_homographies
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
+slow = getattr(from_homographies, sys.argv[3])
+def killed(*arguments, **options):
+    slow(*arguments, **options)
+    os.kill(os.getpid(), 9)
+setattr(from_homographies, sys.argv[3], killed)
+build_from_homographies(sys.argv[1], sys.argv[2], HomographySettings(most=60, verification=200))
+"""
+
+
+@pytest.mark.parametrize("moment", ["draw_verification", "write_tasks", "content_hashes", "open_hpatches"])
+def test_killed_while_finishing_and_run_again_gives_the_same_bytes(moment, source, built, tmp_path):
+    killed = subprocess.run([sys.executable, "-c", FINISH, source, tmp_path / "set", moment], check=False)
+    assert killed.returncode == -9
+    (tmp_path / "set.part" / "v_one" / ".t1.4711.part.png").write_bytes(b"half")  # as a kill inside a writer leaves it
+    build_from_homographies(source, tmp_path / "set", QUICK)
+    assert bytes_of(tmp_path / "set") == bytes_of(built[0])
+
+
 @pytest.mark.parametrize("text", ["", "a b c", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0"])
 def test_homography_files_that_are_refused(text, tmp_path):
     (tmp_path / "H").write_text(text)

@@ -1,5 +1,6 @@
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_the_reconstruction_is_kept_and_used_again(rendered, tmp_path):
     stages = []
     build_from_photos(rendered / "images", tmp_path / "set", CutSettings(pairs=0, mosaics=False), say=stages.append)
     assert stages == ["cutting patches"]
+
+
+@needs_colmap
+def test_a_reconstruction_of_other_photos_is_not_used(rendered, tmp_path):
+    photos = Path(shutil.copytree(rendered / "images", tmp_path / "photos"))
+    reconstruct(photos, tmp_path / "set-colmap")
+    shutil.copy(photos / "000.png", photos / "001.png")
+    with pytest.raises(FileError, match="reconstruction of other photos"):
+        build_from_photos(photos, tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+@needs_colmap
+def test_colmaps_counts_become_progress(rendered, tmp_path):
+    told = []
+    reconstruct(rendered / "images", tmp_path / "workspace", progress=lambda done, total: told.append((done, total)))
+    assert (6, 6) in told
 
 
 @needs_colmap

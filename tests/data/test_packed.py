@@ -112,12 +112,6 @@ def test_steps_that_are_done_are_not_done_again(tmp_path):
     assert open_patch_set(tmp_path / "set").patches[:, 0, 0].tolist() == [1, 2, 3, 4]
 
 
-def test_progress_is_told_file_by_file(whole):
-    told = []
-    verify_patch_set(whole, told.append)
-    assert told == [1] * len(FILES)
-
-
 def groups_of(labels):
     labels = np.array(labels, np.int64)
     order, bounds = PatchSet(Path(), np.zeros((len(labels), 1, 1), np.uint8), labels, {}, {}, {}).groups()
@@ -184,10 +178,10 @@ def test_a_file_of_another_set_is_noticed(folder):
 
 def test_folders_that_are_no_patch_sets(folder, tmp_path):
     (folder / "manifest.json").unlink()
-    refused(folder, "not a patch set, it has no manifest.json")
-    refused(tmp_path / "absent", "not a patch set, it has no manifest.json")
+    refused(folder, "not a set, it has no manifest.json")
+    refused(tmp_path / "absent", "not a set, it has no manifest.json")
     (tmp_path / "file").touch()
-    refused(tmp_path / "file", "not a patch set")
+    refused(tmp_path / "file", "not a set")
 
 
 def test_an_unfinished_build_says_so(tmp_path):
