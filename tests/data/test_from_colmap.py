@@ -367,3 +367,12 @@ def test_a_real_scene(tmp_path):
     built = cut(SCENES / "sceaux", tmp_path / "sceaux", CutSettings(pairs=1000))
     assert built.manifest["selection"]["from tracks"] > 20_000
     assert built.manifest["selection"]["from geometry"] > 2_000
+
+
+def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, patch_set, tmp_path):
+    """The images say which keypoint shows which point; the tracks of points3D only repeat it, and may be wrong."""
+    path = copied / "sparse" / "points3D.txt"
+    path.write_text("".join(f"{line} 99 1000000\n" for line in path.read_text().splitlines()))
+    built = cut(copied, tmp_path / "set")
+    assert np.array_equal(built.patches, patch_set.patches)
+    assert np.array_equal(built.labels, patch_set.labels)
