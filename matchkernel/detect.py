@@ -1,13 +1,13 @@
 """Keypoints from OpenCV: DoG frames of an image, and RootSIFT of patches."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, MissingExtraError
+from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.opencv import load_opencv
 
 # The region of HPatches' SIFT baseline: a keypoint of this diameter in the middle of a 65 px patch.
 SIFT_SIZE_OF_65 = 10.8
@@ -35,7 +35,7 @@ def detect_dog(
     """
     if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
         raise ArgumentError(f"an image is (H, W) uint8 gray, got {image.dtype} of shape {image.shape}")
-    sift = _opencv().SIFT_create(contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True)
+    sift = load_opencv().SIFT_create(contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True)
     found = sift.detect(image, None)
     rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in found], np.float64).reshape(-1, 5)
     # OpenCV's order depends on its threads: sorted by strength, then place, the same image gives the same list.
@@ -48,7 +48,7 @@ def rootsift(patches: np.ndarray) -> np.ndarray:
     """RootSIFT of square patches, upright, over the region HPatches uses: (K, N, N) uint8 -> (K, 128) unit rows."""
     if patches.ndim != 3 or patches.dtype != np.uint8:
         raise ArgumentError(f"RootSIFT takes (K, N, N) uint8 patches, got {patches.dtype} of shape {patches.shape}")
-    cv2 = _opencv()
+    cv2 = load_opencv()
     sift = cv2.SIFT_create()
     side = patches.shape[-1]
     keypoint = cv2.KeyPoint((side - 1) / 2, (side - 1) / 2, SIFT_SIZE_OF_65 * side / 65, 0)
@@ -56,11 +56,3 @@ def rootsift(patches: np.ndarray) -> np.ndarray:
     for row, patch in zip(rows, patches, strict=True):
         row[:] = sift.compute(np.ascontiguousarray(patch), [keypoint])[1][0]
     return np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
-
-
-def _opencv() -> Any:
-    try:
-        import cv2
-    except ImportError:
-        raise MissingExtraError("detecting keypoints needs OpenCV: pip install 'matchkernel[data]'") from None
-    return cv2

@@ -1,11 +1,10 @@
 """Patches from an image at frames, without aliasing."""
 
-from typing import Any
-
 import numpy as np
 
-from matchkernel.errors import ArgumentError, MissingExtraError
+from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.opencv import load_opencv
 
 SAMPLER = "pyramid-1"  # named in manifests; changes when the pixels of a patch would
 
@@ -33,7 +32,7 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
         raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
     if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
         raise ArgumentError("frames hold numbers that are not finite")
-    cv2 = _opencv()
+    cv2 = load_opencv()
     pyramid = [image]
     levels = _levels(frames.half_widths * 2 / size, min(image.shape))
     for _ in range(int(levels.max(initial=0))):
@@ -59,11 +58,3 @@ def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndar
     centers = np.clip(frames.centers, -1e6, 1e6)  # far outside all is border, and OpenCV counts in 32 bits
     corner = centers + frames.shapes @ first
     return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale
-
-
-def _opencv() -> Any:
-    try:
-        import cv2
-    except ImportError:
-        raise MissingExtraError("cutting patches needs OpenCV: pip install 'matchkernel[data]'") from None
-    return cv2
