@@ -39,7 +39,7 @@ def draw_similarity_maps(
         axes.set_ylabel(name)
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
-    figure.colorbar(image, ax=panels[2], label="each map from its least to its most", ticks=(0, 1))
+    figure.colorbar(image, ax=panels[2], label="least to most\nof each map", ticks=(0, 1))
     return figure
 
 

@@ -61,7 +61,12 @@ def test_patches_show_the_same_spot_more_alike_the_weaker_the_jitter(built):
     }
     assert medians["e"] > medians["h"] > medians["t"] > 0.1
     assert medians["e"] > 0.6
-    assert np.median(correlations(reference, np.roll(patches.read("v_one", "e1"), 1, 0))) < 0.5
+    shares = []  # of reference patches whose most similar easy patch is their own, among all of the sequence
+    for k in range(1, 6):
+        easy = patches.read("v_one", f"e{k}")
+        every = np.array([correlations(np.broadcast_to(patch, easy.shape), easy) for patch in reference])
+        shares.append((every.argmax(1) == np.arange(len(reference))).mean())
+    assert np.mean(shares) > 0.8  # chance is 1 / 60
 
 
 def test_without_jitter_the_patches_are_the_same(source, tmp_path, monkeypatch):
