@@ -1,7 +1,6 @@
 """One frozen configuration for all seven descriptors: what may be set, what it defaults to, what is refused."""
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from matchkernel.backbone import MIN_PATCH_SIZE, STRIDE
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.positions import GRIDS
+from matchkernel.settings import read_toml, short
 from matchkernel.von_mises import MAX_KAPPA
 
 
@@ -77,7 +77,7 @@ class DescriptorConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {_short(self.variant)}")
+            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {short(self.variant)}")
         self._check_whole("patch_size", MIN_PATCH_SIZE, MAX_PATCH_SIZE)
         if self.patch_size % STRIDE:
             raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
@@ -100,7 +100,7 @@ class DescriptorConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> "DescriptorConfig":
         """Build from names and values; an unknown name is refused."""
         known = [field.name for field in dataclasses.fields(cls)]
-        unknown = [_short(name) for name in settings if name not in known]
+        unknown = [short(name) for name in settings if name not in known]
         if unknown:
             raise ArgumentError(f"unknown setting {', '.join(unknown)}; known are {', '.join(known)}")
         return cls(**settings)
@@ -108,13 +108,9 @@ class DescriptorConfig:
     @classmethod
     def from_toml(cls, path: str | Path) -> "DescriptorConfig":
         """Read a TOML file whose top level holds the settings."""
+        settings = read_toml(path)
         try:
-            settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_dict(settings)
-        except OSError as error:
-            raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FileError(f"{path}: not a TOML file ({error})") from None
         except (ArgumentError, ArgumentTypeError) as error:
             raise FileError(f"{path}: {error}") from None
 
@@ -165,18 +161,18 @@ class DescriptorConfig:
     def _check_whole(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{name} must be a whole number, got {_short(value)}")
+            raise ArgumentTypeError(f"{name} must be a whole number, got {short(value)}")
         if not least <= value <= most:
-            raise ArgumentError(f"{name} must be between {least} and {most}, got {_short(value)}")
+            raise ArgumentError(f"{name} must be between {least} and {most}, got {short(value)}")
 
     def _check_real(self, name: str, least: float, most: float) -> None:
         value = getattr(self, name)
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ArgumentTypeError(f"{name} must be a number, got {_short(value)}")
+            raise ArgumentTypeError(f"{name} must be a number, got {short(value)}")
         if not least <= value <= most:  # refuses NaN too
-            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {_short(value)}")
+            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {short(value)}")
         object.__setattr__(self, name, float(value))
 
     def _check_choice(self, name: str, choices: tuple[Any, ...]) -> None:
@@ -185,10 +181,3 @@ class DescriptorConfig:
             value is choice or (isinstance(value, str) and value == choice) for choice in choices
         ):
             raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def _short(value: object) -> str:
-    """A value for a message: on one line and not long, whatever it is."""
-    is_huge = isinstance(value, int) and abs(value) >= 10**20
-    words = "a number of more than 20 digits" if is_huge else repr(value)
-    return words if len(words) <= 60 else words[:57] + "..."

@@ -1,21 +1,19 @@
 """Weight files: safetensors whose metadata hold the configuration and a digest. Saving, loading, named weights."""
 
 import dataclasses
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
+from safetensors import safe_open
 from torch import Tensor
 
 from matchkernel.config import VARIANTS, DescriptorConfig
 from matchkernel.descriptors import Descriptor, why_size_is_fixed
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
-from matchkernel.files import replacing
+from matchkernel.tensor_files import digest, first_not_finite, readable, write_tensors
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
@@ -40,14 +38,12 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    bad = _first_not_finite(tensors)
+    bad = first_not_finite(tensors)
     if bad:
         raise ArgumentError(f"the model holds NaN or infinite numbers in {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
     metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **(card or {})}
-    metadata["sha256"] = _digest(metadata, tensors)
-    with replacing(path) as part:
-        part.write_bytes(to_bytes(tensors, metadata))  # save_file would report a full disk as an error of its own
+    write_tensors(path, tensors, metadata)
 
 
 def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:
@@ -58,11 +54,11 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`.
     """
     path = _find(name_or_path)
-    with _readable(path):
+    with readable(path):
         metadata, tensors, config = _read(path)
-    if metadata.get("sha256") != _digest(metadata, tensors):
+    if metadata.get("sha256") != digest(metadata, tensors):
         raise WeightsError(f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again")
-    bad = _first_not_finite(tensors)
+    bad = first_not_finite(tensors)
     if bad:
         raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
     if patch_size is not None and patch_size != config.patch_size:
@@ -75,7 +71,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
 def read_card(name_or_path: str | Path) -> dict[str, str]:
     """The metadata of a weight file without its tensors: config, licence, what it was trained on."""
     path = _find(name_or_path)
-    with _readable(path), safe_open(path, framework="pt") as file:
+    with readable(path), safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})
 
 
@@ -101,19 +97,6 @@ def _find(name_or_path: str | Path) -> Path:
     raise WeightsError(
         f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
     )
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in reading is said in one line that names the file."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
-    except OSError as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConfig]:
@@ -152,31 +135,7 @@ def _difference(wanted: dict[str, list[int]], found: dict[str, list[int]]) -> st
     return ""
 
 
-def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """sha256 over every metadata entry but itself, and over name, dtype, shape and bytes of every tensor."""
-    words = {key: value for key, value in metadata.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
-
-
 def _at_size(config: DescriptorConfig, patch_size: int, path: Path) -> DescriptorConfig:
     if not VARIANTS[config.variant].any_size:
         raise WeightsError(f"{path}: {why_size_is_fixed(config)}, asked for {patch_size} px")
     return dataclasses.replace(config, patch_size=patch_size)
-
-
-def _foreign(path: Path) -> str:
-    """What a file is that safetensors could not read, where that can be told."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start[:1] == b"\x80" or start[:2] == b"PK":
-        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
-    return "an empty file" if not start else ""

@@ -12,13 +12,14 @@ PACKAGE = ROOT / "matchkernel"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = {
-    "errors": 0, "files": 0, "folding": 0, "geometry": 0, "plots": 0, "positions": 0, "precision": 0, "resize": 0,
+    "errors": 0, "files": 0, "folding": 0, "settings": 0, "tensor_files": 0, "geometry": 0, "plots": 0, "positions": 0, "precision": 0, "resize": 0,
     "von_mises": 0,
     "backbone": 1, "config": 1, "detect": 1, "encoding": 1,
     "data": 2, "descriptors": 2, "paper": 2,
     "counting": 3, "kernel_view": 3, "weights": 3,
     "describe": 4, "overview": 4, "pictures": 4,
-    "describe_files": 5,
+    "describe_files": 5, "evaluation": 5, "training": 5,
+    "report": 6,
     "cli": 7, "__init__": 8, "__main__": 8,
 }  # fmt: skip
 
@@ -27,12 +28,13 @@ ROOMS = {
     "typer": ["cli"],
     "rich": ["cli"],
     "PIL": ["data"],
-    "cv2": ["detect", "geometry"],
-    "kornia": [],
+    "cv2": ["detect", "evaluation", "geometry"],
+    "kornia": ["evaluation"],
     "h5py": [],
     "scipy": [],
     "skimage": [],
     "torchvision": [],
+    "triton": ["training"],
 }
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import matchkernel
-from matchkernel.cli import data, describe, info, params, plot
+from matchkernel.cli import data, describe, info, params, plot, train
 from matchkernel.cli.console import show_traceback
 
 
@@ -19,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(info.info)
 app.command()(params.params)
 app.command()(describe.describe)
+app.command()(train.train)
 app.add_typer(plot.app, name="plot")
 app.add_typer(data.app, name="data")
 

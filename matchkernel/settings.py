@@ -1,0 +1,129 @@
+"""Frozen dataclasses from names and values: every name known, every value of the kind its field says."""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+
+Settings = TypeVar("Settings")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The contents of a TOML file; whatever is wrong with it is a FileError of one line."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError(f"{path}: not a TOML file ({' '.join(str(error).split())[:150]})") from None
+
+
+def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") -> Settings:
+    """Build a dataclass from a table of values, fields that are dataclasses from tables within it.
+
+    Args:
+        kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], dataclasses, or one of these
+            or None.
+        values: names to values.
+        where: name of the table, for messages.
+    """
+    if not isinstance(values, Mapping):
+        raise ArgumentTypeError(f"{where or 'the settings'} must be a table of names and values, got {short(values)}")
+    hints = typing.get_type_hints(kind)
+    prefix = f"{where}." if where else ""
+    for name in values:
+        if name not in hints:
+            raise ArgumentError(f"unknown setting {short(prefix + str(name))}; known are {', '.join(hints)}")
+    return kind(**{name: _converted(hints[name], value, prefix + name) for name, value in values.items()})
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """A dataclass as nested tables, None left out; `from_dict` gives it back."""
+    if hasattr(settings, "to_dict"):
+        return dict(settings.to_dict())
+    result = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value is not None:
+            result[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else _plain(value)
+    return result
+
+
+def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables laid over each other: later values win, tables within tables are merged."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for name, value in table.items():
+            old = result.get(name)
+            both_tables = isinstance(old, Mapping) and isinstance(value, Mapping)
+            result[name] = merged(old, value) if both_tables else value  # type: ignore[arg-type]
+    return result
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """`loss.margin=0.5` as nested tables; the value is read as TOML, or taken as a word where it is none."""
+    name, equals, value = text.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or not all(keys):
+        raise ArgumentError(f"--set takes key=value, such as --set loss.margin=0.5, got {short(text)}")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        parsed = value.strip()
+    for key in reversed(keys):
+        parsed = {key: parsed}
+    return dict(parsed)
+
+
+def first_difference(
+    mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+) -> tuple[str, Any, Any] | None:
+    """The first key (dotted) at which two nested tables differ, with both values."""
+    for name in sorted(mine.keys() | theirs.keys()):
+        a, b = mine.get(name), theirs.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found = first_difference(a, b, f"{prefix}{name}.")
+            if found:
+                return found
+        elif a != b or type(a) is not type(b):
+            return prefix + name, a, b
+    return None
+
+
+def short(value: object) -> str:
+    """A value for a message: on one line and not long, whatever it is."""
+    is_huge = isinstance(value, int) and abs(value) >= 10**20
+    words = "a number of more than 20 digits" if is_huge else repr(value)
+    return words if len(words) <= 60 else words[:57] + "..."
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _converted(hint: Any, value: Any, name: str) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+    if dataclasses.is_dataclass(hint):
+        table = getattr(hint, "from_dict", None)
+        if table is None:
+            return from_dict(hint, value, name)  # type: ignore[arg-type]
+        if not isinstance(value, Mapping):
+            raise ArgumentTypeError(f"{name} must be a table of names and values, got {short(value)}")
+        return table(value)
+    if typing.get_origin(hint) is tuple:
+        words = [value] if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+            raise ArgumentTypeError(f"{name} must be a word or a list of words, got {short(value)}")
+        return tuple(words)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+        return float(value)
+    if type(value) is not hint:
+        kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        raise ArgumentTypeError(f"{name} must be {kinds[hint]}, got {short(value)}")
+    return value

@@ -1,0 +1,82 @@
+"""BatchNorm whose statistics are those of parts of the batch, or of the batches of all processes."""
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.nn import functional as differentiable
+from torch.nn import functional as nnf
+
+
+class _Grouped(nn.modules.batchnorm._BatchNorm):
+    """BatchNorm of `groups` equal parts of the batch, each by its own statistics, in one pass.
+
+    What separate forward passes of anchors and positives compute, at the price of one; the running statistics are
+    updated once for each part, in order. In eval mode it is BatchNorm.
+    """
+
+    groups: int = 1
+    is_synchronized: bool = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (B, C, ...)."""
+        if not self.training:
+            return super().forward(x)
+        if torch.compiler.is_compiling() or self.is_synchronized:
+            return self._by_formula(x)
+        assert self.momentum is not None
+        parts = x.chunk(self.groups)
+        means, variances = self.running_mean, self.running_var
+        return torch.cat(
+            [nnf.batch_norm(p, means, variances, None, None, True, self.momentum, self.eps) for p in parts]
+        )
+
+    def _by_formula(self, x: Tensor) -> Tensor:
+        """Written out: a compiler fuses it with its neighbours, and other processes can take part."""
+        values = x.unflatten(0, (self.groups, -1)).float()  # (groups, B / groups, C, ...)
+        dims = [1, *range(3, values.ndim)]
+        if self.is_synchronized:
+            mean, variance, count = _shared_statistics(values, dims)
+        else:
+            variance, mean = torch.var_mean(values, dims, correction=0, keepdim=True)
+            count = values.numel() // (self.groups * values.shape[2])
+        self.track(mean.flatten(1), variance.flatten(1), count)
+        normalized = (values - mean) * torch.rsqrt(variance + self.eps)
+        return normalized.to(x.dtype).flatten(0, 1)
+
+    @torch.no_grad()
+    def track(self, means: Tensor, variances: Tensor, count: int) -> None:
+        """Move the running statistics towards those of each part (groups, C) in turn; variances become unbiased."""
+        assert self.momentum is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        for mean, variance in zip(means, variances, strict=True):
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), self.momentum)
+
+
+class GroupedBatchNorm1d(_Grouped, nn.BatchNorm1d):
+    """See _Grouped: (B, C)."""
+
+
+class GroupedBatchNorm2d(_Grouped, nn.BatchNorm2d):
+    """See _Grouped: (B, C, H, W)."""
+
+
+def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False) -> None:
+    """Give every BatchNorm of a model grouped statistics, in place; its tensors and their names stay."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                kind = GroupedBatchNorm1d if isinstance(child, nn.BatchNorm1d) else GroupedBatchNorm2d
+                grouped = kind(child.num_features, child.eps, child.momentum, affine=False)
+                for buffer in ("running_mean", "running_var", "num_batches_tracked"):
+                    setattr(grouped, buffer, getattr(child, buffer))
+                grouped.groups, grouped.is_synchronized = groups, synchronize
+                setattr(parent, name, grouped.train(child.training))
+
+
+def _shared_statistics(values: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, int]:
+    """Mean and variance over `dims` and all processes, with gradients through the exchange."""
+    count = values.numel() // (values.shape[0] * values.shape[2]) * distributed.get_world_size()
+    mean = differentiable.all_reduce(values.sum(dims, keepdim=True)) / count
+    variance = differentiable.all_reduce((values - mean).square().sum(dims, keepdim=True)) / count
+    return mean, variance, count

@@ -1,0 +1,135 @@
+"""Checkpoints: a run's whole state in one safetensors file with its digest; the one before is kept."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from matchkernel.descriptors import Descriptor
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.settings import first_difference
+from matchkernel.tensor_files import digest, first_not_finite, readable, write_tensors
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.optimizer import Updater
+
+LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's state after `step` updates.
+
+    Random numbers need no state of their own: all follow from the configuration's seed and the step.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]  # TrainingConfig.binding()
+    data: str  # identity of the training sets
+    validation: str  # of the validation sets
+    best: dict[str, float]  # the best validation so far, with its step
+    loss_sum: float  # of all updates
+
+
+def collect(model: Descriptor, updater: Updater) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, copied to the CPU."""
+    named = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, tensors in updater.state.items():
+        named |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
+
+
+@torch.no_grad()
+def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: Path) -> None:
+    """Put a checkpoint's tensors into a model and an optimiser of the same configuration."""
+    targets = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, tensors in updater.state.items():
+        targets |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+    for name in sorted(targets.keys() | checkpoint.tensors.keys()):
+        old, new = targets.get(name), checkpoint.tensors.get(name)
+        if old is None or new is None or old.shape != new.shape or old.dtype != new.dtype:
+            raise FileError(f"{path}: does not fit its own configuration (tensor {name[:80]})")
+        old.copy_(new)
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Make this the last checkpoint and the last the previous; a kill at any moment leaves a last one that is whole."""
+    bad = first_not_finite(checkpoint.tensors)
+    if bad:
+        raise ArgumentError(f"the run's state holds NaN or infinite numbers in {bad}: not saved")
+    facts = {
+        "step": checkpoint.step,
+        "config": checkpoint.config,
+        "data": checkpoint.data,
+        "validation": checkpoint.validation,
+        "best": checkpoint.best,
+        "loss_sum": checkpoint.loss_sum,
+    }
+    last, previous = folder / LAST, folder / PREVIOUS
+    if last.exists():
+        link = folder / f".{PREVIOUS}.{os.getpid()}.part"
+        with suppress(FileNotFoundError):
+            link.unlink()
+        link.hardlink_to(last)
+        link.replace(previous)
+    write_tensors(last, checkpoint.tensors, {"checkpoint": json.dumps(facts, sort_keys=True)})
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; a file that is damaged or is none is refused, and the one before it offered."""
+    offer = ""
+    if path.name == LAST and (path.parent / PREVIOUS).exists():
+        offer = f"; the one before it is there: remove or rename this one, and --resume takes {PREVIOUS}"
+    try:
+        with readable(path), safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            if "checkpoint" not in metadata:
+                raise FileError(f"{path}: a safetensors file, but no checkpoint")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if metadata.get("sha256") != digest(metadata, tensors):
+            raise FileError(f"{path}: damaged, its contents do not match the sha256 it carries")
+        return _parsed(metadata["checkpoint"], tensors, path)
+    except MatchKernelError as error:
+        raise FileError(f"{error}{offer}") from None
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint a run in this folder goes on from: the last, else the previous."""
+    return next((folder / name for name in (LAST, PREVIOUS) if (folder / name).exists()), None)
+
+
+def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, path: Path) -> None:
+    """Refuse to go on with another configuration or other data, naming what differs."""
+    difference = first_difference(config.binding(), checkpoint.config)
+    if difference:
+        name, mine, theirs = difference
+        raise ArgumentError(
+            f"{path}: was trained with {name} = {theirs!r}, not {mine!r}; use the same, or another --out"
+        )
+    if checkpoint.data != data:
+        raise ArgumentError(
+            f"{path}: was trained on other patches (data.train differs: sha256 {checkpoint.data[:12]}, now {data[:12]})"
+        )
+
+
+def _parsed(text: str, tensors: Mapping[str, Tensor], path: Path) -> Checkpoint:
+    try:
+        facts = json.loads(text)
+        return Checkpoint(
+            int(facts["step"]),
+            dict(tensors),
+            dict(facts["config"]),
+            str(facts["data"]),
+            str(facts["validation"]),
+            {str(key): float(value) for key, value in facts["best"].items()},
+            float(facts["loss_sum"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FileError(f"{path}: its description cannot be read") from None

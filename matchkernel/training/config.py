@@ -1,0 +1,175 @@
+"""Everything that determines a training run, as frozen dataclasses read from TOML; presets; what is refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from matchkernel.config import DescriptorConfig
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.settings import from_dict, merged, parse_override, read_toml, short, to_dict
+from matchkernel.training.augment import Augmentation
+from matchkernel.training.loss import LossSettings
+from matchkernel.training.schedule import Optimizer
+
+PRESETS = Path(__file__).parent / "presets"
+PRECISIONS, AUTO = ("auto", "bf16", "fp32"), ("auto", "yes", "no")
+STATISTICS = ("separate", "joint")
+MEASURES = ("map", "fpr95")
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Sets rendered into the run's folder, for trying out: see matchkernel.data.synthetic."""
+
+    points: int = 1000
+    patches: int = 4
+    validation_points: int = 300
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the patches come from: folders of patch sets, or `synthetic`."""
+
+    train: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+    synthetic: Synthetic | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.train) == (self.synthetic is not None):
+            raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many pairs an update sees and how many updates there are."""
+
+    pairs: int = 512
+    steps: int = 39_060
+    epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch where `pairs` does not divide it (HardNet)
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.pairs <= 2**20:
+            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {self.pairs}")
+        if not 1 <= self.steps <= 10**9:
+            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {self.steps}")
+        if self.epoch_pairs and (self.epoch_pairs < self.pairs or self.epoch_pairs % self.pairs == 1):
+            raise ArgumentError(
+                f"sampling.epoch_pairs must be 0 or at least `pairs`, and leave 2 pairs, got {self.epoch_pairs}"
+            )
+
+    def pairs_at(self, step: int) -> int:
+        """Pairs in the batch of update `step` (from 1)."""
+        updates = -(-self.epoch_pairs // self.pairs) if self.epoch_pairs else 0
+        is_last = bool(updates) and step % updates == 0
+        return (self.epoch_pairs - 1) % self.pairs + 1 if is_last else self.pairs
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How the run is carried out. None of these but `precision` and `statistics` changes what is learned.
+
+    Attributes:
+        precision: "bf16" (autocast), "fp32", or "auto": bf16 on a GPU.
+        compile: compile the step and replay it as a CUDA graph: "yes", "no", or "auto": on one GPU.
+        statistics: BatchNorm statistics of anchors and positives "separate", as in two forward passes, or "joint".
+        sync_batch_norm: share the statistics among processes.
+        resident: keep all patches in GPU memory: "yes", "no", or "auto": if they take less than half of it.
+        log_every: steps between lines of the log.
+        save_every: steps between checkpoints.
+        validate_every: steps between validations (and one at the end).
+        select_by: the measure whose best weights are kept: "map" or "fpr95".
+        tensorboard: write event files too.
+    """
+
+    precision: str = "auto"
+    compile: str = "auto"
+    statistics: str = "separate"
+    sync_batch_norm: bool = False
+    resident: str = "auto"
+    log_every: int = 100
+    save_every: int = 2000
+    validate_every: int = 5000
+    select_by: str = "map"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        choices = {"precision": PRECISIONS, "compile": AUTO, "resident": AUTO, "statistics": STATISTICS}
+        for name, allowed in {**choices, "select_by": MEASURES}.items():
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(
+                    f"loop.{name} must be one of {', '.join(allowed)}, got {short(getattr(self, name))}"
+                )
+        for name in ("log_every", "save_every", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"loop.{name} must be 1 or more, got {getattr(self, name)}")
+
+
+FREE_TO_CHANGE = {"data": ("train", "validation"), "loop": tuple(field.name for field in fields(Loop))}
+BINDING_IN_LOOP = ("precision", "statistics", "sync_batch_norm", "select_by")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A training run: what is trained on what, and how. See docs/training.md for every knob."""
+
+    data: Data
+    model: DescriptorConfig = field(default_factory=DescriptorConfig)
+    sampling: Sampling = field(default_factory=Sampling)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    loss: LossSettings = field(default_factory=LossSettings)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    loop: Loop = field(default_factory=Loop)
+    preset: str = "paper"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ArgumentError(f"seed must be from 0 to 2^63 - 1, got {short(self.seed)}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
+        """Build from nested names and values, laid over the preset they name (default: paper)."""
+        preset = values.get("preset", "paper") if isinstance(values, Mapping) else "paper"
+        if not isinstance(preset, str) or preset not in presets():
+            raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short(preset)}")
+        if "data" not in values:
+            raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
+        return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), values))
+
+    @classmethod
+    def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> "TrainingConfig":
+        """Read a TOML file and lay `key=value` overrides over it."""
+        values = merged(read_toml(path), *map(parse_override, overrides))
+        try:
+            return cls.from_dict(values)
+        except MatchKernelError as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as nested tables; `from_dict` gives the same configuration back."""
+        return {f.name: _table(getattr(self, f.name)) for f in fields(self)}
+
+    def binding(self) -> dict[str, Any]:
+        """The settings a resumed run must share: all that decide what is learned.
+
+        Where the patches lie is free; that they are the same is checked by the sets' hashes.
+        """
+        settings = self.to_dict()
+        for table, names in FREE_TO_CHANGE.items():
+            for name in names:
+                if name not in BINDING_IN_LOOP:
+                    settings[table].pop(name, None)
+        return settings
+
+
+def presets() -> list[str]:
+    """Names of the presets."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _table(value: Any) -> Any:
+    return value if isinstance(value, (str, int)) else to_dict(value)

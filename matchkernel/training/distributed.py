@@ -1,0 +1,98 @@
+"""Several processes training one model: torchrun starts them, each takes its share of every batch."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+from matchkernel.errors import ArgumentError, WorkError
+
+PATIENCE = timedelta(
+    minutes=10
+)  # for a process that does not answer (validating, say); one that ends is noticed at once
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a run; alone, one of one."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, pairs: int) -> slice:
+        """The pairs of a batch that are this process's."""
+        if pairs % self.size:
+            raise ArgumentError(f"a batch of {pairs} pairs cannot be shared equally by {self.size} processes")
+        part = pairs // self.size
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, in the order of the batch; gradients flow to this process's own.
+
+        Every process computes the same loss of the whole batch, so that the gradient of its own rows is complete, and
+        the sum of the processes' parameter gradients is that of one process.
+        """
+        if self.size == 1:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.size)]
+        distributed.all_gather(parts, rows.detach().contiguous())
+        parts[self.rank] = rows
+        return torch.cat(parts)
+
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Each gradient summed over the processes."""
+        if self.size == 1:
+            return gradients
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        distributed.all_reduce(flat)
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        return [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether the flag is set in any process."""
+        if self.size == 1:
+            return flag
+        value = torch.tensor(float(flag), device=device)
+        distributed.all_reduce(value, distributed.ReduceOp.MAX)
+        return bool(value)
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+@contextmanager
+def team(device: torch.device) -> Iterator[Team]:
+    """Join the processes torchrun started, if it did; their failures become one line."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Team()
+        return
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield Team(distributed.get_rank(), size)
+    except RuntimeError as error:
+        if not isinstance(error, (distributed.DistBackendError, distributed.DistError)) and not _is_lost(error):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise WorkError(
+            f"another process of this run ended or does not answer ({reason}); resume with --resume"
+        ) from None
+    finally:
+        distributed.destroy_process_group()
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """Whether a plain RuntimeError is gloo's way of saying that a peer is gone."""
+    words = str(error)
+    return any(word in words for word in ("gloo", "Connection closed", "Connection reset", "Timed out", "peer"))

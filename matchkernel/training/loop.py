@@ -1,0 +1,206 @@
+"""Train a descriptor: open the data, go through the steps, survive being stopped."""
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from matchkernel.data.packed import PatchSet
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.training.checkpoint import find_checkpoint
+from matchkernel.training.config import Synthetic, TrainingConfig
+from matchkernel.training.data import TrainingSet, open_sets
+from matchkernel.training.distributed import Team, team
+from matchkernel.training.feed import Feed
+from matchkernel.training.log import Log
+from matchkernel.training.run import BEST, FINAL, Report, Run
+
+AGREE_EVERY = 10  # steps between questions whether any process was asked to stop
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    folder: Path
+    step: int
+    is_finished: bool
+    best: dict[str, float]
+
+    @property
+    def weights(self) -> Path | None:
+        """The best weights on validation, else the final ones, if there are any."""
+        return next((self.folder / name for name in (BEST, FINAL) if (self.folder / name).exists()), None)
+
+
+def train(
+    config: TrainingConfig,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    report: Callable[[Report], object] | None = None,
+) -> Outcome:
+    """Train a descriptor into a folder: checkpoints, log.jsonl, best.safetensors and final.safetensors.
+
+    SIGTERM and Ctrl-C save a checkpoint first; then SIGTERM makes it return an Outcome that is not finished, and
+    Ctrl-C raises KeyboardInterrupt. Under torchrun every process calls this; the first one writes.
+
+    Args:
+        config: what to train on what, and how.
+        out: folder of the run; made if it is not there.
+        resume: go on from the folder's last checkpoint, or start where there is none.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        report: called at every line of the log.
+    """
+    place = chosen_device(device)
+    folder = Path(out)
+    with ExitStack() as stack:
+        processes = stack.enter_context(team(place))
+        stack.enter_context(_untouched_settings(place))
+        if processes.is_first:
+            stack.enter_context(_claimed(folder, resume=resume))
+        training, validation = _open_data(config, folder, processes)
+        Feed(config, training, processes, streams=False, pins=False)  # refuses at once what cannot be sampled
+        run = Run(config, folder, training, validation, processes, place, report)
+        found = find_checkpoint(folder) if resume else None
+        if found is not None:
+            run.resume(found)
+        processes.wait()
+        if processes.is_first:
+            run.log = stack.enter_context(Log(folder, run.step, tensorboard=config.loop.tensorboard))
+            run.log.write(run.step, "start", config=config.to_dict(), device=str(place), processes=processes.size)
+        stopped_by = _go_through_steps(run)
+        is_finished = run.step == config.sampling.steps
+        if is_finished:
+            run.finish()
+        if run.log is not None:
+            run.log.write(run.step, "end", is_finished=is_finished)
+    if stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    return Outcome(folder, run.step, is_finished, run.best)
+
+
+def chosen_device(device: str) -> torch.device:
+    """The device asked for; under torchrun the GPU of this process."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ArgumentError(f"device must be auto, cpu or cuda, got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError("device cuda: there is no GPU here that PyTorch can use")
+    if device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(place)
+    return place
+
+
+def _go_through_steps(run: Run) -> int:
+    """Train until the end or until asked to stop; returns the signal, 0 for none. The run is saved in either case."""
+    config, loop = run.config, run.config.loop
+    last = config.sampling.steps
+    feed = Feed(config, run.data, run.team, streams=run.streams, pins=run.device.type == "cuda")
+    with _signals() as asked, feed.running(run.step + 1, last) as batches:
+        for batch in batches:
+            run.update(batch)
+            step = run.step
+            must_stop = _agreed(run, asked)
+            if step % loop.validate_every == 0 or step == last:
+                run.validate()
+                run.restart_clock()
+            if step % loop.save_every == 0 or step == last or must_stop:
+                run.checkpoint()
+                run.restart_clock()
+            if must_stop:
+                break
+        return asked[0] if asked else 0
+
+
+def _agreed(run: Run, asked: list[int]) -> bool:
+    """Whether to stop now: all processes together."""
+    if run.team.size > 1 and run.step % AGREE_EVERY:
+        return False
+    return run.team.any(bool(asked), run.device)
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGTERM and SIGINT instead of dying of them (in the main thread, where Python lets one)."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(kind, lambda number, _: asked.append(number)) for kind in kinds]
+    try:
+        yield asked
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+
+
+@contextmanager
+def _claimed(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Make the folder this run's and nobody else's while it lasts."""
+    existed = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock: IO[str] = (folder / "lock").open("w")
+    except OSError as error:
+        raise WriteError(f"{folder}: cannot be made or written ({error.strerror})") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileError(f"{folder}: another run is using this folder right now") from None
+        if existed and not resume and find_checkpoint(folder) is not None:
+            raise FileError(f"{folder}: holds a run already; --resume goes on with it, another --out starts a new one")
+        try:
+            yield
+        finally:
+            (folder / "lock").unlink(missing_ok=True)
+            if not existed and not any(folder.iterdir()):
+                folder.rmdir()  # nothing came of it
+
+
+def _open_data(config: TrainingConfig, folder: Path, processes: Team) -> tuple[TrainingSet, list[PatchSet]]:
+    """The sets of a run; synthetic ones are rendered first, by the first process."""
+    synthetic = config.data.synthetic
+    if synthetic is None:
+        return TrainingSet(open_sets(config.data.train)), open_sets(config.data.validation)
+    if processes.is_first:
+        _render(synthetic, folder)
+    processes.wait()
+    names = ["train", "validation"] if synthetic.validation_points else ["train"]
+    training, *validation = open_sets([folder / "sets" / name for name in names])
+    return TrainingSet([training]), [*validation, *open_sets(config.data.validation)]
+
+
+def _render(synthetic: Synthetic, folder: Path) -> None:
+    (folder / "sets").mkdir(exist_ok=True)
+    amounts = {
+        "train": (synthetic.points, synthetic.seed),
+        "validation": (synthetic.validation_points, synthetic.seed + 1),
+    }
+    for name, (points, own_seed) in amounts.items():
+        if points and not (folder / "sets" / name).exists():
+            build_synthetic(folder / "sets" / name, SyntheticSettings(points, synthetic.patches, seed=own_seed))
+
+
+@contextmanager
+def _untouched_settings(device: torch.device) -> Iterator[None]:
+    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,66 @@
+"""SGD and AdamW as plain updates of tensors, with rate and step in tensors, so that a CUDA graph can replay them.
+
+torch.optim decides the undamped first step of SGD in Python, which a captured graph cannot; the updates themselves are
+torch.optim's (tests compare them).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from matchkernel.training.schedule import Optimizer
+
+
+class Updater:
+    """Holds the state of an optimiser and changes parameters in place.
+
+    Args:
+        parameters: what is trained.
+        settings: kind and constants.
+
+    Attributes:
+        state: tensors by name, lists as long as the parameters: all that must be saved.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], settings: Optimizer) -> None:
+        self.parameters = list(parameters)
+        self.settings = settings
+        names = ("momentum",) if settings.kind == "sgd" else ("mean", "square")
+        self.state = {name: [torch.zeros_like(p) for p in self.parameters] for name in names}
+
+    @torch.no_grad()
+    def update(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        """One update.
+
+        Args:
+            gradients: as the parameters.
+            rate: () learning rate.
+            step: () number of the update, from 1.
+        """
+        if self.settings.kind == "sgd":
+            self._sgd(gradients, rate, step)
+        else:
+            self._adamw(gradients, rate, step)
+
+    def _sgd(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        """buf = momentum buf + (1 - dampening) g, at the first step buf = g; p -= rate buf [M24]."""
+        momentum = self.state["momentum"]
+        gain = torch.where(step == 1, 1.0, 1 - self.settings.dampening)
+        decayed = torch._foreach_add(list(gradients), self.parameters, alpha=self.settings.weight_decay)
+        torch._foreach_mul_(momentum, self.settings.momentum)
+        torch._foreach_add_(momentum, torch._foreach_mul(decayed, gain))
+        torch._foreach_sub_(self.parameters, torch._foreach_mul(momentum, rate))
+
+    def _adamw(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        first, second = self.settings.beta_first, self.settings.beta_second
+        mean, square = self.state["mean"], self.state["square"]
+        torch._foreach_mul_(self.parameters, 1 - rate * self.settings.weight_decay)
+        torch._foreach_lerp_(mean, list(gradients), 1 - first)
+        torch._foreach_mul_(square, second)
+        torch._foreach_addcmul_(square, list(gradients), list(gradients), 1 - second)
+        root = torch._foreach_sqrt(square)
+        torch._foreach_mul_(root, (1 - second**step).rsqrt())
+        torch._foreach_add_(root, 1e-8)
+        change = torch._foreach_div(mean, root)
+        torch._foreach_sub_(self.parameters, torch._foreach_mul(change, rate / (1 - first**step)))

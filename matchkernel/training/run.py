@@ -1,0 +1,240 @@
+"""The state of one training run: what it holds, saves, validates and reports."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from matchkernel.data.packed import PatchSet
+from matchkernel.descriptors import Descriptor
+from matchkernel.errors import WorkError
+from matchkernel.tensor_files import first_not_finite
+from matchkernel.training.checkpoint import (
+    Checkpoint,
+    check_same_run,
+    collect,
+    read_checkpoint,
+    restore,
+    write_checkpoint,
+)
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.data import TrainingSet, identity
+from matchkernel.training.distributed import Team
+from matchkernel.training.feed import Batch
+from matchkernel.training.log import Log
+from matchkernel.training.network import can_fuse, prepare
+from matchkernel.training.optimizer import Updater
+from matchkernel.training.step import Update
+from matchkernel.training.validation import is_better, validate
+from matchkernel.weights import save
+
+FINAL, BEST = "final.safetensors", "best.safetensors"
+RESIDENT_SHARE = 0.5  # of the free GPU memory
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run says at times."""
+
+    step: int
+    steps: int
+    loss: float  # mean since the last report
+    rate: float
+    patches_per_second: float
+
+
+class Run:
+    """A model being trained, with everything that must survive a stop.
+
+    Args:
+        config: the run.
+        folder: where it is kept.
+        data: what it learns from.
+        validation: what it is measured on, may be empty.
+        team: the processes.
+        device: where it computes.
+        log: its log, in the first process.
+        report: called at every line of the log.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        folder: Path,
+        data: TrainingSet,
+        validation: Sequence[PatchSet],
+        team: Team,
+        device: torch.device,
+        report: Callable[[Report], object] | None = None,
+    ) -> None:
+        self.config, self.folder, self.data, self.validation = config, folder, data, validation
+        self.team, self.device, self.report = team, device, report
+        loop = config.loop
+        self.is_half = loop.precision == "bf16" or (loop.precision == "auto" and device.type == "cuda")
+        self.is_captured = device.type == "cuda" and team.size == 1 and loop.compile != "no"
+        self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
+        groups = 2 if loop.statistics == "separate" else 1
+        fuse = can_fuse(device, is_half=self.is_half) and not loop.sync_batch_norm and self.is_captured
+        shared = loop.sync_batch_norm and team.size > 1
+        prepare(self.model, groups=groups, synchronize=shared, fuse=fuse)
+        self.updater = Updater(list(self.model.parameters()), config.optimizer)
+        self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
+        self.streams = not self._is_resident()
+        self.source = None if self.streams else torch.from_numpy(data.gather_all()).to(device)
+        self.updates: dict[int, Update] = {}  # by number of pairs
+        self.log: Log | None = None
+        self.step, self.saved_step = 0, 0
+        self.best: dict[str, float] = {}
+        self._since = (0, 0.0, time.perf_counter())  # step, sum of losses and time of the last report
+        self._pending: tuple[int, float, Tensor, torch.cuda.Event | None] | None = None
+
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint of this run."""
+        checkpoint = read_checkpoint(path)
+        check_same_run(checkpoint, self.config, self.data.identity, path)
+        restore(checkpoint, self.model, self.updater, path)
+        same_sets = checkpoint.validation == identity(self.validation)
+        self.step = self.saved_step = checkpoint.step
+        self.best = checkpoint.best if same_sets else {}
+        self.monitor[0] = checkpoint.loss_sum
+        self.restart_clock(checkpoint.loss_sum)
+
+    def update(self, batch: Batch) -> None:
+        """Do one update; a line of the log when it is time."""
+        pairs = batch.index.shape[1]
+        if pairs not in self.updates:
+            self.updates[pairs] = Update(
+                self.model,
+                self.updater,
+                self.config,
+                self.source,
+                self.team,
+                self.monitor,
+                is_half=self.is_half,
+                is_captured=self.is_captured,
+            )
+        self.updates[pairs](batch)
+        self.step = batch.step
+        if self.device.type == "cpu" and float(self.monitor[1]):
+            self.settle()
+        if self.step % self.config.loop.log_every == 0:
+            self._read_later(batch.rate)
+
+    def settle(self) -> None:
+        """Write the line of the log that waits, and make sure that all is finite up to here."""
+        self._write_pending()
+        self._check(self.monitor.tolist()[1])
+
+    def checkpoint(self) -> None:
+        """Save the run, unless it is saved; never a run whose numbers are not finite."""
+        self.settle()
+        if self.step == self.saved_step or not self.team.is_first:
+            return
+        state = Checkpoint(
+            self.step,
+            collect(self.model, self.updater),
+            self.config.binding(),
+            self.data.identity,
+            identity(self.validation),
+            self.best,
+            self.monitor.tolist()[0],
+        )
+        self._check_state(state.tensors)
+        write_checkpoint(self.folder, state)
+        self.saved_step = self.step
+
+    def validate(self) -> None:
+        """Measure the model, log it, and keep its weights if they are the best so far."""
+        self.settle()
+        if not self.validation or not self.team.is_first:
+            return
+        start = time.perf_counter()
+        result = validate(self.model, self.validation)
+        if is_better(result, self.best, self.config.loop.select_by):
+            save(self.model, self.folder / BEST, self._card(result))
+            self.best = {**result, "step": float(self.step)}
+        if self.log is not None:
+            self.log.write(self.step, "validation", **result, seconds=time.perf_counter() - start)
+
+    def finish(self) -> None:
+        """Write the final weights."""
+        if self.team.is_first:
+            save(self.model, self.folder / FINAL, self._card({}))
+
+    def restart_clock(self, loss_sum: float | None = None) -> None:
+        """Leave the time until now out of the measured speed."""
+        step, total, _ = self._since
+        self._since = (
+            (step, total, time.perf_counter()) if loss_sum is None else (self.step, loss_sum, time.perf_counter())
+        )
+
+    def _is_resident(self) -> bool:
+        if self.config.loop.resident != "auto":
+            return self.config.loop.resident == "yes"
+        if self.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return len(self.data) * self.data.side**2 < RESIDENT_SHARE * free
+
+    def _read_later(self, rate: float) -> None:
+        """Ask for the monitor without waiting for it; what was asked for before has come by now."""
+        self._write_pending()
+        if self.device.type != "cuda":
+            self._pending = (self.step, rate, self.monitor.clone(), None)
+            self._write_pending()
+            return
+        values = torch.empty(2, dtype=torch.float64, pin_memory=True)
+        values.copy_(self.monitor, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._pending = (self.step, rate, values, event)
+
+    def _write_pending(self) -> None:
+        if self._pending is None:
+            return
+        step, rate, values, event = self._pending
+        self._pending = None
+        if event is not None:
+            event.synchronize()
+        total, first_bad = values.tolist()
+        self._check(first_bad)
+        last_step, last_total, last_time = self._since
+        now = time.perf_counter()
+        steps = max(step - last_step, 1)
+        speed = 2 * self.config.sampling.pairs * steps / max(now - last_time, 1e-9)
+        self._since = (step, total, now)
+        if self.team.is_first:
+            line = Report(step, self.config.sampling.steps, (total - last_total) / steps, rate, speed)
+            if self.log is not None:
+                self.log.write(step, "training", loss=line.loss, rate=rate, patches_per_second=speed)
+            if self.report is not None:
+                self.report(line)
+
+    def _check(self, first_bad: float) -> None:
+        if first_bad:
+            self._fail(int(first_bad))
+
+    def _check_state(self, tensors: dict[str, Tensor]) -> None:
+        if first_not_finite(tensors):
+            self._fail(self.step)
+
+    def _fail(self, step: int) -> None:
+        bad = first_not_finite(dict(self.model.state_dict()))
+        cause = (
+            f"{bad} grew beyond all numbers, lower optimizer.rate" if bad else "the weights are finite, the loss is not"
+        )
+        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "nothing was saved yet"
+        raise WorkError(f"step {step}: the loss is no longer finite ({cause} = {self.config.optimizer.rate}); {kept}")
+
+    def _card(self, result: dict[str, float]) -> dict[str, str]:
+        card = {
+            "training": json.dumps(self.config.to_dict(), sort_keys=True),
+            "trained_on": ", ".join(patch_set.folder.name for patch_set in self.data.sets),
+            "training_data_sha256": self.data.identity,
+            "step": str(self.step),
+        }
+        return {**card, "validation": json.dumps(result, sort_keys=True)} if result else card

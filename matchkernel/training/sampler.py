@@ -1,0 +1,46 @@
+"""Which patches form the pairs of a batch."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.training.randomness import CLASSES, generator_at
+
+
+class PairSampler:
+    """Draw pairs of patches of a point: points uniform, none twice in a batch, two distinct patches of each [M22].
+
+    Points are weighted equally whatever their number of patches; those with one patch are left out.
+
+    Args:
+        labels: (K,) the point of each patch, any whole numbers.
+        pairs: the largest batch that will be drawn.
+        seed: of the draws.
+    """
+
+    def __init__(self, labels: np.ndarray, pairs: int, seed: int) -> None:
+        self.seed = seed
+        order = np.argsort(labels, kind="stable")
+        bounds = np.flatnonzero(np.diff(labels[order])) + 1
+        bounds = np.concatenate([[0], bounds, [len(order)]]) if len(order) else np.zeros(1, np.int64)
+        spans = np.array(list(pairwise(bounds)), np.int64).reshape(-1, 2)
+        sizes = spans[:, 1] - spans[:, 0]
+        self.order = order
+        self.starts, self.sizes = spans[sizes > 1, 0], sizes[sizes > 1]
+        if not len(self.starts):
+            raise ArgumentError(f"no point has two patches, so there is no pair to learn from ({len(labels)} patches)")
+        if len(self.starts) < pairs:
+            raise ArgumentError(
+                f"a batch of {pairs} pairs needs as many points with two patches or more, the set has"
+                f" {len(self.starts)}; lower sampling.pairs"
+            )
+
+    def draw(self, step: int, pairs: int) -> np.ndarray:
+        """(2, pairs) patch numbers of update `step`: anchors and positives."""
+        random = generator_at(self.seed, step, CLASSES)
+        points = random.choice(len(self.starts), pairs, replace=False)
+        start, size = self.starts[points], self.sizes[points]
+        first = random.integers(size)
+        second = (first + random.integers(1, size)) % size
+        return self.order[np.stack([start + first, start + second])]

@@ -1,0 +1,135 @@
+"""One update of the model: sample, describe, loss, gradients, optimiser. On a GPU compiled and replayed as a graph."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from matchkernel.descriptors import Descriptor
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.distributed import Team
+from matchkernel.training.feed import Batch
+from matchkernel.training.light import change_light
+from matchkernel.training.loss import pair_loss
+from matchkernel.training.optimizer import Updater
+from matchkernel.training.randomness import NETWORK, generator_at
+from matchkernel.training.warp import sample_patches
+
+WARM_UP = 3  # updates before a graph is captured; undone afterwards
+
+
+class Update:
+    """Carry out updates for batches of one size.
+
+    Everything an update reads lies in tensors of its own that each batch is copied into, so that the same recorded
+    work serves every step, and nothing waits for the device.
+
+    Args:
+        model: prepared for training (see network.prepare).
+        updater: the optimiser's state.
+        config: the run.
+        source: (K, S, S) uint8 patches on the device, or None where batches bring theirs.
+        team: the processes.
+        monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite.
+        is_half: compute in bfloat16.
+        is_captured: compile, and replay as a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        model: Descriptor,
+        updater: Updater,
+        config: TrainingConfig,
+        source: Tensor | None,
+        team: Team,
+        monitor: Tensor,
+        *,
+        is_half: bool,
+        is_captured: bool,
+    ) -> None:
+        self.model, self.updater, self.config, self.team, self.monitor = model, updater, config, team, monitor
+        self.source, self.is_half, self.is_captured = source, is_half, is_captured
+        self.device = monitor.device
+        self.loss_of: Callable[[], Tensor] = self._loss
+        self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs: dict[str, Tensor] = {}
+
+    def __call__(self, batch: Batch) -> None:
+        """Do the update of this batch; returns before the device has finished."""
+        self._load(batch)
+        if self.is_captured and self.graph is None:
+            self._capture()
+            self._load(batch)  # the warm-up moved the random numbers
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self._run()
+
+    def _load(self, batch: Batch) -> None:
+        given = {"index": batch.index, "warps": batch.warps, "light": batch.light, "patches": batch.patches}
+        for name, tensor in given.items():
+            if tensor is not None:
+                if name not in self.inputs:
+                    self.inputs[name] = torch.empty_like(tensor, device=self.device)
+                self.inputs[name].copy_(tensor, non_blocking=True)
+        for name, value in {"rate": batch.rate, "step": float(batch.step)}.items():
+            if name not in self.inputs:
+                self.inputs[name] = torch.empty((), device=self.device)
+            self.inputs[name].fill_(value)
+        self._seed_dropout(batch.step)
+
+    def _seed_dropout(self, step: int) -> None:
+        """Dropout depends on (seed, step, process) like everything else that is random."""
+        if not self.model.config.dropout:
+            return
+        seed = int(generator_at(self.config.seed, step, NETWORK).integers(2**62)) + self.team.rank
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+
+    def _run(self) -> None:
+        loss = self.loss_of()
+        gradients = torch.autograd.grad(loss, self.updater.parameters)
+        self.apply(self.team.sum_gradients(gradients), loss.detach())
+
+    def _loss(self) -> Tensor:
+        source = self.inputs["patches"] if self.source is None else self.source
+        index, warps = self.inputs["index"].flatten(), self.inputs["warps"].flatten(0, 1)
+        patches = sample_patches(source, index, warps, self.model.config.patch_size)
+        if "light" in self.inputs:
+            patches = change_light(patches, self.inputs["light"].flatten(0, 1), self.config.augmentation)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
+            rows = self.model.embed(self.model.feature_maps(patches))
+        anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
+        return pair_loss(anchors, positives, self.config.loss)
+
+    @torch.no_grad()
+    def _apply(self, gradients: Sequence[Tensor], loss: Tensor) -> None:
+        self.updater.update(gradients, self.inputs["rate"], self.inputs["step"])
+        is_finite, step = loss.isfinite(), self.inputs["step"].double()
+        self.monitor[0] += torch.where(is_finite, loss, 0).double()
+        is_first_bad = ~is_finite & (self.monitor[1] == 0)
+        self.monitor[1] = torch.where(is_first_bad, step, self.monitor[1])
+
+    def _capture(self) -> None:
+        """Compile and record an update; the state is as before afterwards."""
+        self.loss_of = torch.compile(self._loss, fullgraph=True, dynamic=False)
+        self.apply = torch.compile(self._apply, dynamic=False)
+        state = [*self.updater.parameters, *self.model.buffers(), *chain(*self.updater.state.values()), self.monitor]
+        before = [tensor.detach().clone() for tensor in state]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._run()
+        with torch.no_grad():
+            for tensor, old in zip(state, before, strict=True):
+                tensor.copy_(old)
+        self.graph = graph

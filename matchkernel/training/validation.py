@@ -1,0 +1,65 @@
+"""How good a model is while it is trained: FPR@95 on pairs and retrieval mAP, on sets it does not learn from."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from matchkernel.data.packed import PatchSet
+from matchkernel.describe import describe
+from matchkernel.descriptors import Descriptor
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.metrics import fpr95
+from matchkernel.evaluation.retrieval import retrieval_map
+
+QUERIES, PAIRS = 2000, 10_000
+
+
+def validate(model: Descriptor, sets: Sequence[PatchSet]) -> dict[str, float]:
+    """{"fpr95": ..., "map": ...}: means over the sets; the same sets give the same pairs and queries every time."""
+    results = [_validate_one(model, patch_set) for patch_set in sets]
+    return {name: float(np.mean([result[name] for result in results])) for name in ("fpr95", "map")}
+
+
+def is_better(result: dict[str, float], best: dict[str, float], measure: str) -> bool:
+    """Whether a validation is better than the best so far (empty at first)."""
+    if measure not in best:
+        return True
+    return result[measure] > best[measure] if measure == "map" else result[measure] < best[measure]
+
+
+def validation_pairs(patch_set: PatchSet, seed: int = 0) -> np.ndarray:
+    """(M, 3) patch, patch, is match: the set's own lists, joined, or drawn where it has none."""
+    if patch_set.pairs:
+        return np.concatenate([patch_set.pairs[name] for name in sorted(patch_set.pairs)])
+    random = np.random.default_rng(seed)
+    order, bounds = patch_set.groups()
+    sizes = np.diff(bounds)
+    groups = np.flatnonzero(sizes > 1)
+    if not len(groups) or len(bounds) < 3:
+        raise ArgumentError(f"{patch_set.folder}: validation needs two points, one of them with two patches")
+    group = groups[random.integers(len(groups), size=PAIRS)]
+    first = random.integers(sizes[group])
+    second = (first + random.integers(1, sizes[group])) % sizes[group]
+    positive = np.column_stack([order[bounds[group] + first], order[bounds[group] + second], np.ones(PAIRS, int)])
+    a, b = random.integers(len(patch_set), size=(2, 2 * PAIRS))
+    differ = np.flatnonzero(patch_set.labels[a] != patch_set.labels[b])[:PAIRS]
+    negative = np.column_stack([a[differ], b[differ], np.zeros(len(differ), int)])
+    return np.concatenate([positive, negative])
+
+
+def _validate_one(model: Descriptor, patch_set: PatchSet) -> dict[str, float]:
+    device = next(model.parameters()).device
+    runner = model.fold()
+    rows = torch.empty(len(patch_set), model.config.D or 0, device=device)
+    step = 2**16
+    for start in range(0, len(patch_set), step):
+        piece = torch.from_numpy(np.array(patch_set.patches[start : start + step])).to(device)
+        rows[start : start + step] = describe(piece, runner, resize=True)
+    pairs = torch.from_numpy(validation_pairs(patch_set)).to(device)
+    distances = (rows[pairs[:, 0]] - rows[pairs[:, 1]]).norm(dim=1).cpu().numpy()
+    labels = torch.from_numpy(np.array(patch_set.labels)).to(device)
+    return {
+        "fpr95": fpr95(distances, pairs[:, 2].cpu().numpy().astype(bool)),
+        "map": retrieval_map(rows, labels, queries=QUERIES),
+    }
