@@ -23,7 +23,7 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loss import pair_loss
-from matchkernel.training.network import can_fuse, prepare
+from matchkernel.training.network import can_fuse, own_settings, prepare
 from matchkernel.training.optimizer import Updater
 from matchkernel.training.step import Update
 
@@ -173,7 +173,8 @@ def main() -> None:
         if options.only not in name:
             continue
         torch._dynamo.reset()
-        ms, set_up = our_step(config, data, source, profile=options.profile)
+        with own_settings(device):
+            ms, set_up = our_step(config, data, source, profile=options.profile)
         patches = 2 * config.sampling.pairs
         row = {"ms": ms, "set_up_s": set_up, "patches_per_s": 1e3 * patches / ms, "paper_run_s": ms * PAPER_STEPS / 1e3}
         row["share_of_floor"] = flops(config) / rate * 1e3 / ms

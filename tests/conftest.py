@@ -1,17 +1,20 @@
 """What the tests share: settings, and the reference data beside the checkout where it is there."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import helpers
-import hypothesis
 import pytest
 import torch
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
-# Deadlines would be timed tests; a fixed seed keeps CI from failing by chance.
-hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=100)
-hypothesis.settings.load_profile("matchkernel")
+with suppress(ImportError):  # the GPU tests run where hypothesis is not installed
+    import hypothesis
+
+    # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance.
+    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=100)
+    hypothesis.settings.load_profile("matchkernel")
 torch.set_num_threads(1)  # several test processes share the cores
 
 

@@ -47,8 +47,8 @@ def _bar(steps: int) -> Progress:
 
 
 def _show(bar: Progress, line: Report) -> None:
-    fields = {"loss": line.loss, "rate": line.rate, "speed": line.patches_per_second}
-    bar.update(bar.task_ids[0], completed=line.step, **fields)
+    task, speed = bar.task_ids[0], line.patches_per_second
+    bar.update(task, completed=line.step, loss=line.loss, rate=line.rate, speed=speed)
     if not stderr.is_terminal:
         words = f"step {line.step}/{line.steps}  loss {line.loss:.4f}  rate {line.rate:.4g}"
         stderr.print(f"{words}  {line.patches_per_second:,.0f} patches/s", markup=False)

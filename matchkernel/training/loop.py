@@ -21,6 +21,7 @@ from matchkernel.training.data import TrainingSet, open_sets
 from matchkernel.training.distributed import Team, team
 from matchkernel.training.feed import Feed
 from matchkernel.training.log import Log
+from matchkernel.training.network import own_settings
 from matchkernel.training.run import BEST, FINAL, Report, Run
 
 AGREE_EVERY = 10  # steps between questions whether any process was asked to stop
@@ -65,7 +66,7 @@ def train(
     folder = Path(out)
     with ExitStack() as stack:
         processes = stack.enter_context(team(place))
-        stack.enter_context(_untouched_settings(place))
+        stack.enter_context(own_settings(place))
         if processes.is_first:
             stack.enter_context(_claimed(folder, resume=resume))
         training, validation = _open_data(config, folder, processes)
@@ -192,15 +193,3 @@ def _render(synthetic: Synthetic, folder: Path) -> None:
     for name, (points, own_seed) in amounts.items():
         if points and not (folder / "sets" / name).exists():
             build_synthetic(folder / "sets" / name, SyntheticSettings(points, synthetic.patches, seed=own_seed))
-
-
-@contextmanager
-def _untouched_settings(device: torch.device) -> Iterator[None]:
-    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before

@@ -1,6 +1,8 @@
 """Make a descriptor ready to be trained: statistics by group, layouts and kernels for the device."""
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -53,3 +55,15 @@ def prepare(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: 
 def can_fuse(device: torch.device, *, is_half: bool) -> bool:
     """Whether the fused first layer can run here."""
     return device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
+
+
+@contextmanager
+def own_settings(device: torch.device) -> Iterator[None]:
+    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before

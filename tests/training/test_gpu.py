@@ -1,0 +1,151 @@
+"""What only a GPU can show: run `python -m pytest tests/training/test_gpu.py` on a machine that has one."""
+
+import pytest
+import torch
+
+from matchkernel import load
+from matchkernel.backbone import normalize_patches
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.training.batch_norm import GroupedBatchNorm2d
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.data import TrainingSet
+from matchkernel.training.distributed import Team
+from matchkernel.training.feed import Feed
+from matchkernel.training.loop import train
+from matchkernel.training.run import Run
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+@pytest.fixture(scope="module")
+def patch_set(tmp_path_factory):
+    return build_synthetic(tmp_path_factory.mktemp("sets") / "train", SyntheticSettings(points=150, patches=4))
+
+
+def config(patch_set, **tables):
+    tables = {"sampling": {"pairs": 64, "steps": 20}, **tables}
+    return TrainingConfig.from_dict({"data": {"train": str(patch_set.folder)}, **tables})
+
+
+def after(patch_set, folder, steps=3, **tables):
+    """The run after a few steps."""
+    settings = config(patch_set, **tables)
+    run = Run(settings, folder, TrainingSet([patch_set]), [], Team(), torch.device("cuda", 0))
+    feed = Feed(settings, run.data, Team(), streams=run.streams, pins=True)
+    for step in range(1, steps + 1):
+        run.update(feed.batch(step))
+    run.settle()
+    return run
+
+
+def flat(run):
+    return torch.cat([p.detach().flatten().float() for p in run.model.parameters()])
+
+
+def change(run):
+    """What training changed: parameters minus their start."""
+    fresh = torch.Generator().manual_seed(run.config.seed)
+    start = type(run.model)(run.model.config, fresh).cuda()
+    return flat(run) - torch.cat([p.detach().flatten() for p in start.parameters()])
+
+
+def alike(a, b):
+    return float(torch.cosine_similarity(a, b, dim=0))
+
+
+def test_the_fused_first_layer_is_convolution_batch_norm_and_relu():
+    from matchkernel.training.first_layer import FirstLayer
+
+    torch.manual_seed(0)
+    for B, N, groups in ((64, 32, 2), (30, 12, 2), (7, 64, 1)):
+        x = normalize_patches(torch.rand(B, 1, N, N, device="cuda")).bfloat16()
+        weight = (0.3 * torch.randn(32, 1, 3, 3, device="cuda")).bfloat16().float().requires_grad_()
+        norm = GroupedBatchNorm2d(32, affine=False).cuda()
+        norm.groups = groups
+        wanted = torch.relu(norm(torch.nn.functional.conv2d(x.float(), weight, padding=1)))
+        gradient = torch.randn_like(wanted).bfloat16()
+        (wanted_gradient,) = torch.autograd.grad(wanted, weight, gradient.float())
+        y, mean, _ = FirstLayer.apply(x, weight, groups, 1e-5)
+        (found,) = torch.autograd.grad(y, weight, gradient)
+        assert y.is_contiguous(memory_format=torch.channels_last)
+        assert (y.float() - wanted).abs().max() < 2e-2  # bfloat16 keeps 8 bits: half a unit of 4 is 0.016
+        assert (found - wanted_gradient).norm() / wanted_gradient.norm() < 1e-2
+        assert mean.shape == (groups, 32)
+
+
+@pytest.mark.parametrize("variant", ["dual", "fc"])
+def test_the_captured_step_learns_what_the_plain_one_does(patch_set, tmp_path, variant):
+    model = {"variant": variant, "dropout": 0.0}
+    plain = after(patch_set, tmp_path, model=model, loop={"precision": "fp32", "compile": "no"})
+    half = after(patch_set, tmp_path, model=model, loop={"compile": "no"})
+    captured = after(patch_set, tmp_path, model=model)
+    assert captured.is_captured
+    assert not half.is_captured
+    noise = 1 - alike(change(half), change(plain))  # what bfloat16 alone does
+    assert 1 - alike(change(captured), change(plain)) < 2 * noise + 0.02
+    assert float(captured.monitor[0]) == pytest.approx(float(plain.monitor[0]), rel=0.01)
+
+
+def test_warm_up_and_capture_leave_no_trace(patch_set, tmp_path):
+    first = after(patch_set, tmp_path, steps=1)
+    again = after(patch_set, tmp_path, steps=1)
+    assert alike(change(first), change(again)) > 0.99  # atomics of some kernels reorder sums
+    assert int(first.model.output_norm.running_mean.abs().sum() > 0) == 1
+    moved = first.model.backbones[0].layers[1].running_var - 1
+    assert 0.05 < float(moved.abs().max()) < 0.25  # two groups at momentum 0.1, not eight
+
+
+def test_streamed_and_resident_patches_are_the_same(patch_set, tmp_path):
+    loop = {"compile": "no", "precision": "fp32"}
+    resident = after(patch_set, tmp_path, loop={**loop, "resident": "yes"})
+    streamed = after(patch_set, tmp_path, loop={**loop, "resident": "no"})
+    assert streamed.streams
+    assert not resident.streams
+    assert alike(change(resident), change(streamed)) > 0.9999
+    captured = after(patch_set, tmp_path, loop={"resident": "no"})
+    assert captured.is_captured
+    assert alike(change(captured), change(resident)) > 0.9
+
+
+def test_dropout_follows_seed_and_step_in_a_graph(patch_set, tmp_path):
+    model = {"variant": "fc", "dropout": 0.5}
+    one = after(patch_set, tmp_path, steps=4, model=model)
+    two = after(patch_set, tmp_path, steps=4, model=model)
+    other = after(patch_set, tmp_path, steps=4, model=model, seed=1)
+    assert alike(change(one), change(two)) > 0.99
+    assert alike(change(one), change(other)) < 0.9
+
+
+def test_light_changes_run_in_the_graph(patch_set, tmp_path):
+    light = {"gamma": 0.3, "contrast": 0.3, "light_gradient": 0.2, "blur": 1.0, "noise": 4.0, "jpeg": 40}
+    plain = after(patch_set, tmp_path, augmentation=light, loop={"precision": "fp32", "compile": "no"})
+    captured = after(patch_set, tmp_path, augmentation=light)
+    assert alike(change(captured), change(plain)) > 0.9
+
+
+def test_a_batch_of_another_size_gets_a_graph_of_its_own(patch_set, tmp_path):
+    sampling = {"pairs": 64, "steps": 6, "epoch_pairs": 150}
+    run = after(patch_set, tmp_path, steps=6, sampling=sampling)
+    assert sorted(run.updates) == [22, 64]
+
+
+def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):
+    settings = config(patch_set, sampling={"pairs": 64, "steps": 12}, loop={"log_every": 5})
+    whole = train(settings, tmp_path / "whole")
+    assert whole.is_finished
+    run = after(patch_set, tmp_path, steps=6, sampling={"pairs": 64, "steps": 12}, loop={"log_every": 5})
+    (tmp_path / "part").mkdir()
+    run.folder = tmp_path / "part"
+    run.checkpoint()
+    train(settings, tmp_path / "part", resume=True)
+    rows = [load(tmp_path / name / "final.safetensors") for name in ("whole", "part")]
+    a, b = (torch.cat([p.flatten() for p in model.parameters()]) for model in rows)
+    assert alike(a, b) > 0.99
+
+
+def test_a_rate_beyond_reason_is_told(patch_set, tmp_path):
+    from matchkernel.errors import WorkError
+
+    settings = config(patch_set, optimizer={"rate": 1e30}, loop={"log_every": 5})
+    with pytest.raises(WorkError, match=r"step \d+: the loss is no longer finite"):
+        train(settings, tmp_path / "run")
