@@ -127,15 +127,16 @@ def row_distances(a: np.ndarray, b: np.ndarray, distance: Distance) -> np.ndarra
 
 
 def count_closer(
-    tile: Tensor, thresholds: Tensor, error: float, exact: Callable[[Tensor, Tensor], Tensor]
+    tile: Tensor, thresholds: Tensor, error: float, exact: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Count in each row what is closer than each threshold, and what is not farther by more than the rounding error.
+    """Count in each row what is closer than each threshold, and what is not farther by more than the error.
 
     Args:
         tile: (Q, M) float64 distances, infinite for what does not count.
         thresholds: (Q, T) exact distances; the counts below an infinite one mean nothing.
         error: of the tile, see tile_error.
-        exact: (m,) rows and (m,) columns of the tile -> (m,) exact distances.
+        exact: (m,) rows and (m,) columns of the tile -> (m,) exact distances. With it the first count is that of
+            exact distances; without it, of those closer by more than the error.
 
     Returns:
         (Q, T) int64 and (Q, T) int64.
@@ -143,7 +144,7 @@ def count_closer(
     ranked = _sorted_rows(tile)
     least = torch.searchsorted(ranked, thresholds - error)
     most = torch.searchsorted(ranked, thresholds + error, right=True)
-    if error == 0:
+    if error == 0 or exact is None:
         return least, most
     is_unsure = (most > least) & thresholds.isfinite()
     unsure = is_unsure.any(1).nonzero()[:, 0]

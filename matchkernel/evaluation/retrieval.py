@@ -33,8 +33,10 @@ def retrieval_map(
 
     The arguments are those of retrieval_range.
     """
-    found = retrieval_range(descriptors, labels, queries=queries, seed=seed, distance=distance, form=form, tile=tile)
-    return found[0]
+    lowest, _ = retrieval_range(
+        descriptors, labels, queries=queries, seed=seed, distance=distance, form=form, tile=tile
+    )
+    return lowest
 
 
 def retrieval_range(
@@ -48,6 +50,8 @@ def retrieval_range(
     tile: int = TILE,
 ) -> tuple[float, float]:
     """The lowest and the highest mean average precision that an order of tied distances can give.
+
+    Distances tie that rounding in float64 cannot tell apart.
 
     A query is a patch that shares its label with another one; its matches are all patches of its label but itself.
     About eight bytes times `tile` times three are needed beside the descriptors in float64.
@@ -130,8 +134,6 @@ def _count_part(
     exact[own[query_on] == member_on] = torch.inf  # the query itself goes to the end, to be cut off
     thresholds[query_on, torch.from_numpy(slot).to(device)] = exact
     thresholds = thresholds.sort(1).values[:, :-1]
-    less, at_most = count_closer(
-        values, thresholds, error, lambda q, column: pair_distances(rows, rows, own[q], column, distance)
-    )
+    less, at_most = count_closer(values, thresholds, error)
     is_match = slots[:-1] < sizes[:, None] - 1
     return np.where(is_match, less.cpu().numpy(), -1), np.where(is_match, at_most.cpu().numpy(), -1)

@@ -14,7 +14,10 @@ from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
 from matchkernel.training.run import Run
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
+    pytest.mark.filterwarnings("ignore"),  # those of the compiler
+]
 
 
 @pytest.fixture(scope="module")

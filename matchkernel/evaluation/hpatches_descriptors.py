@@ -1,0 +1,153 @@
+"""The descriptors of an HPatches set in one array, and where each patch of it stands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet
+from matchkernel.data.hpatches_tasks import PatchList, check_list
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.evaluation.distances import LARGEST
+
+PIECE = 2**18  # rows checked at a time
+
+
+@dataclass(frozen=True)
+class HPatchesDescriptors:
+    """Descriptors of every patch: sequence after sequence, in each image after image in the order of IMAGES."""
+
+    name: str
+    rows: np.ndarray  # (R, D) float32; or (R, D / 8) uint8, bits packed
+    counts: dict[str, int]  # patches of each sequence, in the order of the rows
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a descriptor, or bits."""
+        return self.rows.shape[1] * (8 if self.rows.dtype == np.uint8 else 1)
+
+    def sequence(self, name: str) -> np.ndarray:
+        """(16, N, D) view of one sequence."""
+        if name not in self.counts:
+            raise FileError(f"{self.name}: sequence {name!r} is missing")
+        start, count = self.starts()[name], self.counts[name]
+        return self.rows[start : start + 16 * count].reshape(16, count, -1)
+
+    def starts(self) -> dict[str, int]:
+        """The first row of each sequence."""
+        ends = np.cumsum([0, *(16 * count for count in self.counts.values())])
+        return dict(zip(self.counts, ends.tolist(), strict=False))
+
+    def find(self, patches: PatchList, noise: str, what: str) -> np.ndarray:
+        """(M,) rows of listed patches at one noise level.
+
+        Args:
+            patches: (M,) a list; image 0 is ref, image k the k-th of the noise level.
+            noise: "e", "h" or "t".
+            what: the list's name for the error, if a patch is not there.
+        """
+        return self.rows_at(patches, self.numbers(patches, what), noise)
+
+    def numbers(self, patches: PatchList, what: str) -> np.ndarray:
+        """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row."""
+        known = {name: number for number, name in enumerate(self.counts)}
+        counts = np.array([*self.counts.values()], np.int64)
+        try:
+            found = np.fromiter(map(known.__getitem__, patches.sequences.tolist()), np.int64, len(patches))
+            is_there = (patches.indices >= 0) & (patches.indices < counts[found])
+        except KeyError:
+            is_there = np.zeros(1, bool)
+        if not is_there.all():
+            check_list(patches, self.counts, what)  # finds the row
+        wrong = (patches.images < 0) | (patches.images > 5)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise FileError(f"{what}, row {row + 1}: image {patches.images[row]} is outside 0 .. 5")
+        return found
+
+    def rows_at(self, patches: PatchList, numbers: np.ndarray, noise: str) -> np.ndarray:
+        """As `find`, with the (M,) sequence numbers at hand."""
+        starts, counts = np.array([*self.starts().values()]), np.array([*self.counts.values()])
+        image = np.where(patches.images > 0, patches.images + 5 * NOISES.index(noise), 0)
+        return starts[numbers] + image * counts[numbers] + patches.indices
+
+
+def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatchesDescriptors:
+    """Bring the descriptors of a set together.
+
+    Args:
+        name: of the descriptor.
+        sequences: name -> (16, N, D) floats, or uint8 with bits packed; images in the order of IMAGES.
+    """
+    counts = {key: array.shape[1] for key, array in sequences.items() if array.ndim == 3}
+    shapes = {(array.shape[0], array.shape[-1], array.dtype == np.uint8) for array in sequences.values()}
+    if len(counts) != len(sequences) or len(shapes) != 1 or next(iter(shapes))[0] != 16:
+        found = ", ".join(f"{key} {array.shape}" for key, array in list(sequences.items())[:3])
+        raise ArgumentError(f"{name}: wanted (16, N, D) descriptors of each sequence, all of one D, got {found}")
+    _, D, is_binary = next(iter(shapes))
+    rows = np.empty((16 * sum(counts.values()), D), np.uint8 if is_binary else np.float32)
+    descriptors = HPatchesDescriptors(name, rows, counts)
+    for key, array in sequences.items():
+        with np.errstate(over="ignore"):  # too large becomes infinite, and is refused below
+            descriptors.sequence(key)[:] = array
+    check_finite(descriptors)
+    return descriptors
+
+
+def describe_hpatches(
+    name: str,
+    patches: HPatchesSet,
+    describe: Callable[[np.ndarray], np.ndarray],
+    sequences: Sequence[str] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> HPatchesDescriptors:
+    """Describe a set, strip by strip.
+
+    Args:
+        name: of the descriptor.
+        patches: the set.
+        describe: (N, 65, 65) uint8 -> (N, D) floats, or uint8 with bits packed.
+        sequences: only these (default: all).
+        progress: called with the number of patches of each finished strip.
+    """
+    counts = {key: patches.counts[key] for key in _known(patches, sequences)}
+    descriptors: HPatchesDescriptors | None = None
+    for key in counts:
+        for image, strip in enumerate(IMAGES):
+            rows = describe(patches.read(key, strip))
+            if not isinstance(rows, np.ndarray) or rows.ndim != 2 or len(rows) != counts[key]:
+                shape = getattr(rows, "shape", type(rows).__name__)
+                raise ArgumentTypeError(f"{name}: wanted a row for each of the {counts[key]} patches, got {shape}")
+            if descriptors is None:
+                dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
+                total = 16 * sum(counts.values())
+                descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[1]), dtype), counts)
+            descriptors.sequence(key)[image] = rows
+            if progress is not None:
+                progress(len(rows))
+    if descriptors is None:
+        raise ArgumentError(f"{name}: there are no sequences to describe")
+    check_finite(descriptors)
+    return descriptors
+
+
+def check_finite(descriptors: HPatchesDescriptors) -> None:
+    """Refuse a value that is not a number or too large for its square, naming sequence, image and patch."""
+    if descriptors.rows.dtype == np.uint8:
+        return
+    for start in range(0, len(descriptors.rows), PIECE):
+        bad = ~(np.abs(descriptors.rows[start : start + PIECE]) <= LARGEST).all(1)
+        if bad.any():
+            row = start + int(bad.argmax())
+            name, first = [entry for entry in descriptors.starts().items() if entry[1] <= row][-1]
+            image, patch = divmod(row - first, descriptors.counts[name])
+            where = f"{descriptors.name}: {name}/{IMAGES[image]}, patch {patch}"
+            raise ArgumentError(f"{where} has a value that is no number or above {LARGEST:g}")
+
+
+def _known(patches: HPatchesSet, sequences: Sequence[str] | None) -> Sequence[str]:
+    wanted = list(patches.counts) if sequences is None else sequences
+    missing = [name for name in wanted if name not in patches.counts]
+    if missing:
+        raise FileError(f"{patches.root}: sequence {missing[0]!r} is missing")
+    return wanted

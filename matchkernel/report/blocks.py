@@ -1,0 +1,112 @@
+"""What a report is made of: methods, scores over runs, and the blocks that show them. Knows no file format."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matchkernel.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A descriptor as the report names it."""
+
+    name: str
+    parameters: int | None = None  # learned numbers; None where they are not known
+    hand_crafted: bool = False
+    is_ours: bool = False
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure, from one run or several (seeds or splits)."""
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values or not all(math.isfinite(value) for value in self.values):
+            raise ArgumentError(f"a score needs finite values, got {self.values}")
+
+    @property
+    def mean(self) -> float:
+        """Mean over the runs."""
+        return math.fsum(self.values) / len(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over the runs, with n - 1; None for a single one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Methods by columns: a table, and bars of one column where `bars` names it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Mapping[Method, Mapping[str, Score]]
+    digits: int = 2
+    lower_is_better: bool = False
+    bars: str | None = None
+    marks: tuple[str, ...] = ()  # further columns to mark on the bars, such as e, h, t
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One curve per method: (fpr, tpr) in [0, 1], both rising."""
+
+    title: str
+    curves: Mapping[Method, tuple[Sequence[float], Sequence[float]]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PerSequence:
+    """One value per method and sequence, in percent; None where a method has none."""
+
+    title: str
+    sequences: tuple[str, ...]
+    values: Mapping[Method, tuple[float | None, ...]]
+    note: str = ""
+
+
+Block = Grid | Curves | PerSequence
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, words, and blocks under it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report; `facts` are words that say where its figures come from."""
+
+    title: str
+    sections: tuple[Section, ...]
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def by_parameters(methods: Sequence[Method]) -> list[Method]:
+    """By the number of parameters, unknown ones last; among equals hand-crafted ones first, then by name."""
+    return sorted(methods, key=lambda m: (m.parameters is None, m.parameters or 0, not m.hand_crafted, m.name))
+
+
+def say_parameters(method: Method) -> str:
+    """The number of learned parameters in words: 433,568, or a dash where none are known."""
+    return "–" if method.parameters is None else f"{method.parameters:,}"
+
+
+def best_of(grid: Grid, column: str) -> float | None:
+    """The best mean of a column, as it is printed, where there is more than one to compare."""
+    means = [round(scores[column].mean, grid.digits) for scores in grid.rows.values() if column in scores]
+    if len(means) < 2:
+        return None
+    return min(means) if grid.lower_is_better else max(means)

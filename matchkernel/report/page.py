@@ -1,0 +1,130 @@
+"""One self-contained HTML page: no network, no script, readable on a phone and a desk, by day and by night."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from itertools import count
+
+from matchkernel.report.blocks import Block, Curves, Grid, Method, PerSequence, Report, Section, by_parameters
+from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, sequence_chart
+from matchkernel.report.tables import grid_html, sequences_html
+
+# Okabe and Ito's colours, darkened or lightened until they stand out from the page at 3:1 or more.
+STYLE = """
+:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--other:#8a939c;
+--back:#f3f5f7;--c0:#0063a3;--c1:#b8500a;--c2:#007a5a;--c3:#a03a78;--c4:#8a6d00;--c5:#c22f3d;--c6:#1b1f24;--c7:#7a5bb5}
+@media(prefers-color-scheme:dark){:root{--page:#12161b;--ink:#e6e9ec;--soft:#a3adb8;--rule:#39424c;--own:#58b2f0;
+--other:#87919c;--back:#1c2229;--c0:#58b2f0;--c1:#f08a45;--c2:#38c79b;--c3:#e58bc0;--c4:#e3c02d;--c5:#ff7b86;--c6:#e6e9ec;
+--c7:#b79cf0}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1240px;padding:1.2rem 1rem 4rem;background:var(--page);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
+h1{font-size:1.7rem;line-height:1.2;margin:.4rem 0 1rem}
+h2{font-size:1.3rem;margin:2.4rem 0 .6rem;border-top:1px solid var(--rule);padding-top:1.2rem}
+h3{font-size:1rem;margin:0 0 .4rem}
+p{max-width:75ch;margin:.4rem 0 1rem}
+a{color:var(--own)}
+nav ul{padding:0;margin:0;display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;list-style:none}
+nav a{display:inline-block;padding:.35rem 0}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0 0 1rem;font-size:.9rem}
+dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+.warning{border-left:4px solid var(--c1);background:var(--back);padding:.3rem .9rem;margin:.8rem 0}
+.warning ul{margin:.2rem 0 .6rem;padding-left:1.2rem;font-size:.9rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:1.6rem 1.4rem;margin:1rem 0}
+figure{margin:0;max-width:560px;min-width:0}
+figcaption{font-size:.85rem;color:var(--soft)}
+.chart{display:block;width:100%;height:auto;font-size:12px}
+.chart text{fill:var(--ink)}.chart .small{font-size:10.5px;fill:var(--soft)}.chart .tiny{font-size:9px;fill:var(--soft)}
+.grid{stroke:var(--rule);stroke-width:1}.mark{stroke:var(--soft);stroke-dasharray:4 3}
+.range{stroke:var(--rule);stroke-width:3}.whisker{stroke:var(--ink);stroke-width:1.4}.tick{stroke:var(--ink);stroke-width:1}
+.own{fill:var(--own)}.other{fill:var(--other)}.hatch-back{fill:var(--page)}
+.bar{stroke-width:1}.bar.own{stroke:var(--own)}.bar.other{stroke:var(--other)}
+.curve{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke-width:1.4}
+.legend{list-style:none;padding:0;margin:.4rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
+.legend svg{width:24px;height:14px;vertical-align:middle;margin-right:.35rem}
+.scroll{overflow-x:auto;margin:1rem 0}
+.scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--own)}
+table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
+caption{text-align:left;color:var(--soft);padding-bottom:.3rem}
+th,td{padding:.3rem .7rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
+th:first-child{text-align:left;font-weight:500;position:sticky;left:0;background:var(--page)}
+thead th{color:var(--soft);font-weight:600}
+summary{cursor:pointer;padding:.4rem 0}
+@media print{body{max-width:none}details{display:block}}
+"""
+HOW_TO_READ = (
+    "Bars are sorted by the number of learned parameters; hatched ones are hand-crafted; blue ones are ours. "
+    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) is hand-crafted, bold the best."
+)
+
+
+def html_page(report: Report) -> str:
+    """The whole page; the same report gives the same bytes."""
+    numbers, series = count(), _series(report)
+    title = escape(report.title)
+    links = "".join(f'<li><a href="#s{k}">{escape(s.title)}</a></li>' for k, s in enumerate(report.sections))
+    facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in report.facts)
+    sections = [part for k, section in enumerate(report.sections) for part in _section(section, k, numbers, series)]
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            f"<title>{title}</title><style>{STYLE}</style></head><body>",
+            f'<header><h1>{title}</h1><nav aria-label="Sections"><ul>{links}</ul></nav></header><main>',
+            *_warnings(report.warnings),
+            *sections,
+            *([f"<section><h2>Where the figures come from</h2><dl>{facts}</dl></section>"] if facts else []),
+            f"<p>{escape(HOW_TO_READ)}</p></main></body></html>\n",
+        ]
+    )
+
+
+def _series(report: Report) -> dict[Method, int]:
+    methods: dict[Method, None] = {}
+    for block in (block for section in report.sections for block in section.blocks):
+        methods |= dict.fromkeys(block.curves if isinstance(block, Curves) else _methods(block))
+    return {method: index for index, method in enumerate(by_parameters(list(methods)))}
+
+
+def _methods(block: Grid | PerSequence) -> Iterable[Method]:
+    return block.rows if isinstance(block, Grid) else block.values
+
+
+def _warnings(warnings: Sequence[str]) -> Iterator[str]:
+    """One box, open where it is short."""
+    if warnings:
+        items = "".join(f"<li>{escape(words)}</li>" for words in warnings)
+        head = f"{len(warnings)} note{'s' if len(warnings) > 1 else ''} on these results"
+        is_open = " open" if len(warnings) <= 3 else ""
+        yield f'<details class="warning"{is_open}><summary>{head}</summary><ul>{items}</ul></details>'
+
+
+def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -> Iterator[str]:
+    yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
+    if section.note:
+        yield f"<p>{escape(section.note)}</p>"
+    charts = [_figure(block, numbers, series) for block in section.blocks if not isinstance(block, Grid) or block.bars]
+    if charts:
+        yield '<div class="charts">' + "\n".join(charts) + "</div>"
+    for block in section.blocks:
+        yield from _table_of(block)
+    yield "</section>"
+
+
+def _figure(block: Block, numbers: Iterator[int], series: Series) -> str:
+    number = next(numbers)
+    key = ""
+    if isinstance(block, Grid):
+        chart = bar_chart(block, number)
+    elif isinstance(block, Curves):
+        chart, key = curve_chart(block, number, series), legend(list(block.curves), "line", series)
+    else:
+        chart, key = sequence_chart(block, number, series), legend(list(block.values), "dot", series)
+    caption = f"<figcaption>{escape(block.note)}</figcaption>" if block.note else ""
+    return f"<figure><h3>{escape(block.title)}</h3>{key}{chart}{caption}</figure>"
+
+
+def _table_of(block: Block) -> Iterator[str]:
+    if isinstance(block, Grid):
+        yield grid_html(block)
+    elif isinstance(block, PerSequence):
+        yield f"<details><summary>{escape(block.title)}: all values</summary>{sequences_html(block)}</details>"

@@ -1,0 +1,127 @@
+"""PhotoTourism results as sections: false positives by training and test set (the paper's Table 2), ROC curves, mAP."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.report.blocks import Block, Curves, Grid, Method, Score, Section
+from matchkernel.report.runs import Run, value_at
+
+Columns = dict[str, tuple[str, str]]  # shown -> training set, test set
+FPR_NOTE = (
+    "False positive rate at 95 % recall in %, lower is better. A column names training and test set; methods "
+    "trained on none of them have the same value for every training set. The mean is over all columns, its "
+    "deviation over seeds."
+)
+MAP_NOTE = (
+    "Mean average precision in %: each patch ranks all others of its set, the other patches of its point are right."
+)
+
+
+def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
+    """A section for each kind of pair list the runs were scored on, and one for retrieval.
+
+    The kind of a list is its name before the first underscore: m50_100000_100000_0 and m50_50000_50000_0 are both m50.
+    """
+    columns = _columns(runs)
+    sections = []
+    for kind in sorted({name.split("_")[0] for run in runs for name in run.result["pairs"]}):
+        scored = {run: _list_of(run, kind) for run in runs if _list_of(run, kind)}
+        blocks: list[Block] = [
+            _grid("FPR@95", {run: f"pairs/{name}/fpr95" for run, name in scored.items()}, columns, lower_is_better=True)
+        ]
+        blocks += _curves(scored, columns)
+        sections.append(Section(f"Patch pairs, {kind}", tuple(blocks), FPR_NOTE))
+    ranked = [run for run in runs if run.result.get("retrieval_map") is not None]
+    if ranked:
+        grid = _grid("Retrieval mAP", dict.fromkeys(ranked, "retrieval_map"), columns, lower_is_better=False)
+        sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE))
+    return sections
+
+
+def _columns(runs: Sequence[Run]) -> Columns:
+    """Every training set with every test set that were combined; test sets alone where nothing was trained for them.
+
+    What was trained on none of the test sets, or not at all, fits every column: it is never tested on its own data.
+    """
+    tests = {str(run.result["test_set"]) for run in runs}
+    combined = sorted({(run.train_set, str(run.result["test_set"])) for run in runs if run.train_set in tests})
+    alone = sorted(tests - {test for _, test in combined})
+    return {f"{a} → {b}": (a, b) for a, b in combined} | {b: ("", b) for b in alone}
+
+
+def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_better: bool) -> Grid:
+    runs = list(paths)
+    elsewhere = _elsewhere(runs, columns)
+    rows: dict[Method, dict[str, Score]] = {}
+    for method in dict.fromkeys(run.method for run in runs):
+        members = [run for run in runs if run.method == method]
+        by_seed = {shown: _by_seed(members, *pair, elsewhere) for shown, pair in columns.items()}
+        values = {
+            shown: {seed: value_at(run, paths[run]) for seed, run in part.items()} for shown, part in by_seed.items()
+        }
+        rows[method] = {shown: Score(tuple(part.values())) for shown, part in values.items() if part}
+        seeds = sorted(set.intersection(*(set(part) for part in values.values())))
+        if seeds:
+            rows[method]["mean"] = Score(
+                tuple(math.fsum(part[seed] for part in values.values()) / len(values) for seed in seeds)
+            )
+    shown = ("mean", *columns)
+    is_whole = any("mean" in scores for scores in rows.values())
+    bars = "mean" if is_whole else next(column for column in shown if any(column in row for row in rows.values()))
+    return Grid(title, shown, rows, lower_is_better=lower_is_better, bars=bars, note=f"{title} in %, {bars}.")
+
+
+def _list_of(run: Run, kind: str) -> str:
+    """The run's list of that kind; empty where it has none."""
+    names = [str(name) for name in run.result["pairs"] if name.split("_")[0] == kind]
+    if len(names) > 1:
+        raise ArgumentError(f"{run.path}: two pair lists of the kind {kind!r}, {names[0]} and {names[1]}")
+    return names[0] if names else ""
+
+
+def _elsewhere(runs: Sequence[Run], columns: Columns) -> set[str]:
+    return {run.train_set for run in runs} - {train_set for train_set, _ in columns.values()} | {""}
+
+
+def _by_seed(runs: Sequence[Run], train_set: str, test_set: str, elsewhere: set[str]) -> dict[int, Run]:
+    """The runs of one method on a test set, by seed; what was trained elsewhere or not at all fits every column."""
+    found: dict[int, Run] = {}
+    for run in runs:
+        if run.result["test_set"] == test_set and run.train_set in (train_set, *elsewhere):
+            other = found.setdefault(run.seed, run)
+            if other is not run:
+                raise ArgumentError(f"{other.path} and {run.path}: two results of {run.method.name!r} on {test_set!r}")
+    return found
+
+
+def _curves(lists: Mapping[Run, str], columns: Columns) -> list[Curves]:
+    """A chart for each column, of the first seed, where the results hold curves."""
+    charts, runs = [], list(lists)
+    elsewhere = _elsewhere(runs, columns)
+    for shown, pair in columns.items():
+        curves = {}
+        for method in dict.fromkeys(run.method for run in runs):
+            by_seed = _by_seed([run for run in runs if run.method == method], *pair, elsewhere)
+            run = by_seed[min(by_seed)] if by_seed else None
+            if run is not None and run.result["pairs"][lists[run]].get("roc") is not None:
+                curves[method] = _curve(run, lists[run])
+        if curves:
+            charts.append(Curves(f"ROC, {shown}", curves, "One run each, the first seed."))
+    return charts
+
+
+def _curve(run: Run, name: str) -> tuple[list[float], list[float]]:
+    roc: Any = run.result["pairs"][name]["roc"]
+    rates, recalls = (_side(roc.get(key)) for key in ("fpr", "tpr")) if isinstance(roc, Mapping) else ([], [])
+    if not rates or len(rates) != len(recalls):
+        raise FileError(f"{run.path}: not a whole result (pairs/{name}/roc is not fpr and tpr, rising from 0 to 1)")
+    return rates, recalls
+
+
+def _side(values: object) -> list[float]:
+    """One axis of a curve, or nothing where it is not rising from 0 to 1."""
+    if not isinstance(values, list) or not all(isinstance(x, int | float) and 0 <= x <= 1 for x in values):
+        return []
+    return values if values == sorted(values) else []

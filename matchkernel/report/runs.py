@@ -1,0 +1,88 @@
+"""Results read and sorted into runs: which method, which seed, trained on what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation.results import read_result
+from matchkernel.report.blocks import Method
+
+# Beside what every result has, a result may say these of its descriptor.
+OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    "parameters": int,
+    "hand_crafted": bool,
+    "configuration": str,  # of this package
+    "train_set": str,
+    "seed": int,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One result file."""
+
+    path: Path
+    method: Method
+    seed: int
+    train_set: str  # empty where nothing was trained, or where that is not said
+    result: Mapping[str, Any]
+
+
+def read_runs(paths: Sequence[str | Path]) -> list[Run]:
+    """Read result files; a folder stands for every .json under it. Sorted by name of method, training set and seed."""
+    files = [file for path in paths for file in _files(Path(path))]
+    if not files:
+        raise ArgumentError("a report needs results: files of `matchkernel evaluate --json`, or a folder of them")
+    runs = [_run(file, read_result(file)) for file in dict.fromkeys(files)]
+    _check_methods(runs)
+    return sorted(runs, key=_order)
+
+
+def _order(run: Run) -> tuple[str | int, ...]:
+    """Not the path: results give the same report wherever they lie."""
+    where = run.result.get("split") or run.result.get("test_set")
+    return run.method.name, run.train_set, run.seed, str(run.result["kind"]), str(where), run.path.name
+
+
+def value_at(run: Run, path: str) -> float:
+    """A number of a result by its path, in percent; a FileError where it is missing or no share."""
+    content: Any = run.result
+    for key in path.split("/"):
+        content = content.get(key) if isinstance(content, Mapping) else None
+    if isinstance(content, bool) or not isinstance(content, int | float) or not 0 <= content <= 1:
+        raise FileError(f"{run.path}: not a whole result ({path} is missing or not from 0 to 1)")
+    return 100 * float(content)
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.json")) if path.is_dir() else [path]
+
+
+def _run(path: Path, result: Mapping[str, Any]) -> Run:
+    for key, kind in OPTIONAL.items():
+        value = result.get(key)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise FileError(f"{path}: not a result ({key} is {str(value)[:40]!r})")
+    whitening = result.get("whitening", "none")
+    words = [] if whitening == "none" else [f" + {whitening}"]
+    words += [", l1"] if result["distance"] == "l1" else []
+    method = Method(
+        "".join([str(result["descriptor"]), *words]),
+        result.get("parameters"),
+        bool(result.get("hand_crafted")),
+        "configuration" in result,
+    )
+    return Run(path, method, result.get("seed") or 0, result.get("train_set") or "", result)
+
+
+def _check_methods(runs: Sequence[Run]) -> None:
+    """A name must mean one method, or two would share a row."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.method.name, run)
+        if other.method != run.method:
+            raise ArgumentError(
+                f"{other.path} and {run.path} differ in what {run.method.name!r} is (parameters or kind): rename one"
+            )

@@ -1,0 +1,467 @@
+"""Baselines with the real libraries and, where they lie beside the checkout, the real weights and patches."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import kornia.feature as kornia_feature
+import numpy as np
+import pytest
+import torch
+from kornia.feature.mkd import Whitening
+
+from matchkernel import detect
+from matchkernel.data.patch_files import read_patches
+from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
+from matchkernel.evaluation.baselines import BASELINES, baseline
+from matchkernel.resize import resize_patches
+
+WEIGHTS = Path(__file__).resolve().parents[3] / "shared/data/weights"
+FILES = {"tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"} | dict.fromkeys(
+    ("mkd-liberty", "mkd-notredame", "mkd-yosemite"), "mkd-concat-64.pth"
+)
+STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
+
+
+def weights(name):
+    if not (WEIGHTS / name).is_file():
+        pytest.skip(f"weights {name} are not here (they lie beside the checkout, not in it)")
+    return WEIGHTS / name
+
+
+@pytest.fixture(scope="module")
+def patches():
+    """(320, 65, 65) random textures with some blur."""
+    noise = np.random.default_rng(0).uniform(0, 255, (320, 65, 65)).astype(np.float32)
+    smooth = np.stack([cv2.GaussianBlur(patch, (0, 0), 2.5) for patch in noise])
+    return np.clip((smooth - 127) * 8 + 127, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def made(patches):
+    """Every baseline, made once."""
+    done = {}
+
+    def make(name):
+        if name not in done:
+            if name == "mkd":
+                done[name] = baseline(name, training_patches=patches)
+            else:
+                done[name] = baseline(name, weights=weights(FILES[name]) if name in FILES else None)
+        return done[name]
+
+    return make
+
+
+def hamming(a, b):
+    """(K, K) counts of differing bits, by table."""
+    ones = np.array([bin(byte).count("1") for byte in range(256)])
+    return np.stack([ones[row ^ b].sum(1) for row in a])
+
+
+def distances(method, a, b):
+    if method.distance == "hamming":
+        return hamming(a, b)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+
+
+@pytest.fixture(scope="module")
+def strips(hpatches_sample):
+    return {name: read_patches(hpatches_sample / f"{name}.png") for name in ("ref", *STRIPS)}
+
+
+def rank_1(method, strips, names):
+    reference = method.describe(strips["ref"])
+    found = [distances(method, reference, method.describe(strips[name])).argmin(1) for name in names]
+    return [float((nearest == np.arange(len(reference))).mean()) for nearest in found]
+
+
+def test_rootsift_gives_the_recorded_rank_1_on_a_real_sequence(strips):
+    """The six figures of the data's README, to their three digits."""
+    expected = [0.958, 0.668, 0.412, 0.605, 0.340, 0.225]
+    assert rank_1(baseline("rootsift"), strips, STRIPS) == pytest.approx(expected, abs=0.0006)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("sift", 0.625), ("orb", 0.427), ("brief", 0.45), ("tfeat", 0.757), ("hardtfeat", 0.80), ("mkd-liberty", 0.76),
+    ],
+)  # fmt: skip
+def test_rank_1_on_a_real_sequence(name, seen, strips, made):
+    """What the plain calls of the libraries gave on h1; chance is 0.0025. Two patches of 400 may go either way."""
+    assert rank_1(made(name), strips, ["h1"]) == pytest.approx([seen], abs=0.006)
+
+
+def test_rootsift_is_that_of_the_data_tools(patches):
+    assert np.abs(baseline("rootsift").describe(patches) - detect.rootsift(patches)).max() < 1e-7
+
+
+def test_sift_is_what_opencv_says(patches):
+    point = cv2.KeyPoint(32, 32, 10.8, 0)
+    expected = np.stack([cv2.SIFT_create().compute(patch, [point])[1][0] for patch in patches[:9]])
+    assert (baseline("sift").describe(patches[:9]) == expected).all()
+
+
+def test_brief_of_a_29_px_patch_is_what_opencv_says_with_its_border_repeated(patches):
+    extractor = cv2.xfeatures2d.BriefDescriptorExtractor_create(bytes=64)
+    around = cv2.copyMakeBorder(patches[0, :29, :29], 40, 40, 40, 40, cv2.BORDER_REPLICATE)
+    expected = extractor.compute(around, [cv2.KeyPoint(54, 54, 31, 0)])[1]
+    assert (baseline("brief").describe(patches[:1, :29, :29]) == expected).all()
+
+
+def test_orb_of_a_31_px_patch_has_nearly_all_bits_of_the_same_patch_inside_its_image(patches):
+    """Its tests reach 13 px from the centre; the blur reads 1 px beyond the patch, which is a reflection there."""
+    image = patches[0]
+    extractor = cv2.ORB_create(nlevels=1, edgeThreshold=0, patchSize=31)
+    expected = extractor.compute(image, [cv2.KeyPoint(32, 32, 31, 0)])[1]
+    assert hamming(baseline("orb").describe(image[None, 17:48, 17:48]), expected).item() <= 8
+
+
+def test_tfeat_is_kornias_on_the_resized_patches(patches, made):
+    module = kornia_feature.TFeat(pretrained=False).eval()
+    module.load_state_dict(torch.load(weights(FILES["tfeat"]), weights_only=True, map_location="cpu"))
+    with torch.no_grad():
+        expected = module(resize_patches(torch.from_numpy(patches)[:, None].float(), 32)).numpy()
+    assert np.abs(made("tfeat").describe(patches) - expected).max() < 1e-5  # batches of other sizes
+
+
+def test_hardtfeat_is_its_own_network_by_hand(patches, made):
+    """As its authors wrote it, but for their std over n - 1 pixels, which is 0.05 % larger than kornia's."""
+    state = torch.load(weights(FILES["hardtfeat"]), weights_only=True, map_location="cpu")["state_dict"]
+    x = resize_patches(torch.from_numpy(patches[:20])[:, None].float(), 32)
+    x = (x - x.mean((1, 2, 3), keepdim=True)) / x.std((1, 2, 3), keepdim=True)
+    x = torch.conv2d(x, state["features.0.weight"], state["features.0.bias"]).tanh()
+    x = torch.conv2d(torch.max_pool2d(x, 2), state["features.3.weight"], state["features.3.bias"]).tanh()
+    x = torch.conv2d(x, state["classifier.1.weight"], state["classifier.1.bias"]).tanh().flatten(1)
+    expected = torch.nn.functional.normalize(x).numpy()
+    assert np.abs(made("hardtfeat").describe(patches[:20]) - expected).max() < 1e-3
+
+
+def raw_mkd(patches):
+    with torch.no_grad():
+        raw = kornia_feature.MKDDescriptor(patch_size=64, whitening=None).eval()
+        return raw(resize_patches(torch.from_numpy(patches)[:, None].float(), 64))
+
+
+def test_published_mkd_is_the_recipe_of_the_data_readme(patches, made):
+    models = torch.load(weights(FILES["mkd-liberty"]), weights_only=True, map_location="cpu")
+    whitening = Whitening("pcawt", models["liberty"], in_dims=238, output_dims=128)
+    with torch.no_grad():
+        expected = whitening(raw_mkd(patches[:30])).numpy()
+    assert np.abs(made("mkd-liberty").describe(patches[:30]) - expected).max() < 1e-5
+    assert np.abs(made("mkd-notredame").describe(patches[:30]) - expected).max() > 0.01
+
+
+def test_learned_mkd_is_pca_with_attenuated_whitening(patches, made):
+    """By numpy's singular values: rows = U S V', eigenvalues S^2 / K, coordinates times eigenvalue^-0.35."""
+    raw = raw_mkd(patches).numpy().astype(np.float64)
+    mean = raw.mean(0)
+    _, values, directions = np.linalg.svd(raw - mean, full_matrices=False)
+    expected = (raw - mean) @ directions[:128].T * (values[:128] ** 2 / len(raw)) ** -0.35
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    rows = made("mkd").describe(patches)
+    # Signs of eigenvectors are free: similarities are not. Float32 whitening of small eigenvalues costs digits.
+    assert np.abs(rows @ rows.T - expected @ expected.T).max() < 2e-4
+
+
+def test_learned_mkd_spreads_its_training_set(patches, made):
+    """t = 0.7 leaves eigenvalue^0.3: far more even than the raw ones, not white. Rows are of unit length."""
+    rows = made("mkd").describe(patches)
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(rows)), abs=1e-5)
+    raw = np.linalg.eigvalsh(np.cov(raw_mkd(patches).numpy().T))[::-1]
+    white = np.linalg.eigvalsh(np.cov(rows.T))[::-1]
+    assert white[0] / white[100] < (raw[0] / raw[100]) ** 0.5
+
+
+def test_too_few_training_patches_are_refused(patches):
+    for few in (patches[:0], patches[:1], patches[:100], np.zeros((500, 65, 65), np.uint8)):
+        with pytest.raises(ArgumentError, match=r"training patches do not span 128 dimensions"):
+            baseline("mkd", training_patches=few)
+
+
+def test_constant_training_patches_are_left_out(patches, made):
+    blank = np.full((70, 65, 65), 9, np.uint8)
+    method = baseline("mkd", training_patches=np.concatenate([patches, blank]))
+    assert method.settings["whitening learned on"] == "320 training patches"
+    a, b = made("mkd").describe(patches[:9]), method.describe(patches[:9])
+    assert np.abs(a @ a.T - b @ b.T).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_words_and_shapes(name, patches, made):
+    method = made(name)
+    is_binary = name in ("orb", "brief")
+    assert method.name == name
+    assert method.distance == ("hamming" if is_binary else "l2")
+    assert method.dimension == {"orb": 256, "brief": 512}.get(name, 128)
+    assert method.hand_crafted == (name not in ("tfeat", "hardtfeat"))
+    learned = 30_702 if "mkd" in name else 599_808 if "tfeat" in name else 0  # 238 + 238 * 128; see the test below
+    assert method.parameters == learned
+    assert all(isinstance(word, str) for pair in method.settings.items() for word in pair)
+    assert {"library", "patch", "call"} <= method.settings.keys()
+    rows, valid = method.describe(patches[:3], return_valid=True)
+    assert rows.dtype == (np.uint8 if is_binary else np.float32)
+    assert rows.shape == (3, method.dimension // 8 if is_binary else method.dimension)
+    assert valid.tolist() == [True] * 3
+
+
+def test_parameters_of_tfeat_are_the_numbers_of_its_file():
+    state = torch.load(weights(FILES["tfeat"]), weights_only=True, map_location="cpu")
+    assert sum(tensor.numel() for tensor in state.values()) == 599_808
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_row_depends_on_its_patch_alone(name, patches, made):
+    """Bit for bit: any order, any number at a time, one alone."""
+    method = made(name)
+    some = patches[:150]
+    rows = method.describe(some)
+    order = np.random.default_rng(2).permutation(len(some))
+    assert (method.describe(some[order]) == rows[order]).all()
+    for size in (1, 7, 64, 65):
+        starts = range(0, min(70, 6 * size), size)
+        together = np.concatenate([method.describe(some[start : start + size]) for start in starts])
+        assert (together == rows[: len(together)]).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("side", [1, 31, 32, 57, 64, 65, 100])
+def test_nothing_and_constant_patches_of_any_side(name, side, made):
+    """A constant patch has a zero row and is counted; the other rows stay as they were."""
+    method = made(name)
+    assert method.describe(np.zeros((0, side, side), np.uint8)).shape == (0, method.width)
+    blank = np.stack([np.full((side, side), gray, np.uint8) for gray in (0, 1, 128, 255)])
+    rows, valid = method.describe(blank, return_valid=True)
+    assert not rows.any()
+    assert not valid.any()
+    if side > 1:
+        texture = np.random.default_rng(3).integers(0, 256, (1, side, side), np.uint8)
+        rows, valid = method.describe(np.concatenate([blank, texture]), return_valid=True)
+        assert valid.tolist() == [False] * 4 + [True]
+        assert (rows[4:] == method.describe(texture)).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_real_sequence_leaves_no_patch_out(name, strips, made):
+    assert made(name).describe(strips["t5"], return_valid=True)[1].all()
+
+
+@pytest.mark.parametrize("name", ["sift", "rootsift", "orb", "brief"])
+def test_a_patch_that_resizes_to_a_constant_is_not_described(name):
+    """Stripes of 1 px at four times the side: each new pixel is the mean of as many 0s as 1s."""
+    side = 4 * baseline(name).patch_size
+    stripes = np.broadcast_to(np.arange(side, dtype=np.uint8) % 2, (1, side, side))
+    rows, valid = baseline(name).describe(stripes, return_valid=True)
+    assert not valid.any()
+    assert not rows.any()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_other_strides_and_read_only_patches(name, patches, made):
+    method = made(name)
+    rows = method.describe(patches[:4])
+    strided = np.ascontiguousarray(np.moveaxis(patches[:4], 0, 2))
+    strided.flags.writeable = False
+    assert (method.describe(np.moveaxis(strided, 2, 0)) == rows).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["orb", "tfeat", "mkd-liberty"])
+def test_ten_thousand_patches_in_bounded_memory(name, patches, tmp_path):
+    """A process that may not take 60 MB more than after 640 patches: 10,000 are 169 MB, and read from a memory map."""
+    many = np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (10_000, 130, 130))
+    for start in range(0, 10_000, 100):
+        many[start : start + 100] = np.tile(patches[:100], (1, 2, 2))
+    file = str(weights(FILES[name])) if name in FILES else ""
+    code = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from matchkernel.evaluation.baselines import baseline
+method = baseline(sys.argv[1], weights=Path(sys.argv[2]) if sys.argv[2] else None)
+many = np.load(sys.argv[3], mmap_mode="r")
+method.describe(many[:640])
+lines = Path("/proc/self/status").read_text().splitlines()
+taken = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (taken + 60_000_000,) * 2)
+rows = method.describe(many)
+print((rows[9900:] == rows[:100]).all())
+try:
+    np.ones(10**8, np.uint8)
+except MemoryError:
+    print("the limit holds")
+"""
+    arguments = [sys.executable, "-c", code, name, file, str(tmp_path / "many.npy")]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert result.stdout == "True\nthe limit holds\n", result.stderr
+
+
+def test_what_is_not_patches_is_refused(patches):
+    method = baseline("sift")
+    for wrong in (patches.astype(np.float32), patches.tolist(), torch.from_numpy(patches)):
+        with pytest.raises(ArgumentTypeError, match="sift takes a numpy array of uint8 patches"):
+            method.describe(wrong)
+    for wrong in (patches[0], patches[:, None], patches[:, :60], np.zeros((3, 0, 0), np.uint8)):
+        with pytest.raises(ArgumentError, match=r"sift takes patches of shape \(K, N, N\)"):
+            method.describe(wrong)
+
+
+@pytest.mark.parametrize("class_name", ["TFeat", "HardNet", "HardNet8", "SOSNet", "HyNet"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_any_network_of_kornia_by_path(class_name, wrapped, patches, tmp_path):
+    torch.manual_seed(0)
+    module = getattr(kornia_feature, class_name)(pretrained=False).eval()
+    path = tmp_path / "weights.pth"
+    torch.save({"epoch": 9, "state_dict": module.state_dict()} if wrapped else module.state_dict(), path)
+    method = baseline(f"kornia:{class_name}", weights=path)
+    with torch.no_grad():
+        expected = module(resize_patches(torch.from_numpy(patches[:70])[:, None].float(), 32)).numpy()
+    assert method.describe(patches[:70]) == pytest.approx(expected, abs=1e-5)
+    assert method.dimension == 128
+    assert method.parameters == sum(p.numel() for p in module.parameters())
+    assert not method.hand_crafted
+    assert method.settings["weights"] == "weights.pth"
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def one_line(call):
+    with pytest.raises(MatchKernelError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty", "kornia:HardNet"])
+def test_weight_files_that_are_no_weights(name, tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    torch.save([1, 2], tmp_path / "list")
+    torch.save({1: torch.zeros(3)}, tmp_path / "numbers")
+    torch.save({"features.0.weight": "no tensor", "liberty": {"pca": {"mean": 1}}}, tmp_path / "words")
+    torch.save({"liberty": {"pca": dict.fromkeys(("mean", "eigvecs", "eigvals"), torch.zeros(2))}}, tmp_path / "small")
+    torch.save(Bomb(tmp_path / "boom"), tmp_path / "code")
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    for file in ("empty", "text", "folder", "list", "numbers", "words", "small", "code", "pickle", "missing"):
+        error = one_line(lambda path=tmp_path / file: baseline(name, weights=path))
+        assert isinstance(error, WeightsError), file
+        assert str(error).startswith(str(tmp_path / file)), file
+    assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty"])
+def test_real_files_cut_anywhere_are_refused(name, tmp_path):
+    whole = weights(FILES[name]).read_bytes()
+    path = tmp_path / "cut"
+    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        error = one_line(lambda: baseline(name, weights=path))
+        assert isinstance(error, WeightsError)
+        assert str(path) in str(error)
+
+
+def test_real_files_with_flipped_bytes_never_fail_otherwise(tmp_path):
+    """Flipped numbers may pass, as those files carry no digest; whatever is noticed is one line."""
+    whole = weights(FILES["tfeat"]).read_bytes()
+    generator = np.random.default_rng(0)
+    places = np.concatenate([generator.integers(0, 2000, 30), len(whole) - generator.integers(1, 2000, 30)])
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(generator.integers(8))
+        (tmp_path / "flipped").write_bytes(damaged)
+        try:
+            baseline("tfeat", weights=tmp_path / "flipped")
+        except WeightsError as error:
+            assert "\n" not in str(error)  # noqa: PT017 (it need not be raised)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "reason"),
+    [
+        ("tfeat", "HardTFeat.pth", "not weights of TFeat"),
+        ("hardtfeat", "tfeat-liberty.params", "not weights of HardTFeat"),
+        ("kornia:HardNet", "tfeat-liberty.params", "not weights of HardNet"),
+        ("tfeat", "mkd-concat-64.pth", "not weights of TFeat"),
+        ("mkd-liberty", "tfeat-liberty.params", "not MKD's whitening file"),
+        ("tfeat", "AffNet.pth", "not weights of TFeat"),
+    ],
+)
+def test_weights_of_another_method_are_refused(name, file, reason):
+    error = one_line(lambda: baseline(name, weights=weights(file)))
+    assert isinstance(error, WeightsError)
+    assert reason in str(error)
+    assert file in str(error)
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path):
+    module = kornia_feature.TFeat(pretrained=False)
+    module.descr[0].weight.data[3, 4] = float("nan")
+    torch.save(module.state_dict(), tmp_path / "nan")
+    with pytest.raises(WeightsError, match=r"NaN or infinite numbers in descr\.0\.weight"):
+        baseline("tfeat", weights=tmp_path / "nan")
+    pca = {"mean": torch.zeros(238), "eigvecs": torch.eye(238), "eigvals": torch.zeros(238)}
+    torch.save({"liberty": {"pca": pca}}, tmp_path / "flat")
+    with pytest.raises(WeightsError, match="eigenvalues that are not positive"):
+        baseline("mkd-liberty", weights=tmp_path / "flat")
+
+
+def test_names_and_files_that_do_not_go_together(patches, tmp_path):
+    for call, words in [
+        (lambda: baseline("surf"), "no baseline 'surf'; there are sift, rootsift"),
+        (lambda: baseline("binboost"), "ships without BinBoost's data; score a CSV folder"),
+        (lambda: baseline("tfeat"), "tfeat needs a weight file"),
+        (lambda: baseline("mkd"), "give training_patches"),
+        (lambda: baseline("mkd", weights=tmp_path, training_patches=patches), "takes no weight file"),
+        (lambda: baseline("sift", weights=tmp_path), "sift takes no weight file"),
+        (lambda: baseline("orb", training_patches=patches), "orb learns nothing here"),
+        (lambda: baseline("kornia:L2Net", weights=tmp_path), "kornia has no patch descriptor 'L2Net'; it has HardNet"),
+        (lambda: baseline("kornia:KeyNet", weights=tmp_path), "kornia has no patch descriptor 'KeyNet'"),
+    ]:
+        assert words in str(one_line(call))
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [("cv2", "baseline('sift')"), ("cv2", "baseline('brief')"), ("kornia", "baseline('tfeat', weights='x')")],
+)
+def test_a_missing_extra_is_named(missing, call):
+    code = f"import sys; sys.modules['{missing}'] = None\nfrom matchkernel.evaluation.baselines import baseline; {call}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "MissingExtraError" in result.stderr.splitlines()[-1]
+    assert "matchkernel[baselines]" in result.stderr.splitlines()[-1]
+
+
+def test_nothing_is_downloaded(tmp_path):
+    """A process without a network library that works: every connection it tried would be an error."""
+    torch.save(kornia_feature.HardNet(pretrained=False).state_dict(), tmp_path / "w.pth")
+    code = """
+import socket, sys
+def refuse(*_):
+    raise SystemExit("network was asked for")
+socket.getaddrinfo = socket.socket.connect = refuse
+import numpy as np
+from pathlib import Path
+from matchkernel.evaluation.baselines import baseline
+training = np.random.default_rng(0).integers(0, 256, (300, 64, 64), np.uint8)
+print(baseline("mkd", training_patches=training).name, baseline("kornia:HardNet", weights=Path(sys.argv[1])).name)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "w.pth")], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "mkd kornia:HardNet\n", result.stderr

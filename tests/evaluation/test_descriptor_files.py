@@ -1,0 +1,197 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_hpatches import COUNTS, made_descriptors
+
+from matchkernel.data.hpatches import IMAGES
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.evaluation.descriptor_files import read_descriptor_file, read_descriptors, write_descriptors
+from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
+
+VALID = b"0.5,1,-2e-3\n1,2,3\n4,5.25,6\n"
+
+
+def refused(call, *words):
+    with pytest.raises(FileError) as caught:
+        call()
+    assert all(str(word) in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["float", "ties", "bits"])
+def test_what_was_written_is_read_back_bit_for_bit(kind, tmp_path):
+    descriptors = made_descriptors(kind)
+    write_descriptors(tmp_path / "mine", descriptors)
+    read = read_descriptors(tmp_path / "mine", bits=kind == "bits")
+    assert read.name == "mine"
+    assert read.counts == COUNTS
+    assert read.rows.dtype == descriptors.rows.dtype
+    assert np.array_equal(read.rows, descriptors.rows)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.csv")}
+    assert len(before) == 3 * 16
+    write_descriptors(tmp_path / "mine", read)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_any_float32_reads_back(tmp_path):
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2**32, 16 * 40 * 6, dtype=np.uint32).view(np.float32)
+    values = np.where(np.abs(bits) < 1e15, bits, np.float32(0)).reshape(-1, 6)  # NaN goes too
+    write_descriptors(tmp_path / "all", HPatchesDescriptors("all", values, {"v_x": 40}))
+    assert np.array_equal(read_descriptors(tmp_path / "all").rows, values)
+
+
+def test_chosen_sequences_in_the_order_asked_for(tmp_path):
+    write_descriptors(tmp_path / "d", made_descriptors("float"))
+    read = read_descriptors(tmp_path / "d", ["v_one", "i_one"])
+    assert list(read.counts) == ["v_one", "i_one"]
+    assert np.array_equal(read.sequence("v_one"), made_descriptors("float").sequence("v_one"))
+
+
+@pytest.mark.parametrize(
+    "content", [VALID, VALID.replace(b",", b";"), VALID.replace(b"\n", b"\r\n"), VALID + b"\n \n", VALID[:-1]]
+)
+def test_layouts_that_are_read(content, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    wanted = np.array([[0.5, 1, -2e-3], [1, 2, 3], [4, 5.25, 6]], np.float32)
+    assert np.array_equal(read_descriptor_file(path), wanted)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["is empty"]),
+        (b" \n\n", ["is empty"]),
+        (b"1,2\n3\n", ["row 2", "1 values, the first row has 2"]),
+        (b"1,2\n3,4,5\n", ["row 2", "3 values"]),
+        (b"1,2\n\n3,4\n", ["row 2"]),
+        (b"1,2\n3,x\n", ["row 2", "'x'"]),
+        (b"1,2\n3,\n", ["row 2", "''"]),
+        (b"1,2\n3,nan\n", ["row 2", "no number"]),
+        (b"1,2\n3,inf\n", ["row 2", "no number"]),
+        (b"1,2\n3,1e20\n", ["row 2", "above 1e+15"]),
+        (b"1\n2\n", ["row 1", "one value"]),
+        (b"1\t2\n3\t4\n", ["row 1", "comma"]),
+        (b"a,b\n1,2\n", ["row 1", "'a'"]),
+        (b"1,2\n\xff\xfe\n", ["not a text file"]),
+        (b"# 1,2\n1,2\n", ["row 1"]),
+    ],
+)
+def test_broken_files_are_named_with_their_row(content, words, tmp_path):
+    path = tmp_path / "h3.csv"
+    path.write_bytes(content)
+    refused(lambda: read_descriptor_file(path), path, *words)
+
+
+@pytest.mark.parametrize("content", [b"1,2\n3,256\n", b"1,2\n3,-1\n", b"1,2\n3,0.5\n", b"1,2\n3,nan\n"])
+def test_bytes_that_are_none(content, tmp_path):
+    path = tmp_path / "h3.csv"
+    path.write_bytes(content)
+    refused(lambda: read_descriptor_file(path, bits=True), path, "row 2", "0 to 255")
+
+
+def test_a_folder_that_is_not_whole(tmp_path):
+    folder = tmp_path / "d"
+    refused(lambda: read_descriptors(folder), folder, "no such folder")
+    folder.mkdir()
+    refused(lambda: read_descriptors(folder), folder, "no descriptors here")
+    write_descriptors(folder, made_descriptors("float"))
+    refused(lambda: read_descriptors(folder, ["v_none"]), folder / "v_none", "the sequence is missing")
+    refused(
+        lambda: read_descriptors(folder, counts={"v_one": 14}), folder / "v_one" / "ref.csv", "row 15", "one too many"
+    )
+    refused(lambda: read_descriptors(folder, counts={"v_one": 99}), "row 16", "missing", "15 rows, wanted 99")
+    target = folder / "i_two" / "h3.csv"
+    lines = target.read_text().splitlines()
+    for text, words in (
+        ("\n".join(lines[:-1]), ["row 9", "missing", "it has 8 rows, wanted 9"]),
+        ("\n".join([*lines, lines[0]]), ["row 10", "one too many"]),
+        ("\n".join(line.rsplit(",", 1)[0] for line in lines), ["7 values, other files have 8"]),
+    ):
+        target.write_text(text)
+        refused(lambda: read_descriptors(folder), target, *words)
+    target.unlink()
+    refused(lambda: read_descriptors(folder), folder / "i_two", "h3.csv is missing")
+
+
+def test_names_that_leave_the_folder_are_not_written(tmp_path):
+    for name in ("..", "a/b", "", "/tmp/x"):
+        with pytest.raises(ArgumentError, match="cannot be the name"):
+            write_descriptors(tmp_path / "d", HPatchesDescriptors("d", np.zeros((16, 2), np.float32), {name: 1}))
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_file_in_the_way_is_an_error_of_ours(tmp_path):
+    (tmp_path / "d").write_text("")
+    with pytest.raises(MatchKernelError, match="could not be made"):
+        write_descriptors(tmp_path / "d", made_descriptors("float"))
+
+
+def test_a_kill_while_writing_leaves_no_half_file(tmp_path):
+    """Killed at some file of many: what is there is whole, and a sequence without ref.csv is not counted."""
+    code = """
+import os, sys
+import numpy as np
+from matchkernel.evaluation.descriptor_files import write_descriptors
+from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
+def stop(event, arguments):
+    if event == "os.rename" and "v_b/h2.csv" in str(arguments):
+        os._exit(9)
+sys.addaudithook(stop)
+rows = np.ones((32, 3), np.float32)
+write_descriptors(sys.argv[1], HPatchesDescriptors("d", rows, {"v_a": 1, "v_b": 1}))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "d")], check=False)
+    assert done.returncode == 9
+    assert list(read_descriptors(tmp_path / "d").counts) == ["v_a"]
+    assert len(list((tmp_path / "d" / "v_b").glob("[eht]*.csv"))) == IMAGES.index("h2") - 1
+    refused(lambda: read_descriptors(tmp_path / "d", ["v_a", "v_b"]), "ref.csv is missing")
+
+
+def read_or_why(path, **options):
+    """The rows, or the words of our error."""
+    try:
+        return read_descriptor_file(path, **options)
+    except FileError as error:
+        return str(error)
+
+
+def is_sound(outcome, path):
+    if isinstance(outcome, str):
+        return outcome.startswith(str(path)) and len(outcome.splitlines()) == 1
+    return outcome.ndim == 2 and outcome.shape[1] >= 2 and bool(np.isfinite(outcome).all())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=60) | st.text("0123456789.,;-+einfaxNT_\n\r\t #\"'", max_size=60).map(str.encode))
+def test_random_bytes_give_numbers_or_our_error(content, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    assert is_sound(read_or_why(path), path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.integers(0, len(VALID) - 1), byte=st.integers(0, 255), cut=st.integers(0, len(VALID)), bits=st.booleans()
+)
+def test_mutated_and_truncated_files(place, byte, cut, bits, tmp_path):
+    path = tmp_path / "x.csv"
+    changed = bytearray(VALID)
+    changed[place] = byte
+    path.write_bytes(bytes(changed[:cut]))
+    assert is_sound(read_or_why(path, bits=bits), path)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path):
+    refused(lambda: read_descriptor_file(tmp_path), tmp_path, "cannot be read")
+    refused(lambda: read_descriptor_file(tmp_path / "no.csv"), "cannot be read")
+    if os.geteuid():
+        (tmp_path / "x.csv").write_bytes(VALID)
+        (tmp_path / "x.csv").chmod(0)
+        refused(lambda: read_descriptor_file(tmp_path / "x.csv"), "cannot be read")

@@ -1,0 +1,227 @@
+"""The three tasks against definitions written out query by query and pair by pair, and against closed forms."""
+
+import json
+
+import numpy as np
+import pytest
+from made_hpatches import COUNTS, GOLDEN, RUNS, made_descriptors, made_result, made_tasks
+
+from matchkernel.evaluation.hpatches import evaluate_hpatches
+from matchkernel.evaluation.hpatches_descriptors import stack_descriptors
+from matchkernel.evaluation.hpatches_matching import headline as matching_headline
+from matchkernel.evaluation.hpatches_matching import matching
+from matchkernel.evaluation.hpatches_retrieval import POOLS, retrieval, retrieval_counts
+from matchkernel.evaluation.hpatches_retrieval import headline as retrieval_headline
+from matchkernel.evaluation.hpatches_verification import headline as verification_headline
+from matchkernel.evaluation.hpatches_verification import verification
+from matchkernel.evaluation.metrics import average_precision, roc_area
+
+NOISES = "eht"
+SAFE = ("", "_tie_safe")
+
+
+def distance_of(a, b, distance):
+    """(...) between the last axes of two arrays."""
+    if distance == "hamming":
+        return (np.unpackbits(a, axis=-1) != np.unpackbits(b, axis=-1)).sum(-1)
+    difference = a.astype(np.float64) - b
+    return np.abs(difference).sum(-1) if distance == "l1" else np.sqrt((difference**2).sum(-1))
+
+
+def image(descriptors, sequence, noise, k):
+    return descriptors.sequence(sequence)[0 if k == 0 else 1 + 5 * NOISES.index(noise) + k - 1]
+
+
+def listed(patches):
+    return list(zip(patches.sequences.tolist(), patches.images.tolist(), patches.indices.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("kind", "distance"), RUNS)
+def test_our_own_golden_values(kind, distance):
+    wanted = json.loads((GOLDEN / f"{kind}-{distance}.json").read_text())
+    found = json.loads(json.dumps(made_result(kind, distance)))
+
+    def compare(a, b, path):
+        assert type(a) is type(b), path
+        if isinstance(a, dict):
+            assert a.keys() == b.keys(), path
+            for key in a:
+                compare(a[key], b[key], f"{path}/{key}")
+        else:
+            assert a == (pytest.approx(b, abs=1e-9) if isinstance(b, float) else b), path
+
+    compare(found, wanted, "")
+
+
+@pytest.mark.parametrize(("kind", "distance"), RUNS)
+def test_verification_pair_by_pair(kind, distance):
+    descriptors, lists = made_descriptors(kind), made_tasks().verification
+    result = verification(descriptors, lists, distance)
+    collected = []
+    for noise in NOISES:
+
+        def pairs(part, noise=noise):
+            return np.array(
+                [
+                    distance_of(image(descriptors, s, noise, t)[i], image(descriptors, u, noise, v)[j], distance)
+                    for (s, t, i), (u, v, j) in zip(listed(lists.first), listed(part), strict=True)
+                ],
+                np.float32,
+            )
+
+        positives = pairs(lists.positives)
+        for name, negatives in {"intra": pairs(lists.intra), "inter": pairs(lists.inter)}.items():
+            found = result["noise"][noise][name]
+            labels = np.repeat([0, 1], [60, 60])
+            distances = np.concatenate([negatives, positives])
+            assert found["balanced"]["auc"] == pytest.approx(roc_area(distances, labels))
+            few, few_labels = distances[:72], labels[:72]
+            imbalanced = found["imbalanced"]
+            assert imbalanced["ap_trapezoid"] == pytest.approx(average_precision(few, few_labels))
+            for key, ties in (("ap_step", "optimistic"), ("ap_step_tie_safe", "pessimistic")):
+                assert imbalanced[key] == pytest.approx(average_precision(few, few_labels, form="step", ties=ties))
+            collected.append(imbalanced["ap_trapezoid"])
+            own = np.array(lists.first.sequences) == "v_one"
+            part = result["per_sequence"]["v_one"][noise]
+            assert part["pairs"] == own.sum()
+            assert part[name]["balanced"]["auc"] == pytest.approx(
+                roc_area(np.concatenate([negatives[own], positives[own]]), np.repeat([0, 1], [own.sum()] * 2))
+            )
+    assert verification_headline(result) == pytest.approx(np.mean(collected))
+
+
+@pytest.mark.parametrize(("kind", "distance"), RUNS)
+def test_matching_patch_by_patch(kind, distance):
+    descriptors = made_descriptors(kind)
+    result = matching(descriptors, list(COUNTS), distance)
+    means = {noise: [] for noise in NOISES}
+    for sequence, count in COUNTS.items():
+        for noise in NOISES:
+            for k in range(1, 6):
+                reference, other = image(descriptors, sequence, noise, 0), image(descriptors, sequence, noise, k)
+                matrix = distance_of(reference[:, None], other[None], distance)
+                index, least = matrix.argmin(1), matrix.min(1)
+                right = index == np.arange(count)
+                safe = right & ((matrix <= least[:, None] + 1e-9).sum(1) == 1)
+                found = result["per_pair"][sequence][noise][str(k)]
+                assert found["sr"] == pytest.approx(right.mean())
+                assert found["sr_tie_safe"] == pytest.approx(safe.mean())
+                for form in ("trapezoid", "step"):
+                    official = average_precision(least, right, form=form, positives=count)
+                    assert found[f"ap_{form}"] == pytest.approx(official)
+                    pessimistic = average_precision(least, safe, form=form, ties="pessimistic", positives=count)
+                    assert found[f"ap_{form}_tie_safe"] == pytest.approx(pessimistic)
+                    assert found[f"ap_{form}_tie_safe"] <= found[f"ap_{form}"] + 1e-12
+                means[noise].append((sequence[0], found["ap_trapezoid"]))
+    for noise in NOISES:
+        assert result["mean"][noise]["ap_trapezoid"] == pytest.approx(np.mean([ap for _, ap in means[noise]]))
+    groups = [np.mean([ap for group, ap in means[noise] if group == which]) for which in "iv" for noise in NOISES]
+    assert result["article"]["ap_trapezoid"] == pytest.approx(np.mean(groups))
+    assert matching_headline(result) == pytest.approx(np.mean([[ap for _, ap in means[noise]] for noise in NOISES]))
+
+
+@pytest.mark.parametrize(("kind", "distance"), RUNS)
+def test_retrieval_query_by_query(kind, distance):
+    descriptors, tasks = made_descriptors(kind), made_tasks()
+    result = retrieval_counts(
+        descriptors, tasks.queries, tasks.distractors, distance, pools=(10, 15, 20000), negatives=("7", "all")
+    )
+    distractors = listed(tasks.distractors)
+    for number, (sequence, _, index) in enumerate(listed(tasks.queries)):
+        query = image(descriptors, sequence, "e", 0)[index]
+        for level, noise in enumerate(NOISES):
+            near = [distance_of(query, image(descriptors, sequence, noise, k)[index], distance) for k in range(1, 6)]
+            far = [
+                (distance_of(query, image(descriptors, name, "e", 0)[i], distance), name == sequence)
+                for name, _, i in distractors
+            ]
+            others = [d for d, is_own in far if not is_own]
+            first_seven = [d for d, is_own in far[:7] if not is_own]
+            for pool, negatives in enumerate((others[:5], others[:10], others, first_seven, others)):
+                distances = np.array(near + negatives, np.float64)
+                labels = np.arange(len(distances)) < 5
+                for form in ("trapezoid", "step"):
+                    for safe, ties in ((False, "given"), (True, "pessimistic")):
+                        wanted = average_precision(np.round(distances, 9), labels, form=form, ties=ties)
+                        found = result.average_precisions(form, tie_safe=safe)[number, level, pool]
+                        assert found == pytest.approx(wanted), (number, noise, pool, form, ties)
+
+
+def test_a_task_at_a_time_gives_the_same():
+    descriptors, tasks = made_descriptors("ties"), made_tasks()
+    whole = evaluate_hpatches(descriptors, tasks)
+    for task in ("verification", "matching", "retrieval"):
+        seen = []
+        alone = evaluate_hpatches(descriptors, tasks, only=[task], progress=seen.append)
+        assert alone[task] == whole[task]
+        assert seen == [task]
+        assert len({"verification", "matching", "retrieval"} & alone.keys()) == 1
+    assert whole["retrieval"]["python"]["mean"]["20000"]["ap_trapezoid"] == retrieval_headline(whole["retrieval"])
+
+
+def constant(value=0.3):
+    return stack_descriptors("constant", {name: np.full((16, n, 4), value) for name, n in COUNTS.items()})
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1e-30, 1e14])
+def test_a_constant_descriptor(value):
+    """By tie order alone: ROC area 0, retrieval 1 officially; the tie-safe values show it and a warning says it."""
+    result = evaluate_hpatches(constant(value), made_tasks())
+    assert result["verification"]["mean"]["auc"] == 0
+    n, p = 60, 12
+    safe = [(i / (i + n) + max(i - 1, 1e-10) / (i - 1 + n)) / 2 for i in range(1, p + 1)]
+    assert result["verification"]["mean"]["ap_trapezoid"] == pytest.approx(np.mean(safe))
+    assert result["verification"]["mean"]["ap_step"] == 1
+    for name, count in COUNTS.items():
+        pair = result["matching"]["per_pair"][name]["h"]["3"]
+        assert pair["ap_trapezoid"] == pytest.approx(1 / count)
+        assert pair["sr"] == pytest.approx(1 / count)
+        assert pair["sr_tie_safe"] == pair["ap_trapezoid_tie_safe"] == 0
+    for convention, key in (("python", "ap_trapezoid"), ("matlab", "ap_step")):
+        for noise in NOISES:
+            for pool in result["retrieval"][convention]["noise"][noise].values():
+                assert pool[key] == 1
+                assert pool[f"{key}_tie_safe"] < 0.25
+    assert len(result["warnings"]) == 3
+    assert all("tie-safe" in warning and "\n" not in warning for warning in result["warnings"])
+    assert "to 100.00" in result["warnings"][2]
+
+
+def test_a_perfect_descriptor():
+    rows = np.split(np.eye(36), np.cumsum(list(COUNTS.values()))[:-1])
+    descriptors = stack_descriptors(
+        "perfect", {name: np.tile(part, (16, 1, 1)) for name, part in zip(COUNTS, rows, strict=True)}
+    )
+    result = evaluate_hpatches(descriptors, made_tasks())
+    assert result["matching"]["mean"]["all"] == dict.fromkeys(result["matching"]["mean"]["all"], 1)
+    assert result["retrieval"]["python"]["mean"]["20000"] == {"ap_trapezoid": 1, "ap_trapezoid_tie_safe": 1}
+    assert result["retrieval"]["matlab"]["mean"]["2000"] == {"ap_step": 1, "ap_step_tie_safe": 1}
+    for noise in NOISES:
+        intra = result["verification"]["noise"][noise]["intra"]
+        assert {*intra["balanced"].values(), *intra["imbalanced"].values()} == {1}
+    # By the official rules an "inter" negative may be the very patch: a tie with the positives, and a warning.
+    assert [warning.split(" from ")[0] for warning in result["warnings"]] == [
+        "verification: tied distances raise noise/t/inter/imbalanced/ap_step"
+    ]
+
+
+def test_chance():
+    counts = {"i_a": 300, "v_b": 300}
+    random = np.random.default_rng(0)
+    descriptors = stack_descriptors("noise", {name: random.normal(size=(16, n, 16)) for name, n in counts.items()})
+    lists = made_tasks(counts).verification
+    found = verification(descriptors, lists)
+    # 60 pairs a list and six lists: a deviation of about 0.05 / sqrt(6).
+    assert found["mean"]["auc"] == pytest.approx(0.5, abs=0.1)
+    assert matching_headline(matching(descriptors, list(counts))) < 0.01
+    assert retrieval(descriptors, made_tasks(counts).queries, made_tasks(counts).distractors)["python"]["mean"][
+        "20000"
+    ]["ap_trapezoid"] == pytest.approx(5 / 205, abs=0.02)
+
+
+def test_pools_that_end_before_and_behind_the_list():
+    tasks = made_tasks()
+    result = retrieval(made_descriptors("float"), tasks.queries, tasks.distractors)
+    values = [result["python"]["mean"][str(pool)]["ap_trapezoid"] for pool in POOLS]
+    assert values == [values[0]] * len(POOLS)
+    assert result["matlab"]["mean"]["2000"] == result["matlab"]["mean"]["all"]

@@ -1,0 +1,179 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.describe import describe
+from matchkernel.descriptors import build
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.metrics import fpr95
+from matchkernel.evaluation.phototourism import (
+    combination_table,
+    configuration_name,
+    evaluate_combinations,
+    score_patch_set,
+)
+from matchkernel.evaluation.results import read_result, write_result
+from matchkernel.evaluation.retrieval import retrieval_map
+from matchkernel.weights import load, save
+
+random = np.random.default_rng(0)
+LABELS = np.repeat(np.arange(30), 3)
+
+
+def patch_set(pairs, labels=LABELS):
+    patches = np.zeros((len(labels), 8, 8), np.uint8)
+    return PatchSet(Path("/sets/liberty"), patches, np.asarray(labels), {}, pairs, {})
+
+
+def some_pairs(count=200):
+    a, b = random.integers(90, size=(2, count))
+    return np.column_stack([a, b, LABELS[a] == LABELS[b]]).astype(np.int64)
+
+
+def test_scores_are_those_of_the_metrics():
+    pairs = {"m50_easy": some_pairs(), "m50hard_x": some_pairs()}
+    rows = random.normal(size=(90, 16)).astype(np.float32) + np.eye(30, 16, dtype=np.float32)[LABELS]
+    for kind in (rows, torch.from_numpy(rows)):
+        result = score_patch_set("mine", kind, patch_set(pairs), queries=None)
+        for name, part in pairs.items():
+            distances = np.linalg.norm(rows[part[:, 0]] - rows[part[:, 1]], axis=1)
+            assert result["pairs"][name]["fpr95"] == pytest.approx(fpr95(distances, part[:, 2]))
+            assert result["pairs"][name]["matches"] == part[:, 2].sum()
+            assert result["pairs"][name]["non_matches"] == 200 - part[:, 2].sum()
+        assert result["retrieval_map"] == pytest.approx(retrieval_map(rows, LABELS))
+        assert result["test_set"] == "liberty"
+        assert (result["dimension"], result["patches"]) == (16, 90)
+
+
+def test_bits():
+    bits = np.packbits(random.integers(0, 2, (90, 64), dtype=np.uint8), axis=1)
+    pairs = some_pairs()
+    result = score_patch_set("orb", bits, patch_set({"m50": pairs}), distance="hamming")
+    unpacked = np.unpackbits(bits, axis=1)
+    distances = (unpacked[pairs[:, 0]] != unpacked[pairs[:, 1]]).sum(1)
+    assert result["pairs"]["m50"]["fpr95"] == pytest.approx(fpr95(distances, pairs[:, 2]))
+    assert result["dimension"] == 64
+    assert result["warnings"]
+
+
+def test_perfect_and_constant():
+    pairs = {"m50": some_pairs()}
+    perfect = score_patch_set("perfect", np.eye(30)[LABELS], patch_set(pairs))
+    assert perfect["pairs"]["m50"]["fpr95"] == 0
+    assert perfect["retrieval_map"] == 1
+    assert perfect["warnings"] == []
+    constant = score_patch_set("constant", np.ones((90, 4)), patch_set(pairs))
+    assert (constant["pairs"]["m50"]["fpr95"], constant["pairs"]["m50"]["fpr95_lowest"]) == (1, 0)
+    assert constant["retrieval_map"] < 0.03
+    assert constant["retrieval_map_highest"] == 1
+    assert len(constant["warnings"]) == 2
+
+
+def test_sets_without_pairs_or_without_matches():
+    result = score_patch_set("mine", random.normal(size=(90, 4)), patch_set({}, np.arange(90)))
+    assert result["pairs"] == {}
+    assert result["retrieval_map"] is None
+
+
+def test_what_does_not_fit_is_named():
+    one_class = some_pairs()
+    one_class[:, 2] = 0
+    rows = np.ones((90, 4))
+    with pytest.raises(ArgumentError, match="liberty, m50: all 200 pairs are non-matches"):
+        score_patch_set("mine", rows, patch_set({"m50": one_class}))
+    with pytest.raises(ArgumentError, match="89 descriptors for the 90 patches"):
+        score_patch_set("mine", rows[1:], patch_set({}))
+    rows[17, 2] = np.nan
+    with pytest.raises(ArgumentError, match="row 17"):
+        score_patch_set("mine", rows, patch_set({}))
+
+
+def record(train, test, seed, value, configuration="dual-s2-n32", lists=None):
+    pairs = {name: {"fpr95": value} for name in (lists or ["m50_5_5_0", "m50hard_5_5_0"])}
+    return {
+        "configuration": configuration, "parameters": 7, "train_set": train, "test_set": test, "seed": seed,
+        "pairs": pairs, "descriptor": configuration,
+    }  # fmt: skip
+
+
+def test_the_table_is_mean_and_deviation_over_seeds():
+    values = {("li", "no"): [0.01, 0.02, 0.03], ("no", "li"): [0.04, 0.05, 0.09]}
+    records = [record(*key, seed, value) for key, row in values.items() for seed, value in enumerate(row)]
+    records.append(record("li", "no", 0, 0.5, "fc-n32", ["only"]))
+    table = combination_table(random.permutation(np.array(records, object)))
+    row = table["dual-s2-n32"]
+    for (train, test), numbers in values.items():
+        column = row["columns"][f"{train} -> {test}"]
+        assert column["mean"] == pytest.approx(np.mean(numbers))
+        assert column["std"] == pytest.approx(np.std(numbers, ddof=1))
+        assert column["values"] == {str(seed): value for seed, value in enumerate(numbers)}
+    per_seed = np.mean(list(values.values()), 0)
+    assert row["mean"]["mean"] == pytest.approx(per_seed.mean())
+    assert row["mean"]["std"] == pytest.approx(per_seed.std(ddof=1))
+    single = table["fc-n32"]["columns"]["li -> no"]
+    assert (single["mean"], single["std"]) == (0.5, None)
+    assert json.loads(json.dumps(table)) == table
+
+
+def test_results_that_do_not_make_a_table():
+    with pytest.raises(ArgumentError, match="two results of seed 1"):
+        combination_table([record("a", "b", 1, 0.1), record("a", "b", 1, 0.2)])
+    with pytest.raises(ArgumentError, match="wanted one 'm50'"):
+        combination_table([record("a", "b", 1, 0.1, lists=["x_1", "y_1"])])
+    with pytest.raises(ArgumentError, match="says no configuration"):
+        combination_table([{"descriptor": "sift"}])
+    hard = combination_table([record("a", "b", 1, 0.1)], "m50hard")
+    assert hard["dual-s2-n32"]["mean"]["mean"] == 0.1
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    opened = {}
+    for seed, name in enumerate(("one", "two", "three")):
+        build_synthetic(folder / name, SyntheticSettings(points=12, patches=3, seed=seed))
+        labels = open_patch_set(folder / name).labels
+        a, b = np.random.default_rng(seed).integers(len(labels), size=(2, 300))
+        pairs = np.column_stack([a, b, labels[a] == labels[b]]).astype(np.int64)
+        opened[name] = dataclasses.replace(open_patch_set(folder / name), pairs={"m50_300_300_0": pairs})
+    return opened
+
+
+def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
+    weights = {}
+    for train in ("one", "two"):
+        weights[train] = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            path = tmp_path / f"{train}-{seed}.safetensors"
+            save(build("sum"), path, {"seed": str(seed + 5)} if train == "one" else None)
+            weights[train].append(path)
+    lines = []
+    results = evaluate_combinations(weights, sets, progress=lines.append)
+    assert len(results) == len(lines) == 8
+    assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
+        *((("one"), test, seed) for test in ("two", "three") for seed in (5, 6)),
+        *((("two"), test, seed) for test in ("one", "three") for seed in (0, 1)),
+    }
+    assert {r["configuration"] for r in results} == {"sum-n32"}
+    for number, result in enumerate(results):
+        write_result(tmp_path / f"{number}.json", result)
+    read = [read_result(tmp_path / f"{number}.json") for number in range(8)]
+    table = combination_table(read)
+    assert len(table["sum-n32"]["columns"]) == 4
+    rows = describe(np.asarray(sets["three"].patches), load(weights["two"][1]), resize=True)
+    wanted = score_patch_set("x", rows, sets["three"])
+    found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
+    assert found["pairs"] == wanted["pairs"]
+    assert found["retrieval_map"] == wanted["retrieval_map"]
+
+
+def test_names_of_configurations():
+    assert configuration_name(build("dual", s=1).config) == "dual-s1-n32"
+    assert configuration_name(build("fc").config) == "fc-n32"

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from made_hpatches import COUNTS, made_descriptors
+from PIL import Image
+
+from matchkernel.data.hpatches import IMAGES, open_hpatches
+from matchkernel.data.hpatches_tasks import PatchList
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.evaluation.hpatches_descriptors import describe_hpatches, stack_descriptors
+
+
+def test_rows_are_found_where_they_were_put():
+    descriptors = made_descriptors("float")
+    patches = PatchList(np.array(["v_one", "i_one", "i_two"]), np.array([0, 5, 2]), np.array([14, 0, 8]))
+    for level, noise in enumerate("eht"):
+        rows = descriptors.rows[descriptors.find(patches, noise, "list")]
+        wanted = [
+            descriptors.sequence("v_one")[0, 14],
+            descriptors.sequence("i_one")[5 * level + 5, 0],
+            descriptors.sequence("i_two")[5 * level + 2, 8],
+        ]
+        assert np.array_equal(rows, np.stack(wanted))
+
+
+def test_dimension_counts_bits():
+    assert made_descriptors("float").dimension == 8
+    assert made_descriptors("bits").dimension == 16
+    assert made_descriptors("bits").rows.shape[1] == 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e16, 1e300])
+def test_a_bad_value_is_named(value):
+    arrays = {name: np.zeros((16, n, 4)) for name, n in COUNTS.items()}
+    arrays["i_two"][7, 3, 2] = value
+    with pytest.raises(ArgumentError, match="mine: i_two/h2, patch 3 has a value"):
+        stack_descriptors("mine", arrays)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"a": np.zeros((15, 3, 4))},
+        {"a": np.zeros((16, 4))},
+        {"a": np.zeros((16, 3, 4)), "b": np.zeros((16, 3, 5))},
+        {"a": np.zeros((16, 3, 4)), "b": np.zeros((16, 3, 4), np.uint8)},
+    ],
+)
+def test_wrong_shapes_are_refused(arrays):
+    with pytest.raises(ArgumentError, match=r"wanted \(16, N, D\)"):
+        stack_descriptors("mine", arrays)
+
+
+@pytest.fixture
+def strips(tmp_path):
+    random = np.random.default_rng(0)
+    for name, count in {"i_a": 2, "v_b": 3}.items():
+        (tmp_path / name).mkdir()
+        for image in IMAGES:
+            pixels = random.integers(0, 256, (65 * count, 65), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{image}.png")
+    return open_hpatches(tmp_path)
+
+
+def mean_and_deviation(patches):
+    return np.stack([patches.mean((1, 2)), patches.std((1, 2))], 1)
+
+
+def test_a_set_is_described_strip_by_strip(strips):
+    seen = []
+    descriptors = describe_hpatches("plain", strips, mean_and_deviation, progress=seen.append)
+    assert descriptors.counts == {"i_a": 2, "v_b": 3}
+    assert seen == [2] * 16 + [3] * 16
+    for name in descriptors.counts:
+        for number, image in enumerate(IMAGES):
+            wanted = mean_and_deviation(strips.read(name, image)).astype(np.float32)
+            assert np.array_equal(descriptors.sequence(name)[number], wanted)
+    alone = describe_hpatches("plain", strips, mean_and_deviation, ["v_b"])
+    assert np.array_equal(alone.rows, descriptors.sequence("v_b").reshape(-1, 2))
+    bits = describe_hpatches("bits", strips, lambda patches: patches[:, 0, :4])
+    assert bits.rows.dtype == np.uint8
+
+
+def test_what_a_description_must_be(strips):
+    with pytest.raises(ArgumentTypeError, match="a row for each of the 2 patches"):
+        describe_hpatches("short", strips, lambda patches: mean_and_deviation(patches)[1:])
+    with pytest.raises(ArgumentError, match="nan: i_a/ref, patch 0"):
+        describe_hpatches("nan", strips, lambda patches: mean_and_deviation(patches) * np.nan)
+    with pytest.raises(FileError, match="sequence 'v_none' is missing"):
+        describe_hpatches("plain", strips, mean_and_deviation, ["v_none"])
+    with pytest.raises(ArgumentError, match="no sequences"):
+        describe_hpatches("plain", strips, mean_and_deviation, [])
+    with pytest.raises(FileError, match="sequence 'v_none' is missing"):
+        made_descriptors("float").sequence("v_none")
