@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow lint bench pictures clean
+.PHONY: demo test test-slow lint bench bench-gpu pictures clean
 
 demo: $(READY)  ## the paper's Table 1 from live models, and the kernel pictures
 	$(BIN)/matchkernel params
@@ -19,16 +19,22 @@ lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+bench-gpu: $(READY)  ## measure training on a GPU
+	$(BIN)/python benchmarks/training.py
+
 bench: $(READY)  ## measure, and write benchmarks/results/
 	$(BIN)/python benchmarks/aggregation_memory.py
 	$(BIN)/python benchmarks/describe_speed.py
 	$(BIN)/python benchmarks/patch_cutting.py
 	$(BIN)/python benchmarks/random_reads.py
 	$(BIN)/python benchmarks/label_noise.py
+	$(BIN)/python benchmarks/hpatches_tasks.py
 
 pictures: $(READY)  ## draw the pictures of README and docs again
 	$(BIN)/matchkernel plot kernels -o docs/images
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
+	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
+	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 
 clean:  ## remove everything that was made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

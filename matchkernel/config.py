@@ -148,7 +148,7 @@ class DescriptorConfig:
         if self.D is None:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)
         if fixed is not None and fixed != self.D:
-            raise ArgumentError(f"{self.variant} gives D = {fixed} numbers here, got D = {self.D!r}; leave D out")
+            raise ArgumentError(f"{self.variant} gives D = {fixed} numbers here, got D = {short(self.D)}; leave D out")
         self._check_whole("D", 1, MAX_WIDTH if fixed is None else fixed)
 
     def _default(self, name: str, value: Any) -> None:
@@ -156,7 +156,7 @@ class DescriptorConfig:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
         elif value is None:
-            raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {getattr(self, name)!r})")
+            raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short(getattr(self, name))})")
 
     def _check_whole(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
@@ -180,4 +180,4 @@ class DescriptorConfig:
         if value is not None and not any(
             value is choice or (isinstance(value, str) and value == choice) for choice in choices
         ):
-            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}")

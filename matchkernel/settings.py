@@ -19,7 +19,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise FileError(f"{path}: not a TOML file ({' '.join(str(error).split())[:150]})") from None
 
 
@@ -72,9 +72,10 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not all(keys):
         raise ArgumentError(f"--set takes key=value, such as --set loss.margin=0.5, got {short(text)}")
     try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        parsed = value.strip()
+        table = tomllib.loads(f"value = {value.strip()}")
+    except (ValueError, RecursionError):
+        table = {}
+    parsed: Any = table["value"] if table.keys() == {"value"} else value.strip()
     for key in reversed(keys):
         parsed = {key: parsed}
     return dict(parsed)
@@ -84,7 +85,7 @@ def first_difference(
     mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
 ) -> tuple[str, Any, Any] | None:
     """The first key (dotted) at which two nested tables differ, with both values."""
-    for name in sorted(mine.keys() | theirs.keys()):
+    for name in [*mine, *(name for name in theirs if name not in mine)]:
         a, b = mine.get(name), theirs.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found = first_difference(a, b, f"{prefix}{name}.")
@@ -98,7 +99,10 @@ def first_difference(
 def short(value: object) -> str:
     """A value for a message: on one line and not long, whatever it is."""
     is_huge = isinstance(value, int) and abs(value) >= 10**20
-    words = "a number of more than 20 digits" if is_huge else repr(value)
+    try:
+        words = "a number of more than 20 digits" if is_huge else repr(value)
+    except (ValueError, RecursionError):  # such a number within it
+        words = f"a {type(value).__name__} that is too long to show"
     return words if len(words) <= 60 else words[:57] + "..."
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import matchkernel
-from matchkernel.cli import data, describe, info, params, plot, train
+from matchkernel.cli import data, describe, evaluate, info, params, plot, report, train
 from matchkernel.cli.console import show_traceback
 
 
@@ -20,8 +20,10 @@ app.command()(info.info)
 app.command()(params.params)
 app.command()(describe.describe)
 app.command()(train.train)
+app.command()(report.report)
 app.add_typer(plot.app, name="plot")
 app.add_typer(data.app, name="data")
+app.add_typer(evaluate.app, name="evaluate")
 
 
 @app.callback()

@@ -10,6 +10,8 @@ from matchkernel import pictures
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.pictures import augmentation_picture, training_picture
 from matchkernel.weights import load
 
 app = typer.Typer(no_args_is_help=True, help="Draw pictures that explain the method.")
@@ -49,4 +51,29 @@ def maps(
         if not (0 <= a < len(stack) and 0 <= b < len(stack)):
             raise ArgumentError(f"{patches}: has {len(stack)} patches, asked for {a} and {b}")
         pictures.similarity_picture(out, network, *(torch.from_numpy(stack[k].squeeze().astype("f4")) for k in (a, b)))
+        stderr.print(f"-> {out}", markup=False)
+
+
+@app.command()
+def training(
+    run: Annotated[Path, typer.Argument(help="folder of a run, or its log.jsonl")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")],
+) -> None:
+    """Draw loss and validation of a training run."""
+    with user_errors():
+        training_picture(run, out)
+        stderr.print(f"-> {out}", markup=False)
+
+
+@app.command()
+def augmentation(
+    config: Annotated[Path, typer.Argument(help="TOML file of a training run")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value over the file; may be repeated")
+    ] = None,
+) -> None:
+    """Draw pairs of patches (orange) and what training makes of them."""
+    with user_errors():
+        augmentation_picture(TrainingConfig.from_toml(config, settings or []), out)
         stderr.print(f"-> {out}", markup=False)

@@ -56,7 +56,8 @@ class PatchSetBuild:
         for number, name in enumerate(names):
             if name not in self.build.done:
                 yield number, name
-                self.patches.flush()  # type: ignore[attr-defined]
+                if isinstance(self.patches, np.memmap):  # not so for a set without patches
+                    self.patches.flush()
                 self.build.mark(name)
 
     def finish(

@@ -5,6 +5,8 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn import functional as differentiable
 from torch.nn import functional as nnf
 
+from matchkernel.precision import widened
+
 
 class _Grouped(nn.modules.batchnorm._BatchNorm):
     """BatchNorm of `groups` equal parts of the batch, each by its own statistics, in one pass.
@@ -24,6 +26,7 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
             return self._by_formula(x)
         assert self.momentum is not None
         parts = x.chunk(self.groups)
+        self._count()
         means, variances = self.running_mean, self.running_var
         return torch.cat(
             [nnf.batch_norm(p, means, variances, None, None, True, self.momentum, self.eps) for p in parts]
@@ -31,7 +34,7 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
 
     def _by_formula(self, x: Tensor) -> Tensor:
         """Written out: a compiler fuses it with its neighbours, and other processes can take part."""
-        values = x.unflatten(0, (self.groups, -1)).float()  # (groups, B / groups, C, ...)
+        values = widened(x.unflatten(0, (self.groups, -1)))  # (groups, B / groups, C, ...)
         dims = [1, *range(3, values.ndim)]
         if self.is_synchronized:
             mean, variance, count = _shared_statistics(values, dims)
@@ -48,9 +51,14 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
         assert self.momentum is not None
         assert self.running_mean is not None
         assert self.running_var is not None
+        self._count()
         for mean, variance in zip(means, variances, strict=True):
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), self.momentum)
+
+    def _count(self) -> None:
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(self.groups)
 
 
 class GroupedBatchNorm1d(_Grouped, nn.BatchNorm1d):

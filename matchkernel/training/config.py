@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.config import DescriptorConfig
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
 from matchkernel.settings import from_dict, merged, parse_override, read_toml, short, to_dict
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
@@ -27,6 +27,13 @@ class Synthetic:
     validation_points: int = 300
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        limits = {"points": (2, 10**6), "patches": (2, 1000), "validation_points": (0, 10**6), "seed": (0, 2**62)}
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                value = short(getattr(self, name))
+                raise ArgumentError(f"data.synthetic.{name} must be from {least} to {most}, got {value}")
+
 
 @dataclass(frozen=True)
 class Data:
@@ -39,6 +46,8 @@ class Data:
     def __post_init__(self) -> None:
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
+        if not all([*self.train, *self.validation]):
+            raise ArgumentError("data.train and data.validation name folders: an empty name is none")
 
 
 @dataclass(frozen=True)
@@ -51,24 +60,31 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 2 <= self.pairs <= 2**20:
-            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {self.pairs}")
+            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {short(self.pairs)}")
         if not 1 <= self.steps <= 10**9:
-            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {self.steps}")
-        if self.epoch_pairs and (self.epoch_pairs < self.pairs or self.epoch_pairs % self.pairs == 1):
+            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {short(self.steps)}")
+        fits = self.pairs <= self.epoch_pairs <= 10**12 and self.epoch_pairs % self.pairs != 1
+        if self.epoch_pairs and not fits:
             raise ArgumentError(
-                f"sampling.epoch_pairs must be 0 or at least `pairs`, and leave 2 pairs, got {self.epoch_pairs}"
+                f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
+                f" got {short(self.epoch_pairs)}"
             )
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Pairs in a batch, and in the last batch of an epoch."""
+        return self.pairs, (self.epoch_pairs - 1) % self.pairs + 1 if self.epoch_pairs else self.pairs
 
     def pairs_at(self, step: int) -> int:
         """Pairs in the batch of update `step` (from 1)."""
         updates = -(-self.epoch_pairs // self.pairs) if self.epoch_pairs else 0
         is_last = bool(updates) and step % updates == 0
-        return (self.epoch_pairs - 1) % self.pairs + 1 if is_last else self.pairs
+        return self.sizes[1] if is_last else self.pairs
 
 
 @dataclass(frozen=True)
 class Loop:
-    """How the run is carried out. None of these but `precision` and `statistics` changes what is learned.
+    """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` change what is learned.
 
     Attributes:
         precision: "bf16" (autocast), "fp32", or "auto": bf16 on a GPU.
@@ -131,7 +147,9 @@ class TrainingConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
         """Build from nested names and values, laid over the preset they name (default: paper)."""
-        preset = values.get("preset", "paper") if isinstance(values, Mapping) else "paper"
+        if not isinstance(values, Mapping):
+            raise ArgumentTypeError(f"a run is a table of names and values, got {short(values)}")
+        preset = values.get("preset", "paper")
         if not isinstance(preset, str) or preset not in presets():
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short(preset)}")
         if "data" not in values:

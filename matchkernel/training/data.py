@@ -19,6 +19,9 @@ class TrainingSet:
         if len(sides) != 1:
             raise ArgumentError(f"all training sets must have patches of one size, these have {sorted(sides)} px")
         self.sets = list(sets)
+        for k, patch_set in enumerate(sets):
+            if any(identity([patch_set]) == identity([other]) for other in sets[:k]):
+                raise ArgumentError(f"{patch_set.folder}: is given twice; its points would be negatives of themselves")
         self.side = sides.pop()
         self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # number of each set's first patch
         labels, next_label = [], 0
@@ -34,6 +37,8 @@ class TrainingSet:
     def gather(self, index: np.ndarray) -> np.ndarray:
         """Patches (..., S, S) uint8 at these numbers, read from the memory maps."""
         flat = index.ravel()
+        if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
+            raise ArgumentError(f"patches are numbered 0 to {len(self) - 1}, asked for {flat.min()} to {flat.max()}")
         patches = np.empty((len(flat), self.side, self.side), np.uint8)
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):

@@ -47,6 +47,8 @@ class Feed:
         self.config, self.data, self.team = config, data, team
         self.streams, self.pins = streams, pins
         self.sampler = PairSampler(data.labels, config.sampling.pairs, config.seed)
+        for pairs in config.sampling.sizes:
+            team.share(pairs)  # refused now rather than at the end of an epoch
 
     def batch(self, step: int) -> Batch:
         """The batch of update `step`: the same whoever asks, whenever."""

@@ -8,7 +8,7 @@ from torch.nn import functional as nnf
 
 from matchkernel.training.augment import LIGHT_COLUMNS, Augmentation
 
-BLUR_RADIUS = 6  # two standard deviations of the strongest blur
+BLUR_RADIUS = 9  # three standard deviations of the strongest blur
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55), (14, 13, 16, 24, 40, 57, 69, 56),
     (14, 17, 22, 29, 51, 87, 80, 62), (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
@@ -34,8 +34,10 @@ def change_light(patches: Tensor, light: Tensor, settings: Augmentation) -> Tens
     if settings.contrast:
         mean = values.mean((-2, -1), keepdim=True)
         values = mean + (values - mean) * column["contrast"]
+    if settings.light_gradient or settings.contrast:
+        values = values.clamp(0, 255)
     if settings.gamma:
-        values = 255 * (values.clamp(0, 255) / 255) ** column["gamma"]
+        values = 255 * (values / 255) ** column["gamma"]
     if settings.noise:
         values = values + column["noise"] * _noise(values, light[:, LIGHT_COLUMNS.index("noise_seed")])
     if settings.jpeg:
@@ -60,8 +62,8 @@ def jpeg(patches: Tensor, quality: Tensor) -> Tensor:
     padded = nnf.pad(patches, (0, extra, 0, extra), mode="replicate") - 128
     blocks = padded.unflatten(3, (-1, 8)).unflatten(2, (-1, 8)).transpose(3, 4)  # (B, 1, rows, columns, 8, 8)
     basis = _cosines(patches.device)
-    quality = quality.clamp(1, 100)
-    percent = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)[:, None, None]
+    quality = quality.floor().clamp(1, 100)
+    percent = torch.where(quality < 50, (5000 / quality).floor(), 200 - 2 * quality)[:, None, None]  # as libjpeg
     table = ((torch.tensor(LUMINANCE, device=patches.device) * percent + 50) / 100).floor().clamp(1, 255)
     table = table[:, None, None, None]
     kept = torch.round(basis @ blocks @ basis.t() / table) * table
@@ -84,17 +86,21 @@ def _cosines(device: torch.device) -> Tensor:
 def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
     """Standard normal numbers that depend on the seed of the patch and the pixel alone (Box-Muller)."""
     pixels = torch.arange(patches[0].numel(), device=patches.device)
-    key = (seeds.long()[:, None] << 20) + 2 * pixels
-    first, second = _uniform(key), _uniform(key + 1)
+    key = _mixed(seeds.long()[:, None] + 1)
+    first, second = (_uniform(_mixed(key ^ _mixed(2 * pixels + k + 1))) for k in range(2))
     normal = torch.sqrt(-2 * torch.log(first)) * torch.cos(2 * math.pi * second)
     return normal.view(patches.shape)
 
 
-def _uniform(key: Tensor) -> Tensor:
-    """Numbers in (0, 1) from whole numbers: murmur3's finalizer on 32 bits, its top 24 bits kept."""
+def _mixed(numbers: Tensor) -> Tensor:
+    """32 bits in which every bit of the number counts: murmur3's finalizer."""
     mask = 0xFFFFFFFF
-    h = (key ^ (key >> 32)) & mask
-    for factor, shift in ((0x85EBCA6B, 13), (0xC2B2AE35, 16)):
-        h = ((h ^ (h >> 16 if shift == 13 else h >> 13)) * factor) & mask
-    h = h ^ (h >> 16)
-    return ((h >> 8).float() + 0.5) / 2**24
+    h = numbers & mask
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & mask
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & mask
+    return h ^ (h >> 16)
+
+
+def _uniform(bits: Tensor) -> Tensor:
+    """Numbers in (0, 1) from 32 bits, of which 24 are kept."""
+    return ((bits >> 8).float() + 0.5) / 2**24

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from matchkernel.errors import FileError, MissingExtraError, WriteError
+from matchkernel.files import replacing
 
 LOG = "log.jsonl"
 
@@ -36,11 +37,10 @@ class Log:
     def __init__(self, folder: Path, step: int, *, tensorboard: bool = False) -> None:
         self.path = folder / LOG
         kept = [entry for entry in read_log(self.path) if entry["step"] <= step] if self.path.exists() and step else []
-        self.file = self.path.open("w", encoding="utf-8")
+        with replacing(self.path) as part:
+            part.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+        self.file = self.path.open("a", encoding="utf-8")
         self.board = _board(folder) if tensorboard else None
-        for entry in kept:
-            self.file.write(json.dumps(entry) + "\n")
-        self.file.flush()
 
     def write(self, step: int, event: str, **values: Any) -> None:
         """Add an entry."""

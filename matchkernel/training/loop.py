@@ -114,11 +114,11 @@ def _go_through_steps(run: Run) -> int:
             step = run.step
             must_stop = _agreed(run, asked)
             if step % loop.validate_every == 0 or step == last:
-                run.validate()
-                run.restart_clock()
+                with run.clock_stopped():
+                    run.validate()
             if step % loop.save_every == 0 or step == last or must_stop:
-                run.checkpoint()
-                run.restart_clock()
+                with run.clock_stopped():
+                    run.checkpoint()
             if must_stop:
                 break
         return asked[0] if asked else 0

@@ -72,7 +72,11 @@ def pair_loss(anchors: Tensor, positives: Tensor, settings: LossSettings) -> Ten
     Returns:
         () the loss.
     """
-    raw_a, raw_p = widened(anchors), widened(positives)
+    with torch.autocast(anchors.device.type, enabled=False):
+        return _pair_loss(widened(anchors), widened(positives), settings)
+
+
+def _pair_loss(raw_a: Tensor, raw_p: Tensor, settings: LossSettings) -> Tensor:
     a, p = unit_rows(raw_a), unit_rows(raw_p)
     d = distances(a, p)
     positive, negative = _positive_and_negative(d, a, p, settings)

@@ -46,7 +46,8 @@ class Updater:
     def _sgd(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
         """buf = momentum buf + (1 - dampening) g, at the first step buf = g; p -= rate buf [M24]."""
         momentum = self.state["momentum"]
-        gain = torch.where(step == 1, 1.0, 1 - self.settings.dampening)
+        damped = torch.full_like(rate, 1 - self.settings.dampening)
+        gain = torch.where(step == 1, torch.ones_like(rate), damped)
         decayed = torch._foreach_add(list(gradients), self.parameters, alpha=self.settings.weight_decay)
         torch._foreach_mul_(momentum, self.settings.momentum)
         torch._foreach_add_(momentum, torch._foreach_mul(decayed, gain))

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +102,7 @@ class Run:
         self.step = self.saved_step = checkpoint.step
         self.best = checkpoint.best if same_sets else {}
         self.monitor[0] = checkpoint.loss_sum
-        self.restart_clock(checkpoint.loss_sum)
+        self._since = (self.step, checkpoint.loss_sum, time.perf_counter())
 
     def update(self, batch: Batch) -> None:
         """Do one update; a line of the log when it is time."""
@@ -130,8 +131,7 @@ class Run:
         self._check(self.monitor.tolist()[1])
 
     def checkpoint(self) -> None:
-        """Save the run, unless it is saved; never a run whose numbers are not finite."""
-        self.settle()
+        """Save the run, unless it is saved; never a run whose numbers are not finite. Call with the clock stopped."""
         if self.step == self.saved_step or not self.team.is_first:
             return
         state = Checkpoint(
@@ -148,8 +148,7 @@ class Run:
         self.saved_step = self.step
 
     def validate(self) -> None:
-        """Measure the model, log it, and keep its weights if they are the best so far."""
-        self.settle()
+        """Measure the model, log it, and keep its weights if they are the best so far. Call with the clock stopped."""
         if not self.validation or not self.team.is_first:
             return
         start = time.perf_counter()
@@ -165,12 +164,14 @@ class Run:
         if self.team.is_first:
             save(self.model, self.folder / FINAL, self._card({}))
 
-    def restart_clock(self, loss_sum: float | None = None) -> None:
-        """Leave the time until now out of the measured speed."""
-        step, total, _ = self._since
-        self._since = (
-            (step, total, time.perf_counter()) if loss_sum is None else (self.step, loss_sum, time.perf_counter())
-        )
+    @contextmanager
+    def clock_stopped(self) -> Iterator[None]:
+        """Leave what is done meanwhile out of the measured speed."""
+        self.settle()
+        start = time.perf_counter()
+        yield
+        step, total, since = self._since
+        self._since = (step, total, since + time.perf_counter() - start)
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":

@@ -102,7 +102,8 @@ class Update:
         if "light" in self.inputs:
             patches = change_light(patches, self.inputs["light"].flatten(0, 1), self.config.augmentation)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
-            rows = self.model.embed(self.model.feature_maps(patches))
+            maps = self.model.feature_maps(patches)
+        rows = self.model.embed([phi.float() for phi in maps])  # the head in float32: little work, all of the precision
         anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
         return pair_loss(anchors, positives, self.config.loss)
 

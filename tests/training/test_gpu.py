@@ -139,7 +139,8 @@ def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):
     run = after(patch_set, tmp_path, steps=6, sampling={"pairs": 64, "steps": 12}, loop={"log_every": 5})
     (tmp_path / "part").mkdir()
     run.folder = tmp_path / "part"
-    run.checkpoint()
+    with run.clock_stopped():
+        run.checkpoint()
     train(settings, tmp_path / "part", resume=True)
     rows = [load(tmp_path / name / "final.safetensors") for name in ("whole", "part")]
     a, b = (torch.cat([p.flatten() for p in model.parameters()]) for model in rows)

@@ -221,7 +221,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
         ({"loss": {"margin": 0.5}}, "loss.margin = 1.0, not 0.5"),
         ({"sampling": {"steps": 13}}, "sampling.steps = 12, not 13"),
         ({"seed": 3}, "seed = 0, not 3"),
-        ({"model": {"s": 2}}, "model.kappa_cartesian = 1.0, not 8.0"),
+        ({"model": {"s": 2}}, "model.s = 1, not 2"),
         ({"augmentation": {"noise": 1.0}}, "augmentation.noise = 0.0, not 1.0"),
         ({"loop": {"statistics": "joint"}}, "loop.statistics = 'separate', not 'joint'"),
     ],

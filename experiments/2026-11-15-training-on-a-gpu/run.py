@@ -1,0 +1,80 @@
+"""bf16 with CUDA graphs against plain float32, three seeds each; then one full run of the paper's recipe.
+
+python experiments/2026-11-15-training-on-a-gpu/run.py --train SET... --validation SET... --out FOLDER
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import torch
+
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.log import read_log
+from matchkernel.training.loop import train
+
+WAYS = {"fp32 eager": {"precision": "fp32", "compile": "no"}, "bf16 graph": {"precision": "bf16", "compile": "auto"}}
+
+
+def run(options: argparse.Namespace, name: str, steps: int, seed: int, loop: dict) -> dict:
+    """Train `dual` s=2 by the preset `paper` in so many steps; returns what it came to."""
+    settings = {
+        "seed": seed,
+        "model": {"variant": "dual", "s": 2},
+        "data": {"train": options.train, "validation": options.validation},
+        "sampling": {"steps": steps, "pairs": options.pairs},
+        "loop": {"log_every": max(1, steps // 60), "save_every": steps, **loop},
+    }
+    folder = options.out / "runs" / name
+    torch._dynamo.reset()
+    start = time.perf_counter()
+    outcome = train(TrainingConfig.from_dict(settings), folder, device=options.device)
+    seconds = time.perf_counter() - start
+    last = [entry for entry in read_log(folder / "log.jsonl") if entry["event"] == "validation"][-1]
+    loss = [entry["loss"] for entry in read_log(folder / "log.jsonl") if entry["event"] == "training"][-1]
+    print(
+        name,
+        f"{outcome.step} steps, {seconds:.0f} s, loss {loss:.4f}, {last['fpr95']:.4f}, {last['map']:.4f}",
+        flush=True,
+    )
+    return {"fpr95": last["fpr95"], "map": last["map"], "loss": loss, "seconds": seconds}
+
+
+def main() -> None:
+    """Run what is not done yet, and write result.json after each run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--train", nargs="+", required=True)
+    parser.add_argument("--validation", nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--pairs", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--full-steps", type=int, default=39_060)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    place = options.out / "result.json"
+    result = json.loads(place.read_text()) if place.exists() else {"steps": options.steps, "pairs": options.pairs}
+    result["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    jobs = {f"{way}, seed {s}": (options.steps, s, WAYS[way]) for s in range(options.seeds) for way in WAYS}
+    jobs["full"] = (options.full_steps, 0, {**WAYS["bf16 graph"], "validate_every": max(1, options.full_steps // 8)})
+    for name, (steps, seed, loop) in jobs.items():
+        if name not in result:
+            result[name] = run(options, name.replace(" ", "-").replace(",", ""), steps, seed, loop)
+            place.write_text(json.dumps(result, indent=1) + "\n")
+    for way in WAYS:
+        for measure in ("fpr95", "map"):
+            values = [result[f"{way}, seed {s}"][measure] for s in range(options.seeds)]
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            print(f"{way:12s} {measure:6s} {statistics.mean(values):.4f} +- {spread:.4f}", flush=True)
+    shutil.copy(options.out / "runs" / "full" / "log.jsonl", options.out / "log.jsonl")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+"""matchkernel/training/config.py (the name test_config.py is taken by the descriptor's)."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchkernel.config import VARIANTS, DescriptorConfig
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
+from matchkernel.settings import first_difference, parse_override
+from matchkernel.training.augment import Augmentation
+from matchkernel.training.config import Data, Loop, Sampling, TrainingConfig, presets
+from matchkernel.training.loss import LossSettings
+from matchkernel.training.schedule import Optimizer
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DATA = {"data": {"train": ["sets/liberty"]}}
+
+
+def config(**tables):
+    return TrainingConfig.from_dict({**DATA, **tables})
+
+
+def of_a_file(folder, text, *overrides):
+    (folder / "run.toml").write_text(text)
+    return TrainingConfig.from_toml(folder / "run.toml", overrides)
+
+
+# protocols.md section 1.9, "Our presets"; what it does not name is HardNet's of section 1 and off in augmentation.
+LOSS = LossSettings(
+    form="triplet_margin",
+    margin=1.0,
+    squared=False,
+    negatives="hardest",
+    swap=True,
+    same_side=False,
+    hybrid=0.0,
+    second_order=0.0,
+    norm_penalty=0.0,
+    reduction="mean",
+)
+NO_LIGHT = {"gamma": 0.0, "contrast": 0.0, "light_gradient": 0.0, "blur": 0.0, "noise": 0.0, "jpeg": 0}
+SGD = {"kind": "sgd", "rate": 10.0, "momentum": 0.9, "dampening": 0.9, "weight_decay": 1e-4, "warmup": 0}
+
+
+def test_the_presets_are_the_two_of_the_protocol():
+    assert presets() == ["hardnet", "paper"]
+    assert config().preset == "paper"
+
+
+def test_paper_holds_the_numbers_of_the_protocol():
+    paper = config()
+    assert paper == config(preset="paper")
+    assert paper.sampling == Sampling(pairs=512, steps=10 * 3906, epoch_pairs=0)
+    assert paper.augmentation == Augmentation("dihedral8", 8.0, 0.12, 0.0, 0.05, **NO_LIGHT)
+    assert paper.loss == LOSS
+    assert paper.optimizer == Optimizer(**SGD, schedule="linear")
+    assert paper.loop.statistics == "separate"
+    assert paper.model == DescriptorConfig("dual", s=2, patch_size=32)
+    assert paper.seed == 0
+
+
+def test_hardnet_holds_the_numbers_of_the_protocol():
+    hardnet = config(preset="hardnet")
+    assert hardnet.sampling == Sampling(pairs=1024, steps=48_830, epoch_pairs=5_000_000)
+    assert hardnet.augmentation == Augmentation("hardnet4", 0.0, 0.0, 0.0, 0.0, **NO_LIGHT)
+    assert hardnet.loss == LOSS
+    assert hardnet.optimizer == Optimizer(**SGD, schedule="hardnet")
+    assert hardnet.loop.statistics == "separate"
+    assert config(preset="hardnet", model={"variant": "fc"}).model.dropout == 0.3
+
+
+def test_the_paper_sees_almost_20_million_pairs():
+    sampling = config().sampling
+    assert all(sampling.pairs_at(step) == 512 for step in (1, 2, 3906, 39_059, 39_060))
+    assert 20_000_000 - 512 * 10 < sampling.pairs * sampling.steps <= 20_000_000  # 3906 whole batches an epoch
+
+
+def test_hardnet_sees_5_million_pairs_an_epoch():
+    sampling = config(preset="hardnet").sampling
+    sizes = [sampling.pairs_at(step) for step in range(1, sampling.steps + 1)]
+    short = [step for step, size in enumerate(sizes, 1) if size != 1024]
+    assert short == [4883 * epoch for epoch in range(1, 11)]
+    assert {sizes[step - 1] for step in short} == {832}
+    assert all(sum(sizes[4883 * epoch : 4883 * (epoch + 1)]) == 5_000_000 for epoch in range(10))
+
+
+@given(st.integers(2, 40), st.integers(0, 400))
+def test_the_batches_of_an_epoch_add_up(pairs, epoch_pairs):
+    try:
+        sampling = Sampling(pairs, 100, epoch_pairs)
+    except ArgumentError:
+        assert 0 < epoch_pairs < pairs or epoch_pairs % pairs == 1
+        return
+    left, step, sizes = epoch_pairs or pairs, 1, []
+    while left:
+        sizes.append(min(pairs, left))  # a loader that keeps the last batch
+        left -= sizes[-1]
+    for size in sizes * 2:
+        assert sampling.pairs_at(step) == size >= 2
+        step += 1
+
+
+REFUSED = {
+    "sampling": {
+        "pairs": [1, 0, -5, 2**20 + 1],
+        "steps": [0, -1, 10**9 + 1],
+        "epoch_pairs": [511, 1, -1, -512, 513, 1025],
+    },
+    "augmentation": {
+        "flips": ["all", ""],
+        "rotation_degrees": [-1.0, 181.0],
+        "scale_octaves": [-0.1, 2.1],
+        "aspect_octaves": [-0.1, 2.1],
+        "shift": [-0.1, 1.1],
+        "gamma": [-0.1, 3.1],
+        "contrast": [-0.1, 3.1],
+        "light_gradient": [-0.1, 0.51],
+        "blur": [-0.1, 3.1],
+        "noise": [-0.1, 255.1],
+        "jpeg": [-1, 101],
+    },
+    "loss": {
+        "form": ["triplet", ""],
+        "margin": [-0.1],
+        "negatives": ["min"],
+        "hybrid": [-0.1],
+        "second_order": [-0.1],
+        "neighbours": [0, -1],
+        "norm_penalty": [-0.1],
+        "reduction": ["max"],
+    },
+    "optimizer": {
+        "kind": ["adam"],
+        "rate": [0.0, -1.0],
+        "momentum": [-0.1, 1.0],
+        "dampening": [-0.1, 1.0],
+        "beta_first": [-0.1, 1.0],
+        "beta_second": [-0.1, 1.0],
+        "weight_decay": [-1e-9],
+        "schedule": ["step"],
+        "warmup": [-1],
+    },
+    "loop": {
+        "precision": ["fp16"],
+        "compile": ["always"],
+        "statistics": ["none"],
+        "resident": ["maybe"],
+        "log_every": [0, -1],
+        "save_every": [0],
+        "validate_every": [0],
+        "select_by": ["loss"],
+    },
+}
+CHOSEN_OF_TWO = {
+    "loss": {"squared", "swap", "same_side"},
+    "loop": {"sync_batch_norm", "tensorboard"},
+}  # every bool does
+TABLES = {
+    "sampling": Sampling,
+    "augmentation": Augmentation,
+    "loss": LossSettings,
+    "optimizer": Optimizer,
+    "loop": Loop,
+}
+CASES = [(table, name, value) for table, names in REFUSED.items() for name, values in names.items() for value in values]
+
+
+def test_the_refused_values_below_are_of_every_field():
+    for table, kind in TABLES.items():
+        names = REFUSED[table].keys() | CHOSEN_OF_TWO.get(table, set())
+        assert names == {field.name for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize(("table", "name", "value"), CASES)
+def test_values_that_are_refused_by_name(table, name, value):
+    with pytest.raises(ArgumentError, match=rf"{table}\.{name}\b"):
+        config(**{table: {name: value}})
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_kinds_that_are_refused_by_name(table):
+    """NaN and infinity nowhere; no number for a word, no whole number for a yes or no, no yes for a number."""
+    wrong = {float: [float("nan"), float("inf"), True, "1", 10**400], int: [1.0, True, "1"], bool: [0, 1, "yes"]}
+    for field in dataclasses.fields(TABLES[table]):
+        for value in wrong.get(field.type, [3, True, ["auto"], None]):
+            with pytest.raises(MatchKernelError, match=rf"{table}\.{field.name}\b"):
+                config(**{table: {field.name: value}})
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 2**63}, "seed must be"),
+        ({"seed": True}, "seed must be"),
+        ({"seed": 1.0}, "seed must be"),
+        ({"preset": "siftnet"}, "preset must be one of hardnet, paper"),
+        ({"preset": "../presets/paper"}, "preset must be one of hardnet, paper"),
+        ({"preset": 3}, "preset must be one of hardnet, paper"),
+        ({"data": {}}, "data needs either"),
+        ({"data": {"train": []}}, "data needs either"),
+        ({"data": {"validation": ["x"]}}, "data needs either"),
+        ({"data": {"train": ["x"], "synthetic": {}}}, "data needs either"),
+        ({"data": {"train": 3}}, "data.train must be"),
+        ({"data": {"train": ["x", 3]}}, "data.train must be"),
+        ({"data": {"synthetic": True}}, "data.synthetic must be a table"),
+        ({"data": {"synthetic": {"points": 1.5}}}, "data.synthetic.points must be"),
+        ({"data": "x"}, "data must be a table"),
+        ({"loss": 3}, "loss must be a table"),
+        ({"model": "dual"}, "model must be a table"),
+        ({"model": {"variant": "mystery"}}, "variant must be one of"),
+        ({"loss": {"same_side": True, "negatives": "all"}}, "loss.same_side"),
+        ({"losses": {}}, "unknown setting 'losses'"),
+        ({"loss": {"marign": 1}}, "unknown setting 'loss.marign'"),
+    ],
+)
+def test_what_else_is_refused(tables, words):
+    with pytest.raises(MatchKernelError, match=words) as caught:
+        config(**tables)
+    assert isinstance(caught.value, (ArgumentError, ArgumentTypeError))
+
+
+def test_data_must_be_said():
+    with pytest.raises(ArgumentError, match="data is missing"):
+        TrainingConfig.from_dict({})
+
+
+@pytest.mark.parametrize("values", [None, 3, ["data"]])
+def test_settings_that_are_no_table_are_refused(values):
+    try:
+        TrainingConfig.from_dict(values)
+    except MatchKernelError:
+        return
+    raise AssertionError
+
+
+@pytest.mark.parametrize("synthetic", [{"seed": -1}, {"points": 0}, {"points": 10**15}], ids=str)
+def test_synthetic_sets_that_cannot_be_rendered_are_refused(synthetic):
+    with pytest.raises(ArgumentError):
+        config(data={"synthetic": synthetic})
+
+
+def test_an_epoch_without_end_is_refused():
+    with pytest.raises(ArgumentError, match=r"sampling\.epoch_pairs"):
+        config(preset="hardnet", sampling={"epoch_pairs": 10**400})
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"sampling": {"pairs": 16**5000}},
+        {"sampling": {"steps": 16**5000}},
+        {"model": {"variant": "sum", "D": 16**5000}},
+        {"model": {"center_weight": 16**5000}},
+    ],
+    ids=["pairs", "steps", "D", "center_weight"],
+)
+def test_numbers_of_thousands_of_digits_are_refused(tables):
+    """TOML's hexadecimal numbers have no limit of digits."""
+    try:
+        config(**tables)
+    except MatchKernelError:
+        return
+    raise AssertionError
+
+
+OTHER = {
+    "data": {"train": ["a", "b"], "validation": "c"},
+    "model": {"variant": "polar", "s": 1, "patch_size": 64},
+    "sampling": {"pairs": 100, "steps": 7, "epoch_pairs": 250},
+    "augmentation": {"flips": "none", "rotation_degrees": 1, "noise": 2.5, "jpeg": 30},
+    "loss": {"form": "softmax", "hybrid": 2.0, "same_side": True, "reduction": "sum", "neighbours": 3},
+    "optimizer": {"kind": "adamw", "rate": 0.01, "schedule": "cosine", "warmup": 5},
+    "loop": {"precision": "fp32", "statistics": "joint", "log_every": 3, "tensorboard": True},
+    "preset": "hardnet",
+    "seed": 2**63 - 1,
+}
+
+
+def test_what_is_given_lies_over_the_preset():
+    other = TrainingConfig.from_dict(OTHER)
+    assert other.data == Data(("a", "b"), ("c",))
+    assert other.model == DescriptorConfig("polar", s=1, patch_size=64)
+    assert other.sampling == Sampling(100, 7, 250)
+    assert other.augmentation == Augmentation("none", 1.0, 0.0, 0.0, 0.0, noise=2.5, jpeg=30)
+    assert (other.loss.form, other.loss.swap, other.loss.neighbours) == ("softmax", True, 3)
+    assert other.optimizer == Optimizer("adamw", 0.01, schedule="cosine", warmup=5)
+    assert other.seed == 2**63 - 1
+
+
+def test_written_and_read_is_the_same():
+    for tables in (DATA, {"data": {"synthetic": {"points": 5}}}, {**DATA, "preset": "hardnet"}, OTHER):
+        built = TrainingConfig.from_dict(tables)
+        assert TrainingConfig.from_dict(built.to_dict()) == built
+        assert first_difference(built.to_dict(), TrainingConfig.from_dict(built.to_dict()).to_dict()) is None
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_written_and_read_is_the_same_for_every_descriptor(variant):
+    built = config(model={"variant": variant})
+    assert TrainingConfig.from_dict(built.to_dict()) == built
+    assert built.to_dict()["model"] == DescriptorConfig(variant).to_dict()
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().seed = 3
+
+
+def test_a_file_with_overrides(tmp_path):
+    text = 'seed = 4\n[data]\ntrain = "x"\n[loss]\nmargin = 0.7\nswap = false\n'
+    built = of_a_file(tmp_path, text)
+    assert (built.seed, built.loss.margin, built.loss.swap) == (4, 0.7, False)
+    assert built.sampling.pairs == 512
+    changed = of_a_file(tmp_path, text, "loss.margin=0.9", "loss.margin=0.5", "preset=hardnet", "data.train=['y', 'z']")
+    assert (changed.seed, changed.loss.margin, changed.loss.swap) == (4, 0.5, False)  # the last override wins
+    assert changed.sampling.pairs == 1024
+    assert changed.data.train == ("y", "z")
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "words"),
+    [
+        ("", [], "data is missing"),
+        ("[data", [], "not a TOML file"),
+        ("[data]\ntrain = 'x'\n[los]\n", [], "unknown setting 'los'"),
+        ("[data]\ntrain = 'x'\n[model]\nkapa = 1\n", [], "unknown setting 'kapa'"),
+        ("[data]\ntrain = 'x'\n", ["loss.margin=-1"], r"loss\.margin must be"),
+        ("[data]\ntrain = 'x'\n", ["loss.margin=much"], r"loss\.margin must be a number"),
+        ("[data]\ntrain = 'x'\n", ["loss=much"], "loss must be a table"),
+    ],
+)
+def test_a_file_that_is_refused_is_named(tmp_path, text, overrides, words):
+    with pytest.raises(FileError, match=words) as caught:
+        of_a_file(tmp_path, text, *overrides)
+    assert str(caught.value).startswith(f"{tmp_path / 'run.toml'}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_override_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="--set takes key=value"):
+        of_a_file(tmp_path, "[data]\ntrain = 'x'\n", "loss.margin")
+
+
+junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}) | st.just([])
+fields = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in TABLES.items()}
+some_table = st.sampled_from(sorted(fields)).flatmap(
+    lambda name: st.tuples(st.just(name), st.dictionaries(st.sampled_from(fields[name]), junk, max_size=3))
+)
+
+
+@given(st.lists(some_table, max_size=3).map(dict), st.dictionaries(st.sampled_from(["seed", "preset", "x"]), junk))
+def test_any_tables_give_a_configuration_or_our_error(tables, more):
+    try:
+        built = config(**tables, **more)
+    except MatchKernelError:
+        return
+    assert TrainingConfig.from_dict(built.to_dict()) == built
+
+
+def changed(path, value):
+    """binding() of the default configuration with one setting changed, and without."""
+    return config(**parse_override(f"{path}={value}")).binding(), config().binding()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("loop.compile", "no"),
+        ("loop.resident", "no"),
+        ("loop.log_every", "7"),
+        ("loop.save_every", "7"),
+        ("loop.validate_every", "7"),
+        ("loop.tensorboard", "true"),
+    ],
+)
+def test_what_a_resumed_run_may_change(path, value):
+    mine, theirs = changed(path, value)
+    assert mine == theirs
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", "1"),
+        ("sampling.pairs", "256"),
+        ("sampling.steps", "100"),
+        ("augmentation.shift", "0.1"),
+        ("loss.margin", "0.5"),
+        ("optimizer.rate", "1.0"),
+        ("model.d", "64"),
+        ("loop.precision", "fp32"),
+        ("loop.statistics", "joint"),
+        ("loop.sync_batch_norm", "true"),
+        ("loop.select_by", "fpr95"),
+    ],
+)
+def test_what_a_resumed_run_must_share(path, value):
+    assert first_difference(*changed(path, value))[0] == path
+
+
+def test_where_the_patches_lie_is_free_but_not_what_is_rendered():
+    moved = {"data": {"train": ["elsewhere/liberty"], "validation": ["v"]}}
+    assert TrainingConfig.from_dict(moved).binding() == config().binding()
+    few, many = ({"data": {"synthetic": {"points": points}}} for points in (10, 20))
+    difference = first_difference(TrainingConfig.from_dict(few).binding(), TrainingConfig.from_dict(many).binding())
+    assert difference == ("data.synthetic.points", 10, 20)
+
+
+def test_binding_leaves_the_configuration_as_it_is():
+    built = TrainingConfig.from_dict(OTHER)
+    before = built.to_dict()
+    built.binding()
+    assert built.to_dict() == before
+    assert built.data.train == ("a", "b")
+
+
+RUNS = [path for path in sorted(CONFIGS.rglob("*.toml")) if "data" in tomllib.loads(path.read_text(encoding="utf-8"))]
+
+
+def test_there_are_committed_runs():
+    assert CONFIGS / "tiny.toml" in RUNS
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_committed_runs_are_read(path):
+    built = TrainingConfig.from_toml(path)
+    assert TrainingConfig.from_dict(built.to_dict()) == built
+    given_tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    for table in given_tables.keys() & TABLES.keys():  # and nothing of the file is lost
+        assert given_tables[table].items() <= built.to_dict()[table].items()
