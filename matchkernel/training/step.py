@@ -1,5 +1,6 @@
 """One update of the model: sample, describe, loss, gradients, optimiser. On a GPU compiled and replayed as a graph."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -123,7 +124,8 @@ class Update:
         before = [tensor.detach().clone() for tensor in state]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the compiler speaks of itself
             for _ in range(WARM_UP):
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)
