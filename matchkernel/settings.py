@@ -129,5 +129,6 @@ def _converted(hint: Any, value: Any, name: str) -> Any:
         return float(value)
     if type(value) is not hint:
         kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-        raise ArgumentTypeError(f"{name} must be {kinds[hint]}, got {short(value)}")
+        hint_at_zero = ", written 0.5 and not .5" if hint is float and isinstance(value, str) else ""
+        raise ArgumentTypeError(f"{name} must be {kinds[hint]}{hint_at_zero}, got {short(value)}")
     return value

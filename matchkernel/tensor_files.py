@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from matchkernel.errors import WeightsError
+from matchkernel.errors import MatchKernelError, WeightsError
 from matchkernel.files import replacing
 
 
@@ -30,7 +30,7 @@ def readable(path: Path) -> Iterator[None]:
     except SafetensorError as error:
         raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
     except OSError as error:
-        if isinstance(error, WeightsError):
+        if isinstance(error, MatchKernelError):
             raise
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
 

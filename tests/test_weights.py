@@ -202,7 +202,7 @@ def test_not_a_number_is_neither_saved_nor_loaded(value, tmp_path, monkeypatch):
     from matchkernel import weights
 
     with monkeypatch.context() as patch:  # a file some other program wrote with a right digest
-        patch.setattr(weights, "_first_not_finite", lambda tensors: None)
+        patch.setattr(weights, "first_not_finite", lambda tensors: None)
         save(model, tmp_path / "w.safetensors")
     assert_refused(tmp_path / "w.safetensors", "NaN or infinite")
 

@@ -31,8 +31,8 @@ def user_errors() -> Iterator[None]:
     """Turn errors into one line on stderr and an exit code: 2 wrong input, 1 failed work, 130 Ctrl-C."""
     try:
         yield
-    except KeyboardInterrupt:
-        stderr.print("interrupted")
+    except KeyboardInterrupt as stop:
+        stderr.print(f"interrupted: {stop}" if stop.args else "interrupted", markup=False)
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
         if show_traceback.get():

@@ -14,7 +14,9 @@ from matchkernel.training.run import Report
 
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file of the run; see docs/training.md")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="folder of the run [default: runs/<config>]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="folder of the run (runs/<config> unless given)")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value over the file; may be repeated")
     ] = None,
@@ -24,9 +26,11 @@ def train(
     """Train a descriptor: checkpoints, a log and weights in one folder."""
     with user_errors():
         run = TrainingConfig.from_toml(config, settings or [])
-        folder = out or Path("runs") / config.stem
+        folder = out or default_folder(config)
         with _bar(run.sampling.steps) as bar:
             outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))
+        if not outcome.is_first:
+            return
         if not outcome.is_finished:
             stderr.print(f"stopped after step {outcome.step}; --resume goes on with {folder}", markup=False)
             return
@@ -34,6 +38,13 @@ def train(
         words = f"best on validation at step {best['step']:.0f}: " if best else "no validation set; "
         words += f"FPR@95 {best['fpr95']:.4f}, mAP {best['map']:.4f}; " if best else ""
         stderr.print(f"{outcome.step} steps, {words}weights -> {outcome.weights}", markup=False)
+
+
+def default_folder(config: Path) -> Path:
+    """runs/<name>; a file below a folder `configs` keeps the folders between, so that names do not collide."""
+    parts = config.with_suffix("").parts
+    below = len(parts) - 1 - parts[::-1].index("configs") if "configs" in parts[:-1] else len(parts) - 2
+    return Path("runs", *parts[below + 1 :])
 
 
 def _bar(steps: int) -> Progress:

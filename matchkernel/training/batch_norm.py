@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn import functional as differentiable
 from torch.nn import functional as nnf
 
 from matchkernel.precision import widened
@@ -85,6 +84,22 @@ def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False
 def _shared_statistics(values: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, int]:
     """Mean and variance over `dims` and all processes, with gradients through the exchange."""
     count = values.numel() // (values.shape[0] * values.shape[2]) * distributed.get_world_size()
-    mean = differentiable.all_reduce(values.sum(dims, keepdim=True)) / count
-    variance = differentiable.all_reduce((values - mean).square().sum(dims, keepdim=True)) / count
+    mean = _SumOverProcesses.apply(values.sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
+    variance = _SumOverProcesses.apply((values - mean).square().sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
     return mean, variance, count
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """Sum a tensor over the processes; what each of them learns of the sum comes back to all."""
+
+    @staticmethod
+    def forward(ctx: object, values: Tensor) -> Tensor:
+        total = values.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        distributed.all_reduce(total)
+        return total

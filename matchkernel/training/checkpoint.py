@@ -2,8 +2,8 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from matchkernel.descriptors import Descriptor
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.settings import first_difference
-from matchkernel.tensor_files import digest, first_not_finite, readable, write_tensors
+from matchkernel.tensor_files import digest, readable, write_tensors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.optimizer import Updater
 
@@ -61,9 +61,6 @@ def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: P
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Make this the last checkpoint and the last the previous; a kill at any moment leaves a last one that is whole."""
-    bad = first_not_finite(checkpoint.tensors)
-    if bad:
-        raise ArgumentError(f"the run's state holds NaN or infinite numbers in {bad}: not saved")
     facts = {
         "step": checkpoint.step,
         "config": checkpoint.config,
@@ -72,14 +69,24 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "best": checkpoint.best,
         "loss_sum": checkpoint.loss_sum,
     }
-    last, previous = folder / LAST, folder / PREVIOUS
-    if last.exists():
-        link = folder / f".{PREVIOUS}.{os.getpid()}.part"
-        with suppress(FileNotFoundError):
-            link.unlink()
-        link.hardlink_to(last)
-        link.replace(previous)
+    last = folder / LAST
+    try:
+        if last.exists():
+            _keep(last, folder / PREVIOUS)
+    except OSError as error:
+        raise WriteError(f"{folder / PREVIOUS}: could not be written ({error.strerror or error})") from None
     write_tensors(last, checkpoint.tensors, {"checkpoint": json.dumps(facts, sort_keys=True)})
+
+
+def _keep(last: Path, previous: Path) -> None:
+    """Give a file a second name, in place of what has it now."""
+    link = previous.with_name(f".{previous.name}.{os.getpid()}.part")
+    link.unlink(missing_ok=True)
+    try:
+        link.hardlink_to(last)
+    except OSError:  # a file system without links
+        shutil.copyfile(last, link)
+    link.replace(previous)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 
-from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.errors import ArgumentError, MatchKernelError, WorkError
 
 PATIENCE = timedelta(
     minutes=10
@@ -33,6 +33,8 @@ class Team:
         if pairs % self.size:
             raise ArgumentError(f"a batch of {pairs} pairs cannot be shared equally by {self.size} processes")
         part = pairs // self.size
+        if part < 2:
+            raise ArgumentError(f"{self.size} processes need at least {2 * self.size} pairs a batch, got {pairs}")
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def gathered(self, rows: Tensor) -> Tensor:
@@ -81,6 +83,8 @@ def team(device: torch.device) -> Iterator[Team]:
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield Team(distributed.get_rank(), size)
+    except MatchKernelError:
+        raise
     except RuntimeError as error:
         if not isinstance(error, (distributed.DistBackendError, distributed.DistError)) and not _is_lost(error):
             raise

@@ -26,7 +26,7 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-            raise FileError(f"{path}, line {number}: not an entry of a training log")
+            raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to go on")
         entries.append(entry)
     return entries
 
@@ -40,7 +40,7 @@ class Log:
         with replacing(self.path) as part:
             part.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
         self.file = self.path.open("a", encoding="utf-8")
-        self.board = _board(folder) if tensorboard else None
+        self.board = _board(folder, step) if tensorboard else None
 
     def write(self, step: int, event: str, **values: Any) -> None:
         """Add an entry."""
@@ -65,9 +65,9 @@ class Log:
             self.board.close()
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtraError("loop.tensorboard needs tensorboard: pip install 'matchkernel[tensorboard]'") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

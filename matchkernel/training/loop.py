@@ -2,17 +2,18 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 import torch
 
-from matchkernel.data.packed import PatchSet
+from matchkernel.data.packed import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.training.checkpoint import find_checkpoint
@@ -23,6 +24,7 @@ from matchkernel.training.feed import Feed
 from matchkernel.training.log import Log
 from matchkernel.training.network import own_settings
 from matchkernel.training.run import BEST, FINAL, Report, Run
+from matchkernel.training.validation import validation_pairs
 
 AGREE_EVERY = 10  # steps between questions whether any process was asked to stop
 
@@ -34,12 +36,14 @@ class Outcome:
     folder: Path
     step: int
     is_finished: bool
-    best: dict[str, float]
+    best: dict[str, float]  # the best validation, empty without validation sets
+    is_first: bool  # of the processes: the one that writes and speaks
 
     @property
     def weights(self) -> Path | None:
         """The best weights on validation, else the final ones, if there are any."""
-        return next((self.folder / name for name in (BEST, FINAL) if (self.folder / name).exists()), None)
+        path = self.folder / (BEST if self.best else FINAL)
+        return path if path.exists() else None
 
 
 def train(
@@ -75,6 +79,9 @@ def train(
         found = find_checkpoint(folder) if resume else None
         if found is not None:
             run.resume(found)
+        elif processes.is_first:
+            for name in (BEST, FINAL):  # of a run that was stopped before its first checkpoint
+                (folder / name).unlink(missing_ok=True)
         processes.wait()
         if processes.is_first:
             run.log = stack.enter_context(Log(folder, run.step, tensorboard=config.loop.tensorboard))
@@ -83,11 +90,12 @@ def train(
         is_finished = run.step == config.sampling.steps
         if is_finished:
             run.finish()
+        processes.wait()
         if run.log is not None:
             run.log.write(run.step, "end", is_finished=is_finished)
     if stopped_by == signal.SIGINT:
-        raise KeyboardInterrupt
-    return Outcome(folder, run.step, is_finished, run.best)
+        raise KeyboardInterrupt(f"saved after step {run.step}, --resume goes on with {folder}")
+    return Outcome(folder, run.step, is_finished, run.best, processes.is_first)
 
 
 def chosen_device(device: str) -> torch.device:
@@ -115,13 +123,22 @@ def _go_through_steps(run: Run) -> int:
             must_stop = _agreed(run, asked)
             if step % loop.validate_every == 0 or step == last:
                 with run.clock_stopped():
-                    run.validate()
+                    _validate(run)
             if step % loop.save_every == 0 or step == last or must_stop:
                 with run.clock_stopped():
                     run.checkpoint()
             if must_stop:
                 break
         return asked[0] if asked else 0
+
+
+def _validate(run: Run) -> None:
+    """Measure the model; should that fail, the work is saved first."""
+    try:
+        run.validate()
+    except Exception:
+        run.checkpoint()
+        raise
 
 
 def _agreed(run: Run, asked: list[int]) -> bool:
@@ -161,27 +178,35 @@ def _claimed(folder: Path, *, resume: bool) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FileError(f"{folder}: another run is using this folder right now") from None
-        if existed and not resume and find_checkpoint(folder) is not None:
+        if not resume and (find_checkpoint(folder) or (folder / BEST).exists() or (folder / FINAL).exists()):
             raise FileError(f"{folder}: holds a run already; --resume goes on with it, another --out starts a new one")
         try:
             yield
         finally:
             (folder / "lock").unlink(missing_ok=True)
-            if not existed and not any(folder.iterdir()):
-                folder.rmdir()  # nothing came of it
+            if not existed and {path.name for path in folder.iterdir()} <= {"sets"}:
+                shutil.rmtree(folder)  # nothing came of it
 
 
 def _open_data(config: TrainingConfig, folder: Path, processes: Team) -> tuple[TrainingSet, list[PatchSet]]:
     """The sets of a run; synthetic ones are rendered first, by the first process."""
     synthetic = config.data.synthetic
     if synthetic is None:
-        return TrainingSet(open_sets(config.data.train)), open_sets(config.data.validation)
+        return TrainingSet(open_sets(config.data.train)), _validation_sets(config.data.validation)
     if processes.is_first:
         _render(synthetic, folder)
     processes.wait()
     names = ["train", "validation"] if synthetic.validation_points else ["train"]
-    training, *validation = open_sets([folder / "sets" / name for name in names])
-    return TrainingSet([training]), [*validation, *open_sets(config.data.validation)]
+    training, *validation = [str(folder / "sets" / name) for name in names]
+    return TrainingSet(open_sets([training])), _validation_sets([*validation, *config.data.validation])
+
+
+def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
+    """Open them; one that cannot be validated on is refused now, not after the training."""
+    sets = open_sets(folders)
+    for patch_set in sets:
+        validation_pairs(patch_set)
+    return sets
 
 
 def _render(synthetic: Synthetic, folder: Path) -> None:
@@ -191,5 +216,8 @@ def _render(synthetic: Synthetic, folder: Path) -> None:
         "validation": (synthetic.validation_points, synthetic.seed + 1),
     }
     for name, (points, own_seed) in amounts.items():
-        if points and not (folder / "sets" / name).exists():
-            build_synthetic(folder / "sets" / name, SyntheticSettings(points, synthetic.patches, seed=own_seed))
+        place, settings = folder / "sets" / name, SyntheticSettings(points, synthetic.patches, seed=own_seed)
+        if place.exists() and open_patch_set(place).manifest["source"].get("settings") != asdict(settings):
+            shutil.rmtree(place)  # of another configuration
+        if points and not place.exists():
+            build_synthetic(place, settings)

@@ -57,6 +57,8 @@ class LossSettings:
                 raise ArgumentError(f"loss.{name} must be 0 or more, got {getattr(self, name)}")
         if self.neighbours < 1:
             raise ArgumentError(f"loss.neighbours must be 1 or more, got {self.neighbours}")
+        if self.squared and self.form != "triplet_margin":
+            raise ArgumentError(f"loss.squared is of the triplet margin: it does not go with form = {self.form!r}")
         if self.same_side and self.negatives == "all":
             raise ArgumentError("loss.same_side chooses hardest negatives: it does not go with negatives = 'all'")
 

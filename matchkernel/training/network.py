@@ -60,10 +60,11 @@ def can_fuse(device: torch.device, *, is_half: bool) -> bool:
 @contextmanager
 def own_settings(device: torch.device) -> Iterator[None]:
     """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False
         try:
             yield
         finally:
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before
+            cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before

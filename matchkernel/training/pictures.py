@@ -49,6 +49,7 @@ def augmentation_picture(config: TrainingConfig, out: str | Path, pairs: int = 5
     N, settings = config.model.patch_size, config.augmentation
     with TemporaryDirectory() as folder:
         data = _training_set(config, Path(folder))
+        pairs = min(pairs, int((np.bincount(data.labels) > 1).sum()))
         index = PairSampler(data.labels, pairs, config.seed).draw(1, pairs)
         source = torch.from_numpy(data.gather(index.ravel()))
     numbers = torch.arange(2 * pairs)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matchkernel.data.packed import PatchSet
 from matchkernel.descriptors import Descriptor
-from matchkernel.errors import WorkError
+from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.tensor_files import first_not_finite
 from matchkernel.training.checkpoint import (
     Checkpoint,
@@ -35,6 +35,7 @@ from matchkernel.weights import save
 
 FINAL, BEST = "final.safetensors", "best.safetensors"
 RESIDENT_SHARE = 0.5  # of the free GPU memory
+Mark = torch.cuda.Event | float  # a moment: of the device, or seconds on a CPU
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,10 @@ class Run:
         self.is_captured = device.type == "cuda" and team.size == 1 and loop.compile != "no"
         self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
         groups = 2 if loop.statistics == "separate" else 1
-        fuse = can_fuse(device, is_half=self.is_half) and not loop.sync_batch_norm and self.is_captured
+        if loop.compile == "yes" and not self.is_captured:
+            raise ArgumentError("loop.compile = 'yes' needs a GPU and a single process; 'auto' compiles where it can")
         shared = loop.sync_batch_norm and team.size > 1
+        fuse = can_fuse(device, is_half=self.is_half) and not shared and self.is_captured
         prepare(self.model, groups=groups, synchronize=shared, fuse=fuse)
         self.updater = Updater(list(self.model.parameters()), config.optimizer)
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
@@ -90,8 +93,10 @@ class Run:
         self.log: Log | None = None
         self.step, self.saved_step = 0, 0
         self.best: dict[str, float] = {}
-        self._since = (0, 0.0, time.perf_counter())  # step, sum of losses and time of the last report
-        self._pending: tuple[int, float, Tensor, torch.cuda.Event | None] | None = None
+        self._logged = (0, 0.0)  # step and sum of losses of the last line of the log
+        self._clock: tuple[int, Mark] | None = None  # step and moment since which the speed is measured
+        self._paused = 0.0  # seconds of it that were not training
+        self._pending: tuple[int, float, Tensor, Mark] | None = None
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint of this run."""
@@ -102,7 +107,7 @@ class Run:
         self.step = self.saved_step = checkpoint.step
         self.best = checkpoint.best if same_sets else {}
         self.monitor[0] = checkpoint.loss_sum
-        self._since = (self.step, checkpoint.loss_sum, time.perf_counter())
+        self._logged = (self.step, checkpoint.loss_sum)
 
     def update(self, batch: Batch) -> None:
         """Do one update; a line of the log when it is time."""
@@ -120,6 +125,8 @@ class Run:
             )
         self.updates[pairs](batch)
         self.step = batch.step
+        if self._clock is None:
+            self._clock = (self.step, self._mark())  # not the first update, which compiles
         if self.device.type == "cpu" and float(self.monitor[1]):
             self.settle()
         if self.step % self.config.loop.log_every == 0:
@@ -167,11 +174,10 @@ class Run:
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:
         """Leave what is done meanwhile out of the measured speed."""
-        self.settle()
+        self.settle()  # the device has nothing left to do: the host's clock is its own
         start = time.perf_counter()
         yield
-        step, total, since = self._since
-        self._since = (step, total, since + time.perf_counter() - start)
+        self._paused += time.perf_counter() - start
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":
@@ -184,34 +190,48 @@ class Run:
     def _read_later(self, rate: float) -> None:
         """Ask for the monitor without waiting for it; what was asked for before has come by now."""
         self._write_pending()
+        if self.device.type == "cuda":
+            values = torch.empty(2, dtype=torch.float64, pin_memory=True).copy_(self.monitor, non_blocking=True)
+        else:
+            values = self.monitor.clone()
+        self._pending = (self.step, rate, values, self._mark())
         if self.device.type != "cuda":
-            self._pending = (self.step, rate, self.monitor.clone(), None)
             self._write_pending()
-            return
-        values = torch.empty(2, dtype=torch.float64, pin_memory=True)
-        values.copy_(self.monitor, non_blocking=True)
-        event = torch.cuda.Event()
+
+    def _mark(self) -> Mark:
+        """This moment of the device's work."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
-        self._pending = (self.step, rate, values, event)
+        return event
+
+    def _speed(self, step: int, mark: Mark) -> float:
+        """Patches a second since the clock was set; sets it anew."""
+        assert self._clock is not None
+        last_step, last = self._clock
+        seconds = _seconds_between(last, mark)
+        steps, seconds = step - last_step, seconds - self._paused
+        self._clock, self._paused = (step, mark), 0.0
+        return 2 * self.config.sampling.pairs * steps / seconds if steps and seconds > 0 else 0.0
 
     def _write_pending(self) -> None:
         if self._pending is None:
             return
-        step, rate, values, event = self._pending
+        step, rate, values, mark = self._pending
         self._pending = None
-        if event is not None:
-            event.synchronize()
+        if isinstance(mark, torch.cuda.Event):
+            mark.synchronize()
         total, first_bad = values.tolist()
         self._check(first_bad)
-        last_step, last_total, last_time = self._since
-        now = time.perf_counter()
-        steps = max(step - last_step, 1)
-        speed = 2 * self.config.sampling.pairs * steps / max(now - last_time, 1e-9)
-        self._since = (step, total, now)
+        last_step, last_total = self._logged
+        self._logged = (step, total)
+        speed = self._speed(step, mark)
         if self.team.is_first:
-            line = Report(step, self.config.sampling.steps, (total - last_total) / steps, rate, speed)
+            loss = (total - last_total) / (step - last_step)
+            line = Report(step, self.config.sampling.steps, loss, rate, speed)
             if self.log is not None:
-                self.log.write(step, "training", loss=line.loss, rate=rate, patches_per_second=speed)
+                self.log.write(step, "training", loss=loss, rate=rate, patches_per_second=speed)
             if self.report is not None:
                 self.report(line)
 
@@ -225,11 +245,10 @@ class Run:
 
     def _fail(self, step: int) -> None:
         bad = first_not_finite(dict(self.model.state_dict()))
-        cause = (
-            f"{bad} grew beyond all numbers, lower optimizer.rate" if bad else "the weights are finite, the loss is not"
-        )
+        rate = self.config.optimizer.rate
+        cause = f"{bad} is not either: is optimizer.rate = {rate:g} too high?" if bad else "the weights still are"
         kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "nothing was saved yet"
-        raise WorkError(f"step {step}: the loss is no longer finite ({cause} = {self.config.optimizer.rate}); {kept}")
+        raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> dict[str, str]:
         card = {
@@ -239,3 +258,9 @@ class Run:
             "step": str(self.step),
         }
         return {**card, "validation": json.dumps(result, sort_keys=True)} if result else card
+
+
+def _seconds_between(start: Mark, end: Mark) -> float:
+    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+        return start.elapsed_time(end) / 1e3
+    return float(end) - float(start)  # type: ignore[arg-type]

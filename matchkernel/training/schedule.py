@@ -71,6 +71,7 @@ def rate_at(step: int, settings: Optimizer, steps: int, pairs: int, epoch_pairs:
         updates = -(-epoch_pairs // pairs) if epoch_pairs else steps
         total = (epoch_pairs or pairs * steps) * (steps / updates)
         factor = 1 - max(step - 2, 0) * pairs / total
+        factor = max(factor, 0.0) if step <= steps else factor  # short epochs count more pairs than there are
     else:
         factor = 1.0
     warm = min(1.0, step / settings.warmup) if settings.warmup else 1.0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from matchkernel.descriptors import Descriptor
@@ -18,6 +19,7 @@ from matchkernel.training.randomness import NETWORK, generator_at
 from matchkernel.training.warp import sample_patches
 
 WARM_UP = 3  # updates before a graph is captured; undone afterwards
+MOST_COMPILED = 256
 
 
 class Update:
@@ -118,6 +120,11 @@ class Update:
 
     def _capture(self) -> None:
         """Compile and record an update; the state is as before afterwards."""
+        # Each run is compiled for its own settings; a process may train more than the few that torch expects.
+        with torch._dynamo.config.patch(recompile_limit=MOST_COMPILED):
+            self._record()
+
+    def _record(self) -> None:
         self.loss_of = torch.compile(self._loss, fullgraph=True, dynamic=False)
         self.apply = torch.compile(self._apply, dynamic=False)
         state = [*self.updater.parameters, *self.model.buffers(), *chain(*self.updater.state.values()), self.monitor]
@@ -130,7 +137,7 @@ class Update:
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # the feed allocates pinned memory
             self._run()
         with torch.no_grad():
             for tensor, old in zip(state, before, strict=True):

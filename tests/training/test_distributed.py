@@ -49,6 +49,8 @@ def test_a_batch_is_shared_equally_and_in_order():
     assert [k for share in shares for k in range(12)[share]] == list(range(12))
     with pytest.raises(ArgumentError, match="12 pairs cannot be shared equally by 5 processes"):
         Team(0, 5).share(12)
+    with pytest.raises(ArgumentError, match="4 processes need at least 8 pairs a batch, got 4"):
+        Team(0, 4).share(4)
 
 
 def test_two_processes_learn_what_one_does(small, small_toml, tmp_path):

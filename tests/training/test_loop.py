@@ -192,7 +192,7 @@ def test_signals_save_and_end_cleanly(small_toml, tmp_path, number, code):
     process.send_signal(number)
     _, words = process.communicate(timeout=60)
     assert process.returncode == code, words
-    assert words.splitlines()[-1].startswith("interrupted" if code else "stopped after step")
+    assert words.splitlines()[-1].startswith("interrupted: saved after step" if code else "stopped after step")
     saved = read_checkpoint(out / "last.safetensors")
     assert saved.step >= 8
     again = start(small_toml, out, "--set", "sampling.steps=100000", "--resume")
@@ -367,3 +367,66 @@ def test_a_device_that_is_not_there_is_told():
     if not torch.cuda.is_available():
         with pytest.raises(ArgumentError, match="no GPU"):
             chosen_device("cuda")
+
+
+def test_nothing_of_an_earlier_run_is_handed_out(small, tmp_path):
+    """Weights left by a run stopped between its first validation and its first checkpoint are not the next run's."""
+    early = config(small, loop={"validate_every": 2, "save_every": 12, "log_every": 3})
+    with pytest.raises(StopIteration):
+        train(early, tmp_path / "run", device="cpu", report=_stopper(3))
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    with pytest.raises(FileError, match="holds a run already"):
+        train(config(small), tmp_path / "run", device="cpu")
+    unvalidated = config(small, data={"validation": []}, model={"D": 8})
+    outcome = train(unvalidated, tmp_path / "run", device="cpu", resume=True)
+    assert outcome.weights == tmp_path / "run" / "final.safetensors"
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+
+
+def test_synthetic_sets_follow_the_configuration(small, tmp_path):
+    synthetic = {**small, "data": {"synthetic": {"points": 6, "patches": 2, "validation_points": 4}}}
+    with pytest.raises(ArgumentError, match="a batch of 8 pairs"):
+        train(config(synthetic), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ArgumentError, match="a batch of 8 pairs"):
+        train(config(synthetic), tmp_path / "run", device="cpu")
+    more = merged(synthetic, {"data": {"synthetic": {"points": 12}}})
+    assert train(config(more), tmp_path / "run", device="cpu").is_finished
+    assert len(open_patch_set(tmp_path / "run" / "sets" / "train")) == 24
+
+
+def test_a_set_that_cannot_be_validated_on_is_refused_at_once(small, tmp_path):
+    from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+
+    build_synthetic(tmp_path / "single", SyntheticSettings(points=5, patches=1, size=16))
+    with pytest.raises(ArgumentError, match="single: validation needs two points"):
+        train(config(small, data={"validation": str(tmp_path / "single")}), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_speed_is_that_of_training_alone(small, tmp_path):
+    """Validations and checkpoints at every step take far longer than a step; the speed does not show them."""
+    calm, busy = [], []
+    quiet = {"log_every": 4, "save_every": 100, "validate_every": 100}
+    train(config(small, loop=quiet), tmp_path / "calm", device="cpu", report=calm.append)
+    often = {"log_every": 4, "save_every": 1, "validate_every": 1}
+    train(config(small, loop=often), tmp_path / "busy", device="cpu", report=busy.append)
+    assert all(line.patches_per_second > 0 for line in calm + busy)
+    fastest = [max(line.patches_per_second for line in lines) for lines in (calm, busy)]
+    assert fastest[1] > fastest[0] / 20  # validations take hundreds of times as long as a step
+
+
+def test_compile_yes_is_refused_where_it_cannot_be(small, tmp_path):
+    with pytest.raises(ArgumentError, match="needs a GPU and a single process"):
+        train(config(small, loop={"compile": "yes"}), tmp_path / "run", device="cpu")
+
+
+def test_a_file_system_without_links_keeps_a_copy(small, tmp_path, monkeypatch):
+    def refuse(self, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)  # what FAT does
+    train(config(small), tmp_path / "run", device="cpu")
+    assert read_checkpoint(tmp_path / "run" / "previous.safetensors").step == 9
+    assert read_checkpoint(tmp_path / "run" / "last.safetensors").step == 12
