@@ -5,7 +5,21 @@ from typing import Annotated
 import typer
 
 import matchkernel
-from matchkernel.cli import data, describe, evaluate, info, params, plot, report, train
+from matchkernel.cli import (
+    colmap,
+    data,
+    demo,
+    describe,
+    evaluate,
+    export,
+    extract,
+    info,
+    match,
+    params,
+    plot,
+    report,
+    train,
+)
 from matchkernel.cli.console import show_traceback
 
 
@@ -19,6 +33,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(info.info)
 app.command()(params.params)
 app.command()(describe.describe)
+app.command()(extract.extract)
+app.command()(match.match)
+app.command()(demo.demo)
+app.command()(colmap.colmap)
+app.command()(export.export)
 app.command()(train.train)
 app.command()(report.report)
 app.add_typer(plot.app, name="plot")

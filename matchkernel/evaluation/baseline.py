@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.evaluation.counting import Counting
 from matchkernel.resize import resize_patches
 
 # Patches at a time. A network always gets so many, the last piece filled up with blank ones: PyTorch picks its
@@ -38,11 +39,15 @@ class Baseline:
         return self.dimension if self.distance == "l2" else self.dimension // 8
 
     @overload
-    def describe(self, patches: np.ndarray, *, return_valid: Literal[False] = ...) -> np.ndarray: ...
-    @overload
-    def describe(self, patches: np.ndarray, *, return_valid: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
     def describe(
-        self, patches: np.ndarray, *, return_valid: bool = False
+        self, patches: np.ndarray, progress: Counting | None = ..., *, return_valid: Literal[False] = ...
+    ) -> np.ndarray: ...
+    @overload
+    def describe(
+        self, patches: np.ndarray, progress: Counting | None = ..., *, return_valid: Literal[True]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def describe(
+        self, patches: np.ndarray, progress: Counting | None = None, *, return_valid: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Describe patches, in the order given and in bounded memory; a row does not depend on the other patches.
 
@@ -51,6 +56,7 @@ class Baseline:
 
         Args:
             patches: (K, N, N) uint8, of any side; a memory map is read piece by piece. K = 0 is fine.
+            progress: called with the number of patches of each finished piece.
             return_valid: return the mask too.
 
         Returns:
@@ -63,6 +69,8 @@ class Baseline:
             piece, good = prepared(patches[start : start + PIECE], self.patch_size)
             found = self.compute(piece)[: len(good)]
             rows[start : start + PIECE] = np.where(good[:, None] & np.isfinite(found).all(1, keepdims=True), found, 0)
+            if progress is not None:
+                progress(len(good))
         return (rows, np.asarray(rows.any(1))) if return_valid else rows
 
 

@@ -1,12 +1,14 @@
 """Descriptors in the official layout of HPatches: <folder>/<sequence>/<image>.csv, a row a patch, no header."""
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from matchkernel.data.hpatches import IMAGES
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.evaluation.distances import LARGEST
 from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
 from matchkernel.files import replacing
@@ -21,14 +23,16 @@ def read_descriptors(
     *,
     bits: bool = False,
     counts: Mapping[str, int] | None = None,
+    name: str | None = None,
 ) -> HPatchesDescriptors:
     """Read the descriptors of a set.
 
     Args:
-        folder: one folder a sequence in it; its name becomes the descriptor's.
+        folder: one folder a sequence in it.
         sequences: those wanted (default: every folder that holds ref.csv).
         bits: the numbers are bytes of packed bits.
         counts: how many patches each sequence must have (default: as many as its ref.csv).
+        name: of the descriptor (default: the folder's).
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -36,22 +40,22 @@ def read_descriptors(
     names = sorted(path.parent.name for path in folder.glob("*/ref.csv")) if sequences is None else list(sequences)
     if not names:
         raise FileError(f"{folder}: no descriptors here (folders with ref.csv)")
-    for name in names:
-        missing = [image for image in IMAGES if not (folder / name / f"{image}.csv").is_file()]
+    for sequence in names:
+        missing = [image for image in IMAGES if not (folder / sequence / f"{image}.csv").is_file()]
         if missing:
-            what = f"{missing[0]}.csv is missing" if (folder / name).is_dir() else "the sequence is missing"
-            raise FileError(f"{folder / name}: {what}")
+            what = f"{missing[0]}.csv is missing" if (folder / sequence).is_dir() else "the sequence is missing"
+            raise FileError(f"{folder / sequence}: {what}")
     parts: list[np.ndarray] = []
     found: dict[str, int] = {}
-    for name in names:
+    for sequence in names:
         for image in IMAGES:
-            path = folder / name / f"{image}.csv"
+            path = folder / sequence / f"{image}.csv"
             rows = read_descriptor_file(path, bits=bits)
             if image == "ref":
-                found[name] = (counts or {}).get(name, len(rows))
-            _check_shape(path, rows.shape, (found[name], parts[0].shape[1] if parts else rows.shape[1]))
+                found[sequence] = (counts or {}).get(sequence, len(rows))
+            _check_shape(path, rows.shape, (found[sequence], parts[0].shape[1] if parts else rows.shape[1]))
             parts.append(rows)
-    return HPatchesDescriptors(folder.name, np.concatenate(parts), found)
+    return HPatchesDescriptors(name or folder.resolve().name, np.concatenate(parts), found)
 
 
 def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
@@ -105,6 +109,31 @@ def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> N
         for image in (*range(1, len(IMAGES)), 0):  # a sequence counts as there by its ref.csv
             with replacing(folder / name / f"{IMAGES[image]}.csv") as part:
                 _write_rows(part, images[image])
+
+
+def write_new_folder(folder: str | Path, descriptors: HPatchesDescriptors) -> None:
+    """As write_descriptors, but the whole folder or none: it must not be there yet."""
+    folder = Path(folder)
+    check_new_folder(folder)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        write_descriptors(part, descriptors)
+        part.replace(folder)
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise WriteError(f"{folder}: could not be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def check_new_folder(folder: str | Path) -> None:
+    """Refuse a folder that is there already, or could not be made."""
+    folder = Path(folder)
+    if folder.exists():
+        raise FileError(f"{folder}: exists already; descriptors of two methods would be mixed in it")
+    if not folder.absolute().parent.is_dir():
+        raise FileError(f"{folder}: its folder does not exist")
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:

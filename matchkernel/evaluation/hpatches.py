@@ -1,59 +1,24 @@
 """HPatches: the three tasks on one split, with every convention named in the result."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from matchkernel.data.hpatches import read_splits
-from matchkernel.data.hpatches_tasks import PatchList, VerificationLists, read_retrieval, verification_lists
-from matchkernel.errors import ArgumentError, FileError
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.counting import Progress, counting
 from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches_matching import matching
 from matchkernel.evaluation.hpatches_retrieval import retrieval
+from matchkernel.evaluation.hpatches_splits import HPatchesTasks, digest_of
 from matchkernel.evaluation.hpatches_verification import verification
-from matchkernel.evaluation.results import FORMAT
+from matchkernel.evaluation.results import FORMAT, blank_words
 from matchkernel.evaluation.whitening import pcapl
 
 Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
 NOTICEABLE = 5e-5  # what a tie-safe value may differ by without a word: not seen in percent with two decimals
-
-
-@dataclass(frozen=True)
-class HPatchesTasks:
-    """A split and its lists."""
-
-    split: str
-    test: list[str]
-    train: list[str]
-    verification: VerificationLists
-    queries: PatchList
-    distractors: PatchList
-
-
-def read_tasks(folder: str | Path, split: str, counts: Mapping[str, int]) -> HPatchesTasks:
-    """Read a split and its lists from an official tasks folder.
-
-    Args:
-        folder: holds `splits/splits.json` (or `splits.json`) and the lists of the split.
-        split: a, b, c, full, illum, view, or one of your own.
-        counts: patches of each sequence; the verification lists are drawn anew where the folder lacks them.
-    """
-    folder = Path(folder)
-    nested = folder / "splits" / "splits.json"
-    path = nested if nested.is_file() else folder / "splits.json"
-    splits = read_splits(path)
-    if split not in splits:
-        raise ArgumentError(f"{path}: has no split {split!r}, only {', '.join(splits)}")
-    test = splits[split]["test"]
-    missing = [name for name in test if name not in counts]
-    if missing:
-        raise FileError(f"{path}: split {split} names the sequence {missing[0]!r}, which the descriptors lack")
-    queries, distractors = read_retrieval(folder, split)
-    lists = verification_lists(folder, split, counts, test)
-    return HPatchesTasks(split, test, splits[split].get("train", []), lists, queries, distractors)
 
 
 def evaluate_hpatches(
@@ -63,7 +28,7 @@ def evaluate_hpatches(
     distance: Distance = "l2",
     whitening: Whitening = "none",
     only: Sequence[str] = TASKS,
-    progress: Callable[[str], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score descriptors on a split.
 
@@ -73,25 +38,20 @@ def evaluate_hpatches(
         distance: "l2", "l1", or "hamming" for bits.
         whitening: "pcapl" for the official whitening and power law.
         only: some of the three tasks.
-        progress: called with the name of each task before it starts.
+        progress: called with the name of a task, how much of it is done, and of how much.
 
     Returns:
-        A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), and
-        `warnings`, a sentence where ties make an official value higher than its tie-safe one.
+        A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), `blank`, the
+        number of rows of zeros among those scored, `data_sha256`, which tells splits of one name apart, and
+        `warnings`, a sentence where ties make an official value higher than its tie-safe one or patches are blank.
     """
     check_distance(distance, descriptors.rows.dtype)
-    unknown = [task for task in only if task not in TASKS]
-    if unknown or not only:
-        raise ArgumentError(f"tasks are {', '.join(TASKS)}, got {unknown[0] if unknown else 'none'!r}")
-    if whitening not in ("none", "pcapl"):
-        raise ArgumentError(f"whitening must be none or pcapl, got {whitening!r}")
+    if descriptors.rows.dtype == np.uint8 and distance != "hamming":
+        raise ArgumentError(f"{descriptors.name}: bits have Hamming distance, asked for {distance}")
+    check_choices(only, whitening)
+    blank, rows = _count_blank(descriptors, tasks.test)
     if whitening == "pcapl":
         descriptors = pcapl(descriptors, tasks.train, tasks.test)
-    jobs: dict[str, Callable[[], dict[str, Any]]] = {
-        "verification": lambda: verification(descriptors, tasks.verification, distance),
-        "matching": lambda: matching(descriptors, tasks.test, distance),
-        "retrieval": lambda: retrieval(descriptors, tasks.queries, tasks.distractors, distance),
-    }
     result: dict[str, Any] = {
         "format": FORMAT,
         "kind": "hpatches",
@@ -99,16 +59,56 @@ def evaluate_hpatches(
         "dimension": descriptors.dimension,
         "split": tasks.split,
         "sequences": list(tasks.test),
+        "lists": dict(tasks.lists),
+        "data_sha256": digest_of(tasks, descriptors.counts),
+        "blank": blank,
         "distance": distance,
         "whitening": whitening,
     }
     for task in TASKS:
         if task in only:
-            if progress is not None:
-                progress(task)
-            result[task] = jobs[task]()
-    result["warnings"] = [warning for task in TASKS if task in result for warning in _warnings(task, result[task])]
+            result[task] = _score(task, descriptors, tasks, distance, progress)
+    warnings = [warning for task in TASKS if task in result for warning in _warnings(task, result[task])]
+    result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
     return result
+
+
+def check_choices(only: Sequence[str], whitening: str) -> None:
+    """Refuse unknown tasks and whitenings."""
+    unknown = [task for task in only if task not in TASKS]
+    if unknown or not only:
+        raise ArgumentError(f"tasks are {', '.join(TASKS)}, got {unknown[0] if unknown else 'none'!r}")
+    if whitening not in ("none", "pcapl"):
+        raise ArgumentError(f"whitening must be none or pcapl, got {whitening!r}")
+
+
+def _score(
+    task: str,
+    descriptors: HPatchesDescriptors,
+    tasks: HPatchesTasks,
+    distance: Distance,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    total = {"verification": 1, "matching": len(tasks.test), "retrieval": len(tasks.queries)}[task]
+    count = counting(progress, task, total)
+    if count is not None:
+        count(0)
+    if task == "verification":
+        return verification(descriptors, tasks.verification, distance)
+    if task == "matching":
+        return matching(descriptors, tasks.test, distance, count)
+    return retrieval(descriptors, tasks.queries, tasks.distractors, distance, count)
+
+
+def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:
+    """How many rows of these sequences are zeros, and how many there are."""
+    blank = rows = 0
+    for name in sequences:
+        part = descriptors.sequence(name).reshape(-1, descriptors.rows.shape[1])
+        starts_with_zero = part[:, 0] == 0  # few do: the rest need not be looked at
+        blank += int((~part[starts_with_zero].any(1)).sum())
+        rows += len(part)
+    return blank, rows
 
 
 def _warnings(task: str, result: Mapping[str, Any]) -> list[str]:
@@ -119,7 +119,7 @@ def _warnings(task: str, result: Mapping[str, Any]) -> list[str]:
     if gain <= NOTICEABLE:
         return []
     return [
-        f"{task}: tied distances raise {where} from {100 * safe:.2f} to {100 * official:.2f} by their order alone; "
+        f"{task}: tied distances raise {where} from {100 * safe:.3f} to {100 * official:.3f} by their order alone; "
         "the tie-safe values are the ones to trust"
     ]
 

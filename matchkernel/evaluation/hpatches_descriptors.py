@@ -50,26 +50,37 @@ class HPatchesDescriptors:
 
     def numbers(self, patches: PatchList, what: str) -> np.ndarray:
         """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row."""
-        known = {name: number for number, name in enumerate(self.counts)}
-        counts = np.array([*self.counts.values()], np.int64)
-        try:
-            found = np.fromiter(map(known.__getitem__, patches.sequences.tolist()), np.int64, len(patches))
-            is_there = (patches.indices >= 0) & (patches.indices < counts[found])
-        except KeyError:
-            is_there = np.zeros(1, bool)
-        if not is_there.all():
-            check_list(patches, self.counts, what)  # finds the row
-        wrong = (patches.images < 0) | (patches.images > 5)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise FileError(f"{what}, row {row + 1}: image {patches.images[row]} is outside 0 .. 5")
-        return found
+        return sequence_numbers(patches, self.counts, what)
 
     def rows_at(self, patches: PatchList, numbers: np.ndarray, noise: str) -> np.ndarray:
         """As `find`, with the (M,) sequence numbers at hand."""
         starts, counts = np.array([*self.starts().values()]), np.array([*self.counts.values()])
         image = np.where(patches.images > 0, patches.images + 5 * NOISES.index(noise), 0)
         return starts[numbers] + image * counts[numbers] + patches.indices
+
+
+def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -> np.ndarray:
+    """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row.
+
+    Args:
+        patches: (M,) a list.
+        counts: patches of each sequence.
+        what: the list's name for the error.
+    """
+    known = {name: number for number, name in enumerate(counts)}
+    sizes = np.array([*counts.values()], np.int64)
+    try:
+        found = np.fromiter(map(known.__getitem__, patches.sequences.tolist()), np.int64, len(patches))
+        is_there = (patches.indices >= 0) & (patches.indices < sizes[found])
+    except KeyError:
+        is_there = np.zeros(1, bool)
+    if not is_there.all():
+        check_list(patches, counts, what)  # finds the row
+    wrong = (patches.images < 0) | (patches.images > 5)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise FileError(f"{what}, row {row + 1}: image {patches.images[row]} is outside 0 .. 5")
+    return found
 
 
 def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatchesDescriptors:

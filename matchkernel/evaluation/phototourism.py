@@ -1,24 +1,19 @@
-"""Patch sets in the manner of PhotoTourism: FPR@95 of pair lists, retrieval, and train/test combinations over seeds."""
+"""A patch set in the manner of PhotoTourism: FPR@95 and ROC curves of its pair lists, and retrieval."""
 
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from matchkernel.config import DescriptorConfig
-from matchkernel.counting import count_parameters
 from matchkernel.data.packed import PatchSet
-from matchkernel.describe import describe
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, comparable_rows, row_distances
 from matchkernel.evaluation.metrics import fpr_at_recall
-from matchkernel.evaluation.results import FORMAT
+from matchkernel.evaluation.results import FORMAT, blank_words
 from matchkernel.evaluation.retrieval import retrieval_range
-from matchkernel.weights import load, read_card
+from matchkernel.evaluation.roc import thinned_roc
 
 QUERIES = 10_000
 PIECE = 2**14  # pairs at a time
@@ -47,9 +42,10 @@ def score_patch_set(
         seed: of the draw of the queries.
 
     Returns:
-        A result to be written as JSON: `pairs`/<list>/`fpr95` with ties counted as errors, and `fpr95_lowest`, what
-        another order of tied pairs could give; `retrieval_map` and `retrieval_map_highest` in the same way (None where
-        no label has two patches); `warnings`, where ties make a difference.
+        A result to be written as JSON: `pairs`/<list>/`fpr95` with ties counted as errors, `fpr95_lowest`, what
+        another order of tied pairs could give, and `roc` (see thinned_roc); `retrieval_map` and `retrieval_map_highest`
+        in the same way (None where no label has two patches); `blank`, the number of rows of zeros; `warnings`, where
+        ties make a difference or patches are blank; `data_sha256`, which tells sets of one name apart.
     """
     if len(descriptors) != len(patches):
         raise ArgumentError(
@@ -62,7 +58,9 @@ def score_patch_set(
         "descriptor": name,
         "dimension": rows.shape[1],
         "test_set": test_set or patches.folder.name,
+        "data_sha256": _digest(patches),
         "patches": len(patches),
+        "blank": int((~rows.any(1)).sum()),
         "distance": distance,
         "pairs": {
             key: _score_pairs(rows, pairs, distance, f"{patches.folder}, {key}") for key, pairs in patches.pairs.items()
@@ -75,106 +73,6 @@ def score_patch_set(
     result.update(retrieval_map=lowest, retrieval_map_highest=highest, retrieval_queries=queries, retrieval_seed=seed)
     result["warnings"] = _warnings(result)
     return result
-
-
-def evaluate_combinations(
-    weights: Mapping[str, Sequence[str | Path]],
-    tests: Mapping[str, PatchSet],
-    *,
-    device: str | torch.device | None = None,
-    queries: int | None = QUERIES,
-    progress: Callable[[str], object] | None = None,
-) -> list[dict[str, Any]]:
-    """Score trained weights on every test set they were not trained on.
-
-    Args:
-        weights: training set -> weight files, one a seed (the seed is the card's, else the place in the list).
-        tests: test set -> patches; three sets in both places give the six combinations of the paper's Table 2.
-        device: where to describe, as of `describe`.
-        queries: in retrieval, see score_patch_set.
-        progress: called with a line before each combination.
-
-    Returns:
-        A result of score_patch_set for each weight file and test set, with `configuration`, `parameters`, `train_set`,
-        `seed` and `weights` added.
-    """
-    results = []
-    for train_set, files in weights.items():
-        for place, file in enumerate(files):
-            model = load(file)
-            card = read_card(file)
-            configuration = configuration_name(model.config)
-            for test_set, patches in tests.items():
-                if test_set == train_set:
-                    continue
-                if progress is not None:
-                    progress(f"{configuration}, {train_set} -> {test_set}, {Path(file).name}")
-                rows = describe(np.asarray(patches.patches), model, resize=True, device=device)
-                result = score_patch_set(configuration, rows, patches, test_set=test_set, queries=queries)
-                result.update(
-                    configuration=configuration,
-                    parameters=count_parameters(model),
-                    train_set=train_set,
-                    seed=int(card["seed"]) if card.get("seed", "").isdecimal() else place,
-                    weights=Path(file).name,
-                )
-                results.append(result)
-    return results
-
-
-def configuration_name(config: DescriptorConfig) -> str:
-    """What tables call a configuration: the variant, s where it has one, and the patch size."""
-    return "-".join([config.variant, *([] if config.s is None else [f"s{config.s}"]), f"n{config.patch_size}"])
-
-
-def combination_table(results: Iterable[Mapping[str, Any]], pairs: str = "m50") -> dict[str, Any]:
-    """The paper's Table 2 from results: FPR@95 of each train/test combination, mean and deviation over seeds.
-
-    Args:
-        results: of evaluate_combinations, in any order.
-        pairs: the pair list by name, or by the part of its name before the first underscore; of a set that has only
-            one list, that one.
-
-    Returns:
-        configuration -> `parameters`, `columns` ("liberty -> notredame" -> `values` by seed, `mean`, `std`) and `mean`
-        over the columns, per seed and then over seeds. `std` is of a sample (n - 1), None for one seed.
-    """
-    table: dict[str, Any] = {}
-    for result in results:
-        missing = [key for key in ("configuration", "train_set", "test_set", "seed", "parameters") if key not in result]
-        if missing:
-            raise ArgumentError(f"a result of {result.get('descriptor')!r} says no {missing[0]}: not of a combination")
-        row = table.setdefault(result["configuration"], {"parameters": result["parameters"], "columns": {}})
-        column = row["columns"].setdefault(f"{result['train_set']} -> {result['test_set']}", {})
-        if str(result["seed"]) in column:
-            where = f"{result['configuration']}, {result['train_set']} -> {result['test_set']}"
-            raise ArgumentError(f"{where}: two results of seed {result['seed']}")
-        column[str(result["seed"])] = result["pairs"][_pair_list(result, pairs)]["fpr95"]
-    for row in table.values():
-        by_seed = list(row["columns"].values())
-        shared = sorted(set.intersection(*(set(values) for values in by_seed)))
-        row["columns"] = {name: _summary(values) for name, values in sorted(row["columns"].items())}
-        row["mean"] = _summary({seed: statistics.fmean(values[seed] for values in by_seed) for seed in shared})
-    return table
-
-
-def _pair_list(result: Mapping[str, Any], wanted: str) -> str:
-    names = list(result["pairs"])
-    fitting = [name for name in names if wanted in (name, name.split("_")[0])] or (names if len(names) == 1 else [])
-    if len(fitting) != 1:
-        raise ArgumentError(
-            f"{result['test_set']} has the pair lists {', '.join(names) or 'none'}, wanted one {wanted!r}"
-        )
-    return fitting[0]
-
-
-def _summary(values: Mapping[str, float]) -> dict[str, Any]:
-    numbers = list(values.values())
-    return {
-        "values": dict(sorted(values.items())),
-        "mean": statistics.fmean(numbers) if numbers else None,
-        "std": statistics.stdev(numbers) if len(numbers) > 1 else None,
-    }
 
 
 def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str) -> dict[str, Any]:
@@ -190,20 +88,38 @@ def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str
     except ArgumentError as error:
         raise ArgumentError(f"{where}: {error}") from None
     matches = int(is_match.sum())
-    return {"matches": matches, "non_matches": len(pairs) - matches, "fpr95": worst, "fpr95_lowest": best}
+    return {
+        "matches": matches,
+        "non_matches": len(pairs) - matches,
+        "fpr95": worst,
+        "fpr95_lowest": best,
+        "roc": thinned_roc(distances, is_match),
+    }
+
+
+def _digest(patches: PatchSet) -> str:
+    """Of what is scored: labels, pair lists, and the manifest's word for the patches."""
+    known = patches.manifest.get("sha256")
+    digest = hashlib.sha256(str(known.get("patches.npy") if isinstance(known, Mapping) else "").encode())
+    for name, array in [("labels", patches.labels), *sorted(patches.pairs.items())]:
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, np.int64).data)
+    return digest.hexdigest()
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
     words = [
-        f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.2f} and {100 * part['fpr95']:.2f} %; "
+        f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.3f} and {100 * part['fpr95']:.3f} %; "
         "the higher one is the result"
         for key, part in result["pairs"].items()
         if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
     ]
+    if result["blank"]:
+        words.append(blank_words(result["blank"], result["patches"]))
     low, high = result["retrieval_map"], result["retrieval_map_highest"]
     if low is not None and high - low > NOTICEABLE:
         words.append(
-            f"retrieval: tied distances leave the mAP between {100 * low:.2f} and {100 * high:.2f} %; "
+            f"retrieval: tied distances leave the mAP between {100 * low:.3f} and {100 * high:.3f} %; "
             "the lower one is the result"
         )
     return words

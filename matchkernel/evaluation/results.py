@@ -56,6 +56,11 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return dict(content)
 
 
+def blank_words(blank: int, patches: int) -> str:
+    """What a result says where some rows are zeros."""
+    return f"{blank} of {patches} patches have no description: their rows are zeros, so that they match each other"
+
+
 def _refuse(word: str) -> float:
     raise ValueError(f"{word} is not a number")
 

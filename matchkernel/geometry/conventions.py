@@ -50,3 +50,20 @@ def frames_to_opencv(frames: Frames, magnification: float = MAGNIFICATION) -> np
     """(K, 4) x, y, size, angle in degrees from 0 to 360; an anisotropic shape becomes the square of its area."""
     degrees = np.rad2deg(frames.angles) % 360
     return np.column_stack([frames.centers, 2 * frames.half_widths / magnification, degrees])
+
+
+def frames_from_kornia(lafs: np.ndarray) -> Frames:
+    """Frames of kornia's local affine frames: (K, 2, 3), the matrix [A | c] of the region c + A [-1, 1]^2.
+
+    Both sides mean the same by centre and matrix. Only kornia's own angle turns the other way: an `ori` of +30 degrees
+    points the patch's x axis to -30. So angles are never passed on: the matrix is.
+    """
+    lafs = np.asarray(lafs, np.float64)
+    if lafs.ndim != 3 or lafs.shape[1:] != (2, 3):
+        raise ArgumentError(f"local affine frames are given as (K, 2, 3), got shape {lafs.shape}")
+    return Frames(lafs[:, :, 2], lafs[:, :, :2])
+
+
+def frames_to_kornia(frames: Frames) -> np.ndarray:
+    """(K, 2, 3) float32 local affine frames of kornia."""
+    return np.concatenate([frames.shapes, frames.centers[:, :, None]], 2).astype(np.float32)

@@ -37,7 +37,7 @@ def bar_chart(grid: Grid, number: int) -> str:
     reach = [score.mean + (score.std or 0) for score in scores.values()]
     marked = [grid.rows[m][mark].mean for m in methods for mark in grid.marks if mark in grid.rows[m]]
     scale = ticks(max([0.0, *reach, *marked]))
-    height = ROW + 8 * bool(grid.marks)
+    height = ROW + 10 * bool(grid.marks)
     bottom = 8 + height * len(methods)
     parts = [hatch(number, "own"), hatch(number, "other"), *_axis(scale, 4, bottom)]
     for k, method in enumerate(methods):
@@ -130,7 +130,7 @@ def _marks(grid: Grid, method: Method, y: float, top: float) -> list[str]:
         if mark in grid.rows[method]:
             value = grid.rows[method][mark].mean
             x = LEFT + (RIGHT - LEFT) * value / top
-            parts += [line(x, y + 20, x, y + 27, "tick"), text(x, y + 34, mark, "tiny", "middle")]
+            parts += [line(x, y + 20, x, y + 27, "tick"), text(x, y + 36, mark, "tiny", "middle")]
     return parts
 
 
@@ -166,12 +166,12 @@ def _rates_grid(low: float) -> list[str]:
 
 
 def _visible(rates: Sequence[float], recalls: Sequence[float]) -> list[tuple[float, float]]:
-    """The points of a curve that a chart can show: from LOWEST_RATE on, each 1 % further than the last, and the end."""
+    """The points of a curve that a chart can show: from LOWEST_RATE on, each 1 % further or half a point higher."""
     points = [(max(float(x), LOWEST_RATE), float(y)) for x, y in zip(rates, recalls, strict=True)]
     first = max((k for k, (x, _) in enumerate(points) if x == LOWEST_RATE), default=0)
     kept = points[first : first + 1]
     for point in points[first + 1 :]:
-        if point[0] >= 1.01 * kept[-1][0]:
+        if point[0] >= 1.01 * kept[-1][0] or point[1] >= kept[-1][1] + 0.005:
             kept.append(point)
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 

@@ -10,10 +10,10 @@ from matchkernel.report.phototourism import phototourism_sections
 from matchkernel.report.runs import Run, read_runs
 from matchkernel.report.write import write_report
 
+TITLE = "Local descriptors compared"
 
-def report_results(
-    paths: Sequence[str | Path], folder: str | Path, title: str = "Local descriptors compared"
-) -> list[Path]:
+
+def report_results(paths: Sequence[str | Path], folder: str | Path, title: str = TITLE) -> list[Path]:
     """Gather results into report.html, report.md and report.json.
 
     Args:
@@ -27,7 +27,7 @@ def report_results(
     return write_report(gather(paths, title), folder)
 
 
-def gather(paths: Sequence[str | Path], title: str = "Local descriptors compared") -> Report:
+def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:
     """Read results and lay them out; methods that were not scored on the same data are never in one table."""
     runs = read_runs(paths)
     of_kind = {kind: [run for run in runs if run.result["kind"] == kind] for kind in ("phototourism", "hpatches")}
@@ -35,19 +35,26 @@ def gather(paths: Sequence[str | Path], title: str = "Local descriptors compared
         *(phototourism_sections(of_kind["phototourism"]) if of_kind["phototourism"] else []),
         *(hpatches_sections(of_kind["hpatches"]) if of_kind["hpatches"] else []),
     ]
-    warnings = dict.fromkeys(f"{run.method.name}: {word}" for run in runs for word in run.result["warnings"])
+    warnings = dict.fromkeys(
+        f"{run.method.name} on {_place(run)}: {word}" for run in runs for word in run.result["warnings"]
+    )
     return Report(title, tuple(sections), tuple(_facts(runs)), tuple(warnings))
 
 
 def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    facts = []
+    """For each method how it was computed, and the files of its results with the start of their sha256."""
+    files: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        where = run.result.get("split") or run.result.get("test_set")
-        words = [f"{run.result['kind']} {where}", f"{run.result['dimension']}-D {run.result['distance']}"]
+        words = [f"{run.result['dimension']}-D {run.result['distance']}"]
         words += [f"trained on {run.train_set}"] if run.train_set else []
         words += [f"seed {run.seed}"] if run.result.get("seed") is not None else []
+        words += [f"weights {run.result['weights']}"] if run.result.get("weights") else []
         settings = run.result.get("settings")
         words += [f"{key}: {value}" for key, value in sorted(settings.items())] if isinstance(settings, dict) else []
         digest = hashlib.sha256(run.path.read_bytes()).hexdigest()[:12]
-        facts.append((run.method.name, "; ".join([*words, f"{run.path.name} {digest}"])))
-    return facts
+        files.setdefault((run.method.name, "; ".join(words)), []).append(f"{run.path.name} {digest}")
+    return [(name, f"{words}. Results: {', '.join(listed)}") for (name, words), listed in files.items()]
+
+
+def _place(run: Run) -> str:
+    return str(run.result.get("split") or run.result.get("test_set"))

@@ -35,10 +35,10 @@ OTHERS = {
 NOTES = {
     "verification": "mAP in %: mean of six imbalanced APs (inter, intra x e, h, t), trapezoid form.",
     "matching": "mAP in %: mean over image pairs, then over e, h, t, trapezoid form.",
-    "retrieval": "mAP in %: pool of 20,000 with the five positives, mean over e, h, t, trapezoid form.",
+    "retrieval": "mAP in %: pool of at most 20,000, the five positives included, mean over e, h, t, trapezoid form.",
 }
 HARDEST = "Sorted by the mean of all methods, the hardest last."
-Key = tuple[tuple[str, tuple[str, ...], str], ...]  # split, its sequences, the tasks done: what can be compared
+Key = tuple[tuple[str, tuple[str, ...], str, str], ...]  # split, its sequences, tasks done, data: what can be compared
 
 
 def hpatches_sections(runs: Sequence[Run]) -> list[Section]:
@@ -62,20 +62,27 @@ def _key(members: Sequence[Run]) -> Key:
         if other is not run:
             raise ArgumentError(f"{other.path} and {run.path}: two results of {run.method.name!r} on split {split!r}")
     return tuple(
-        (split, tuple(map(str, run.result["sequences"])), " ".join(task for task in HEADLINES if task in run.result))
+        (
+            split,
+            tuple(map(str, run.result["sequences"])),
+            " ".join(task for task in HEADLINES if task in run.result),
+            str(run.result.get("data_sha256") or ""),
+        )
         for split, run in sorted(seen.items())
     )
 
 
 def _section(key: Key, methods: Mapping[Method, list[list[Run]]]) -> Section:
-    names = [split for split, _, _ in key]
+    names = [split for split, *_ in key]
     tasks = key[0][2].split()
-    count = len({sequence for _, sequences, _ in key for sequence in sequences})
-    blocks: list[Block] = [_grid(task, methods) for task in tasks if all(task in part.split() for _, _, part in key)]
+    count = len({sequence for _, sequences, *_ in key for sequence in sequences})
+    blocks: list[Block] = [_grid(task, methods) for task in tasks if all(task in part.split() for _, _, part, _ in key)]
     blocks.append(_conventions(tasks, methods))
     blocks += [_per_sequence(task, methods) for task in tasks]
     splits = f"split {names[0]}" if len(names) == 1 else f"mean of splits {', '.join(names)}"
-    return Section(f"HPatches tasks, {splits}", tuple(blocks), f"{count} test sequences.")
+    runs = [run for seeds in methods.values() for members in seeds for run in members]
+    sets = sorted({str(run.result["set"]) for run in runs if run.result.get("set")})
+    return Section(", ".join(["HPatches tasks", *sets, splits]), tuple(blocks), f"{count} test sequences.")
 
 
 def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
@@ -91,7 +98,7 @@ def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
         rows,
         bars="mean",
         marks=NOISES,
-        note=f"{NOTES[task]} The letters mark e, h and t alone.",
+        note=f"{NOTES[task]} The letters mark easy, hard and tough patches alone.",
     )
 
 

@@ -30,10 +30,11 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 .warning{border-left:4px solid var(--c1);background:var(--back);padding:.3rem .9rem;margin:.8rem 0}
 .warning ul{margin:.2rem 0 .6rem;padding-left:1.2rem;font-size:.9rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:1.6rem 1.4rem;margin:1rem 0}
-figure{margin:0;max-width:560px;min-width:0}
+figure{margin:0;max-width:430px;min-width:0}
 figcaption{font-size:.85rem;color:var(--soft)}
 .chart{display:block;width:100%;height:auto;font-size:12px}
-.chart text{fill:var(--ink)}.chart .small{font-size:10.5px;fill:var(--soft)}.chart .tiny{font-size:9px;fill:var(--soft)}
+.chart text{fill:var(--ink)}.chart .small{font-size:11px;fill:var(--soft)}
+.chart .tiny{font-size:10.5px;fill:var(--soft)}
 .grid{stroke:var(--rule);stroke-width:1}.mark{stroke:var(--soft);stroke-dasharray:4 3}
 .range{stroke:var(--rule);stroke-width:3}.whisker{stroke:var(--ink);stroke-width:1.4}.tick{stroke:var(--ink);stroke-width:1}
 .own{fill:var(--own)}.other{fill:var(--other)}.hatch-back{fill:var(--page)}
@@ -41,11 +42,12 @@ figcaption{font-size:.85rem;color:var(--soft)}
 .curve{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke-width:1.4}
 .legend{list-style:none;padding:0;margin:.4rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
 .legend svg{width:24px;height:14px;vertical-align:middle;margin-right:.35rem}
-.scroll{overflow-x:auto;margin:1rem 0}
+.tables{display:flex;flex-wrap:wrap;gap:.4rem 2.4rem;align-items:start}.tables>details{flex-basis:100%}
+.scroll{overflow-x:auto;margin:.6rem 0;max-width:100%}
 .scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--own)}
-table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
+table{border-collapse:separate;border-spacing:0;font-size:.9rem;line-height:22px;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--soft);padding-bottom:.3rem}
-th,td{padding:.3rem .7rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
+th,td{padding:5px 11px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
 th:first-child{text-align:left;font-weight:500;position:sticky;left:0;background:var(--page)}
 thead th{color:var(--soft);font-weight:600}
 summary{cursor:pointer;padding:.4rem 0}
@@ -105,9 +107,10 @@ def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -
     charts = [_figure(block, numbers, series) for block in section.blocks if not isinstance(block, Grid) or block.bars]
     if charts:
         yield '<div class="charts">' + "\n".join(charts) + "</div>"
+    yield '<div class="tables">'
     for block in section.blocks:
         yield from _table_of(block)
-    yield "</section>"
+    yield "</div></section>"
 
 
 def _figure(block: Block, numbers: Iterator[int], series: Series) -> str:

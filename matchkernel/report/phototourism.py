@@ -9,11 +9,15 @@ from matchkernel.report.blocks import Block, Curves, Grid, Method, Score, Sectio
 from matchkernel.report.runs import Run, value_at
 
 Columns = dict[str, tuple[str, str]]  # shown -> training set, test set
-FPR_NOTE = (
-    "False positive rate at 95 % recall in %, lower is better. A column names training and test set; methods "
-    "trained on none of them have the same value for every training set. The mean is over all columns, its "
-    "deviation over seeds."
+FPR_NOTE = "False positive rate at 95 % recall in %, lower is better; ties count as errors."
+COMBINED_NOTE = (
+    "A column names training and test set; methods trained on none of them have the same value for every training set. "
+    "The mean is over all columns, its deviation over seeds."
 )
+KINDS = {
+    "m50": "Matches and as many random pairs of other points.",
+    "m50hard": "Matches and as many pairs of other points that RootSIFT finds alike, which counts against it.",
+}
 MAP_NOTE = (
     "Mean average precision in %: each patch ranks all others of its set, the other patches of its point are right."
 )
@@ -24,6 +28,7 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
 
     The kind of a list is its name before the first underscore: m50_100000_100000_0 and m50_50000_50000_0 are both m50.
     """
+    _check_sets(runs)
     columns = _columns(runs)
     sections = []
     for kind in sorted({name.split("_")[0] for run in runs for name in run.result["pairs"]}):
@@ -32,7 +37,9 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
             _grid("FPR@95", {run: f"pairs/{name}/fpr95" for run, name in scored.items()}, columns, lower_is_better=True)
         ]
         blocks += _curves(scored, columns)
-        sections.append(Section(f"Patch pairs, {kind}", tuple(blocks), FPR_NOTE))
+        combined = COMBINED_NOTE if any(train_set for train_set, _ in columns.values()) else ""
+        note = " ".join(word for word in (KINDS.get(kind), FPR_NOTE, combined) if word)
+        sections.append(Section(f"Patch pairs, {kind}", tuple(blocks), note))
     ranked = [run for run in runs if run.result.get("retrieval_map") is not None]
     if ranked:
         grid = _grid("Retrieval mAP", dict.fromkeys(ranked, "retrieval_map"), columns, lower_is_better=False)
@@ -43,12 +50,28 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
 def _columns(runs: Sequence[Run]) -> Columns:
     """Every training set with every test set that were combined; test sets alone where nothing was trained for them.
 
-    What was trained on none of the test sets, or not at all, fits every column: it is never tested on its own data.
+    Training sets count that are test sets too, or that one method has several of. What was trained elsewhere, or not
+    at all, fits every column: it is never tested on its own data.
     """
     tests = {str(run.result["test_set"]) for run in runs}
-    combined = sorted({(run.train_set, str(run.result["test_set"])) for run in runs if run.train_set in tests})
+    trained = {method: {run.train_set for run in runs if run.method == method} for method in {r.method for r in runs}}
+    several = {name for sets in trained.values() if len(sets) > 1 for name in sets}
+    sources = (tests | several) - {""}
+    combined = sorted({(run.train_set, str(run.result["test_set"])) for run in runs if run.train_set in sources})
     alone = sorted(tests - {test for _, test in combined})
     return {f"{a} → {b}": (a, b) for a, b in combined} | {b: ("", b) for b in alone}
+
+
+def _check_sets(runs: Sequence[Run]) -> None:
+    """A name must mean one test set, or scores on different data would share a column."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        if run.result.get("data_sha256"):
+            other = seen.setdefault(str(run.result["test_set"]), run)
+            if other.result["data_sha256"] != run.result["data_sha256"]:
+                raise ArgumentError(
+                    f"{other.path} and {run.path}: two different test sets of the name {run.result['test_set']!r}"
+                )
 
 
 def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_better: bool) -> Grid:
@@ -70,7 +93,9 @@ def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_be
     shown = ("mean", *columns)
     is_whole = any("mean" in scores for scores in rows.values())
     bars = "mean" if is_whole else next(column for column in shown if any(column in row for row in rows.values()))
-    return Grid(title, shown, rows, lower_is_better=lower_is_better, bars=bars, note=f"{title} in %, {bars}.")
+    words = f"mean of {len(columns)} columns" if bars == "mean" else bars
+    note = f"{title} in %, {words}; {'lower' if lower_is_better else 'higher'} is better."
+    return Grid(title, shown, rows, lower_is_better=lower_is_better, bars=bars, note=note)
 
 
 def _list_of(run: Run, kind: str) -> str:
@@ -108,7 +133,8 @@ def _curves(lists: Mapping[Run, str], columns: Columns) -> list[Curves]:
             if run is not None and run.result["pairs"][lists[run]].get("roc") is not None:
                 curves[method] = _curve(run, lists[run])
         if curves:
-            charts.append(Curves(f"ROC, {shown}", curves, "One run each, the first seed."))
+            has_seeds = any(run.result.get("seed") is not None for run in runs)
+            charts.append(Curves(f"ROC, {shown}", curves, "Of several seeds the first." if has_seeds else ""))
     return charts
 
 

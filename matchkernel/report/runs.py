@@ -16,6 +16,8 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "configuration": str,  # of this package
     "train_set": str,
     "seed": int,
+    "set": str,  # of which a split was scored
+    "data_sha256": str,  # tells sets or splits of one name apart
 }
 
 
@@ -34,7 +36,7 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """Read result files; a folder stands for every .json under it. Sorted by name of method, training set and seed."""
     files = [file for path in paths for file in _files(Path(path))]
     if not files:
-        raise ArgumentError("a report needs results: files of `matchkernel evaluate --json`, or a folder of them")
+        raise ArgumentError("a report needs results: files that `matchkernel evaluate` wrote, or a folder of them")
     runs = [_run(file, read_result(file)) for file in dict.fromkeys(files)]
     _check_methods(runs)
     return sorted(runs, key=_order)

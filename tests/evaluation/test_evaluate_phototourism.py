@@ -11,13 +11,10 @@ from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.describe import describe
 from matchkernel.descriptors import build
 from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.combinations import combination_table, evaluate_combinations
+from matchkernel.evaluation.methods import configuration_name
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.phototourism import (
-    combination_table,
-    configuration_name,
-    evaluate_combinations,
-    score_patch_set,
-)
+from matchkernel.evaluation.phototourism import score_patch_set
 from matchkernel.evaluation.results import read_result, write_result
 from matchkernel.evaluation.retrieval import retrieval_map
 from matchkernel.weights import load, save
@@ -155,8 +152,9 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
             save(build("sum"), path, {"seed": str(seed + 5)} if train == "one" else None)
             weights[train].append(path)
     lines = []
-    results = evaluate_combinations(weights, sets, progress=lines.append)
+    results = evaluate_combinations(weights, sets, progress=lambda *line: lines.append(line))
     assert len(results) == len(lines) == 8
+    assert lines[0] == ("sum-n32 on two", 36, 36)
     assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
         *((("one"), test, seed) for test in ("two", "three") for seed in (5, 6)),
         *((("two"), test, seed) for test in ("one", "three") for seed in (0, 1)),
@@ -167,7 +165,7 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
     read = [read_result(tmp_path / f"{number}.json") for number in range(8)]
     table = combination_table(read)
     assert len(table["sum-n32"]["columns"]) == 4
-    rows = describe(np.asarray(sets["three"].patches), load(weights["two"][1]), resize=True)
+    rows = describe(np.asarray(sets["three"].patches), load(weights["two"][1]).fold(), resize=True)
     wanted = score_patch_set("x", rows, sets["three"])
     found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
     assert found["pairs"] == wanted["pairs"]

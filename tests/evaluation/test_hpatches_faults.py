@@ -8,9 +8,10 @@ from made_hpatches import COUNTS, made_descriptors, made_tasks
 
 from matchkernel.data.hpatches_tasks import PatchList, VerificationLists, write_tasks
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.evaluation.hpatches import evaluate_hpatches, read_tasks
+from matchkernel.evaluation.hpatches import evaluate_hpatches
 from matchkernel.evaluation.hpatches_matching import matching
 from matchkernel.evaluation.hpatches_retrieval import retrieval
+from matchkernel.evaluation.hpatches_splits import read_tasks
 from matchkernel.evaluation.hpatches_verification import verification
 
 
@@ -72,9 +73,9 @@ def test_a_split_read_from_its_folder(tmp_path):
     assert (read.test, read.train) == (["i_one", "v_one"], ["i_two"])
     descriptors = made_descriptors("float")
     found, wanted = (evaluate_hpatches(descriptors, part) for part in (read, tasks))
-    assert {**found, "split": ""} == {**wanted, "split": ""}
+    assert {**found, "split": "", "lists": {}} == {**wanted, "split": ""}
     assert evaluate_hpatches(descriptors, read, whitening="pcapl")["whitening"] == "pcapl"
     with pytest.raises(ArgumentError, match="no split 'other', only mine"):
         read_tasks(tmp_path, "other", COUNTS)
-    with pytest.raises(FileError, match="'v_one', which the descriptors lack"):
+    with pytest.raises(FileError, match="'v_one', which is not in the set"):
         read_tasks(tmp_path, "mine", {"i_one": 12})

@@ -8,9 +8,10 @@ import pytest
 from matchkernel.data.hpatches import NOISES
 from matchkernel.data.hpatches_tasks import read_retrieval
 from matchkernel.evaluation.descriptor_files import read_descriptors
-from matchkernel.evaluation.hpatches import evaluate_hpatches, read_tasks
+from matchkernel.evaluation.hpatches import evaluate_hpatches
 from matchkernel.evaluation.hpatches_matching import nearest
 from matchkernel.evaluation.hpatches_retrieval import POOLS, retrieval_counts
+from matchkernel.evaluation.hpatches_splits import read_tasks
 from matchkernel.evaluation.hpatches_verification import verification_distances
 from matchkernel.evaluation.metrics import precision_recall_curve, roc_curve
 from matchkernel.evaluation.whitening import pcapl

@@ -127,6 +127,36 @@ def test_the_papers_table_2(tmp_path):
     assert tfeat["mean"].mean == pytest.approx(10)
 
 
+def test_training_sets_that_are_no_test_sets_have_columns_where_a_method_has_several(tmp_path):
+    results = [pairs("net", b, 0.1 * k, train_set=a) for k, (a, b) in enumerate([("A", "C"), ("B", "C")], 1)]
+    results.append(pairs("sift", "C", 0.4))
+    (table,) = grids(gather([written(tmp_path, *results)]), "FPR@95")
+    assert table.columns == ("mean", "A → C", "B → C")
+    assert row(table, "net")["B → C"].values == pytest.approx((20,))
+    assert row(table, "sift")["mean"].values == pytest.approx((40,))
+
+
+def test_other_data_of_the_same_name_is_never_in_one_table(tmp_path):
+    one = written(tmp_path / "sets", pairs("x", "A", 0.1, data_sha256="1"), pairs("y", "A", 0.2, data_sha256="2"))
+    with pytest.raises(ArgumentError, match="two different test sets of the name 'A'"):
+        gather([one])
+    two = written(tmp_path / "splits", hpatches("x", data_sha256="1", set="own"), hpatches("y", data_sha256="2"))
+    report = gather([two])
+    assert [section.title for section in report.sections] == [
+        "HPatches tasks, own, split made",
+        "HPatches tasks, split made",
+    ]
+
+
+def test_settings_are_said_once_for_all_results_of_a_method(tmp_path):
+    results = [pairs("x", name, 0.1, settings={"call": "f(1)"}) for name in ("A", "B")]
+    ((name, words),) = gather([written(tmp_path, *results)]).facts
+    assert name == "x"
+    assert words.count("call: f(1)") == 1
+    assert "0.json" in words
+    assert "1.json" in words
+
+
 def test_a_combination_that_is_missing_is_a_dash_and_leaves_no_mean(tmp_path):
     results = [pairs("net", b, 0.1, train_set=a, seed=0) for a, b in (("A", "B"), ("B", "A"))]
     results.append(pairs("half", "B", 0.2, train_set="A"))
@@ -303,7 +333,7 @@ def test_json_keeps_every_run_and_markdown_every_table(tmp_path):
     text = (tmp_path / "out/report.md").read_text()
     for title in ("Verification", "Matching", "Retrieval", "FPR@95", "Matching by sequence"):
         assert f"### {title}\n" in text
-    assert "> **Note.** sift: ties <here>" in text
+    assert "> **Note.** sift on made: ties <here>" in text
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):

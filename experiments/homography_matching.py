@@ -1,0 +1,135 @@
+"""Mean matching accuracy and homography accuracy on image sequences with known homographies.
+
+Every descriptor gets the same keypoints (the strongest DoG points of OpenCV). Accuracy of a pair is the share of mutual
+nearest neighbours within 3 px of the truth; the homography is MAGSAC's from those matches, right where the mean error of
+image A's corners is at most 1, 3 or 5 px. A sequence counts once, whatever its number of images.
+
+    python experiments/homography_matching.py ../shared/data/homography --models sift rootsift weights.safetensors
+
+The validation sequences are the default. The test sequences are scored once, by --split test, when all is chosen.
+"""
+
+import argparse
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+import matchkernel
+from matchkernel.data.from_homographies import read_homography
+from matchkernel.files import replacing
+from matchkernel.images.accuracy import corner_error, matching_accuracy
+from matchkernel.images.describers import Describer, open_describer
+from matchkernel.images.extract import Detector, as_gray, extract_with
+from matchkernel.images.match import match
+from matchkernel.images.verify import verify
+
+KINDS = {
+    "validation": {
+        "viewpoint, zoom": ["oxford_graf", "v_churchill", "homogr_adam", "homogr_ExtremeZoom"],
+        "extreme viewpoint": ["evd_adam"],
+        "blur": ["oxford_bikes"],
+        "light": ["oxford_leuven", "webcam_chamonix", "webcam_courbevoie"],
+    },
+    "test": {
+        "viewpoint, zoom": [
+            "oxford_bark",
+            "oxford_boat",
+            "oxford_wall",
+            "v_dogman",
+            "homogr_BruggeTower",
+            "homogr_LePoint2",
+        ],
+        "extreme viewpoint": ["evd_girl"],
+        "blur": ["oxford_trees"],
+        "JPEG": ["oxford_ubc"],
+        "light": ["webcam_mexico", "webcam_frankfurt", "exposure_memorial"],
+    },
+}
+COLUMNS = ("matches", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
+
+
+def main() -> None:
+    """Score descriptors and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of sequences: 1.jpg, 2.jpg, ..., H_1_2, ...")
+    parser.add_argument("--models", nargs="+", default=["sift", "rootsift"], help="weights, files, sift, rootsift")
+    parser.add_argument("--untrained", nargs="*", default=[], help="descriptors with random weights")
+    parser.add_argument("--split", choices=list(KINDS), default="validation")
+    parser.add_argument("--sequences", nargs="+", help="only these of the split")
+    parser.add_argument("--keypoints", type=int, default=2000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
+    chosen = parser.parse_args()
+    describers = [open_describer(model, device=chosen.device) for model in chosen.models]
+    describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
+    sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
+    unknown = set(chosen.sequences or []) - set(sequences)
+    if unknown:
+        parser.error(f"not in the {chosen.split} split: {', '.join(sorted(unknown))}")
+    pairs = []
+    for name, kind in sequences.items():
+        if chosen.sequences is None or name in chosen.sequences:
+            for row in score_sequence(chosen.folder / name, describers, Detector(chosen.keypoints)):
+                pairs.append({"sequence": name, "kind": kind, **row})
+            print(f"{name} done", flush=True)
+    print_table(pairs, [describer.name for describer in describers])
+    if chosen.out:
+        facts = {
+            "split": chosen.split,
+            "detector": Detector(chosen.keypoints).settings(),
+            "models": {describer.name: describer.settings for describer in describers},
+            "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
+            "machine": platform.machine(),
+        }
+        with replacing(chosen.out) as part:
+            part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+
+
+def score_sequence(folder: Path, describers: list[Describer], detector: Detector) -> Iterator[dict[str, Any]]:
+    """One row for each pair (1, k) and descriptor."""
+    paths = {int(path.stem): path for path in folder.iterdir() if path.stem.isdigit()}
+    images = {number: as_gray(path) for number, path in sorted(paths.items())}
+    height, width = images[1].shape
+    for describer in describers:
+        features = {number: extract_with(image, describer, detector) for number, image in images.items()}
+        for number in list(images)[1:]:
+            H = read_homography(folder / f"H_1_{number}")
+            a, b = features[1], features[number]
+            found = match(a, b).indices
+            points = a.keypoints[found[:, 0]], b.keypoints[found[:, 1]]
+            error = corner_error(verify(*points, "homography").model, H, (width, height))
+            yield {
+                "image": number,
+                "model": describer.name,
+                "keypoints": [len(a), len(b)],
+                "matches": len(found),
+                "accuracy 3 px": matching_accuracy(*points, H),
+                "corner error": error if np.isfinite(error) else None,
+                **{f"H {pixels} px": float(error <= pixels) for pixels in (1, 3, 5)},
+            }
+
+
+def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:
+    """Means of sequences, by kind and over all, as a Markdown table."""
+    kinds = {pair["sequence"]: pair["kind"] for pair in pairs}
+    print("\n| kind (sequences) | descriptor | " + " | ".join(COLUMNS) + " |\n|---|---|" + "---|" * len(COLUMNS))
+    for kind in [*dict.fromkeys(kinds.values()), "mean of sequences"]:
+        names = [name for name in kinds if kind in (kinds[name], "mean of sequences")]
+        for model in models:
+            means = defaultdict(list)
+            for name in names:
+                rows = [pair for pair in pairs if pair["sequence"] == name and pair["model"] == model]
+                for column in COLUMNS:
+                    means[column].append(np.mean([row[column] for row in rows]))
+            cells = [f"{np.mean(means['matches']):.0f}", *(f"{100 * np.mean(means[c]):.1f}" for c in COLUMNS[1:])]
+            print(f"| {kind} ({len(names)}) | {model} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

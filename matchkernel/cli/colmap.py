@@ -1,0 +1,43 @@
+"""matchkernel colmap"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matchkernel.cli.console import counting_bar, stderr, user_errors
+from matchkernel.images.adapters.colmap import ReconstructSettings, reconstruct
+from matchkernel.images.describers import open_describer
+from matchkernel.images.extract import KEYPOINTS, Detector
+
+
+def colmap(
+    images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="workspace to make; a stopped run goes on when run again")],
+    model: Annotated[str, typer.Option(help="trained weights, a .safetensors file, sift or rootsift")] = "dual",
+    untrained: Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")] = False,
+    keypoints: Annotated[int, typer.Option(min=0, help="the strongest of each image; 0 for all")] = KEYPOINTS,
+    ratio: Annotated[float, typer.Option(min=0.01, max=1, help="nearest / second nearest distance; 1: no test")] = 0.8,
+    overlap: Annotated[int | None, typer.Option(min=1, help="match so many neighbours by name, not all pairs")] = None,
+    upright: Annotated[bool, typer.Option(help="do not turn regions with the gradient")] = False,
+    single_camera: Annotated[bool, typer.Option(help="all images are of one camera")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False,
+) -> None:
+    """Reconstruct a scene: our features and matches, COLMAP's importers, verification and mapper."""
+    with user_errors():
+        detector = Detector(keypoints, upright=upright)
+        settings = ReconstructSettings(detector, None if ratio == 1 else ratio, overlap, single_camera)
+        describer = open_describer(model, untrained=untrained, device=device)
+        with counting_bar("reconstructing") as progress:
+            found = reconstruct(
+                images, out, describer, settings, say=lambda stage: stderr.print(stage, markup=False), progress=progress
+            )
+        if as_json:
+            print(json.dumps(dataclasses.asdict(found)))
+        counts = (
+            f"{found.registered} of {found.images} images, {found.points:,} points in {found.track_length:.2f} each"
+        )
+        stderr.print(f"{counts}, error {found.error:.3f} px ({describer.name}) -> {out}", markup=False)

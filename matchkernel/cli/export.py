@@ -1,0 +1,28 @@
+"""matchkernel export"""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from matchkernel.cli.console import stderr, user_errors
+from matchkernel.descriptors import build
+from matchkernel.images.adapters.onnx import card_of, export_onnx
+from matchkernel.weights import load
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="name of trained weights, or a .safetensors file")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="file to write, .onnx")],
+    patch_size: Annotated[int | None, typer.Option(min=8, help="side of the patches (default: trained at)")] = None,
+    untrained: Annotated[bool, typer.Option(help="take MODEL as a descriptor's name, with random weights")] = False,
+) -> None:
+    """Write a descriptor as ONNX and check the file against torch: (B, 1, N, N) patches to (B, D) unit rows."""
+    with user_errors():
+        network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
+        card = {"weights": "random, for trying out only"} if untrained else card_of(model)
+        written = export_onnx(network, out, patch_size, card)
+        checked = ", ".join(f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
+        size = f"{written.patch_size} px patches, {written.D} numbers each, opset {written.opset}"
+        stderr.print(f"{size}; largest difference from torch {checked} -> {out}", markup=False)

@@ -1,0 +1,63 @@
+"""matchkernel match"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matchkernel.cli.console import stderr, user_errors
+from matchkernel.images.describers import open_describer
+from matchkernel.images.pipeline import MatchSettings, match_images, save_json, save_picture
+
+
+class Geometry(StrEnum):
+    """What matches are verified by."""
+
+    homography = "homography"
+    fundamental = "fundamental"
+    none = "none"
+
+
+Model = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
+Untrained = Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")]
+Keypoints = Annotated[int, typer.Option(min=0, help="the strongest so many of an image; 0 for all")]
+Contrast = Annotated[float, typer.Option(help="threshold of the detector on contrast")]
+Edge = Annotated[float, typer.Option(help="threshold of the detector on edges")]
+Upright = Annotated[bool, typer.Option(help="do not turn regions with the gradient")]
+Magnification = Annotated[float, typer.Option(help="half side of a region / sigma of the keypoint")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
+
+DEFAULT = MatchSettings()
+
+
+def match(
+    a: Annotated[Path, typer.Argument(metavar="A", help="an image")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="another")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="PNG of the matches to write")] = None,
+    json_: Annotated[Path | None, typer.Option("--json", help="JSON of keypoints, matches and model to write")] = None,
+    model: Model = "dual",
+    untrained: Untrained = False,
+    keypoints: Keypoints = DEFAULT.keypoints,
+    geometry: Annotated[Geometry, typer.Option(help="what matches are verified by")] = Geometry.homography,
+    pixels: Annotated[float, typer.Option(help="largest error of an inlier")] = DEFAULT.pixels,
+    ratio: Annotated[float | None, typer.Option(help="of distances to the nearest and the next, at most")] = None,
+    mutual: Annotated[bool, typer.Option(help="keep pairs that are each other's nearest only")] = True,
+    contrast: Contrast = DEFAULT.contrast,
+    edge: Edge = DEFAULT.edge,
+    upright: Upright = False,
+    magnification: Magnification = DEFAULT.magnification,
+    device: Device = "auto",
+) -> None:
+    """Match two images: detect, describe, match, verify; write a picture and JSON."""
+    with user_errors():
+        settings = MatchSettings(
+            keypoints, contrast, edge, upright, magnification, mutual, ratio, geometry=geometry.value, pixels=pixels
+        )
+        describer = open_describer(model, untrained=untrained, device=device)
+        found = match_images(a, b, describer, settings)
+        if json_:
+            save_json(found, json_)
+        if out:
+            save_picture(found, a, b, out)
+        stderr.print(found.one_line(), markup=False)

@@ -1,0 +1,109 @@
+"""HPatches from folders: a set, its task lists and something to score, to one result a split."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchkernel.data.hpatches import HPatchesSet, open_hpatches
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.counting import Progress, counting
+from matchkernel.evaluation.descriptor_files import check_new_folder, read_descriptors, write_new_folder
+from matchkernel.evaluation.distances import Distance
+from matchkernel.evaluation.hpatches import TASKS, Whitening, check_choices, evaluate_hpatches
+from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors, describe_hpatches
+from matchkernel.evaluation.hpatches_splits import HPatchesTasks, needed_sequences, read_tasks
+from matchkernel.evaluation.methods import Method, chosen_distance
+
+
+@dataclass(frozen=True)
+class DescriptorFiles:
+    """Anyone's descriptors to be scored, in files of the official layout."""
+
+    folder: Path
+    bits: bool = False  # the numbers are bytes of packed bits, to be compared by Hamming distance
+    name: str | None = None  # what tables call the descriptor (default: the folder's name)
+
+
+def evaluate_hpatches_splits(
+    source: Method | DescriptorFiles,
+    folder: str | Path | None = None,
+    *,
+    tasks: str | Path | None = None,
+    splits: Sequence[str] = ("full",),
+    distance: Distance | None = None,
+    whitening: Whitening = "none",
+    only: Sequence[str] = TASKS,
+    write_csv: str | Path | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Score a method, or descriptors from files, on splits of a set in the HPatches layout.
+
+    Args:
+        source: what to score, see choose_methods.
+        folder: of the set. Descriptor files can do without; with it their numbers of rows are checked.
+        tasks: folder of splits and lists (default: `tasks` in the set's).
+        splits: a, b, c, full, illum, view, or your own.
+        distance: "l1" or "l2" (default: the method's own; Hamming for bits).
+        whitening: "none" or "pcapl".
+        only: some of the three tasks.
+        write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
+        progress: called with what is being done, how much of it is done, and of how much.
+
+    Returns:
+        A result of evaluate_hpatches for each split, with what is known of the method and the set added.
+    """
+    chosen = _distance(source, distance)
+    check_choices(only, whitening)
+    if write_csv is not None:
+        check_new_folder(write_csv)
+    if not splits or len(set(splits)) < len(splits):
+        raise ArgumentError(f"splits must be named once each, got {', '.join(splits) or 'none'}")
+    if folder is None and isinstance(source, Method):
+        raise ArgumentError(f"give the folder of a set for {source.name} to describe")
+    place = _tasks_folder(tasks, folder)
+    patches = None if folder is None else open_hpatches(folder)
+    names = needed_sequences(place, splits, whitening)
+    if isinstance(source, DescriptorFiles):
+        counts = None if patches is None else patches.counts
+        descriptors = read_descriptors(source.folder, names, bits=source.bits, counts=counts, name=source.name)
+        lists = [read_tasks(place, split, descriptors.counts, patches) for split in splits]
+    else:
+        assert patches is not None  # a method without a set was refused above
+        descriptors, lists = _described(source, patches, place, splits, names, progress)
+    facts = source.facts if isinstance(source, Method) else {"settings": {"files": source.folder.resolve().name}}
+    facts = facts if patches is None else {"set": patches.root.resolve().name, **facts}
+    options: dict[str, Any] = {"distance": chosen, "whitening": whitening, "only": only, "progress": progress}
+    results = [evaluate_hpatches(descriptors, part, **options) | facts for part in lists]
+    if write_csv is not None:
+        write_new_folder(write_csv, descriptors)
+    return results
+
+
+def _described(
+    method: Method,
+    patches: HPatchesSet,
+    place: Path,
+    splits: Sequence[str],
+    names: Sequence[str],
+    progress: Progress | None,
+) -> tuple[HPatchesDescriptors, list[HPatchesTasks]]:
+    """Descriptors of the sequences, and the lists, which are read first: they may be faulty, and describing is long."""
+    lists = [read_tasks(place, split, patches.counts, patches) for split in splits]
+    total = 16 * sum(patches.counts.get(name, 0) for name in names)
+    count = counting(progress, f"describing with {method.name}", total)
+    return describe_hpatches(method.name, patches, method.describe, names, count), lists
+
+
+def _distance(source: Method | DescriptorFiles, wanted: Distance | None) -> Distance:
+    if isinstance(source, Method):
+        return chosen_distance(source.name, source.distance, wanted)
+    return chosen_distance(str(source.folder), "hamming" if source.bits else "l2", wanted)
+
+
+def _tasks_folder(tasks: str | Path | None, folder: str | Path | None) -> Path:
+    if tasks is not None:
+        return Path(tasks)
+    if folder is None:
+        raise ArgumentError("give the folder of task lists, --tasks, or that of a set which has one")
+    return Path(folder) / "tasks"

@@ -1,0 +1,191 @@
+"""Something to score: a model or a baseline that describes patches, with what a result says of it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.config import DescriptorConfig
+from matchkernel.counting import count_parameters
+from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.describe import describe, inference_copy
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.baseline import RESIZED
+from matchkernel.evaluation.baselines import PUBLISHED_MKD, baseline
+from matchkernel.evaluation.counting import Counting
+from matchkernel.evaluation.distances import DISTANCES, Distance
+from matchkernel.weights import load, read_card
+
+
+@dataclass(frozen=True)
+class Method:
+    """A descriptor to be scored."""
+
+    name: str
+    distance: Distance  # the one it is meant for
+    facts: dict[str, Any]  # what its results say beside the scores: parameters, settings, ...
+    compute: Callable[[np.ndarray, Counting | None], np.ndarray] = field(repr=False)
+    trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
+
+    def describe(self, patches: np.ndarray, progress: Counting | None = None) -> np.ndarray:
+        """Describe patches; one of which nothing can be said gets a row of zeros.
+
+        Args:
+            patches: (K, N, N) uint8, of any side.
+            progress: called with the number of patches of each finished piece.
+
+        Returns:
+            (K, D) float32, or (K, D / 8) uint8 for a binary descriptor.
+        """
+        return self.compute(patches, progress)
+
+    def was_trained_on(self, name: str, patches: PatchSet) -> bool:
+        """Whether a test set is one of those it was trained on, by the name given to it or those of its folders."""
+        return not self.trained_on.isdisjoint({name, *patches.manifest.get("joined", [patches.folder.name])})
+
+
+def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
+    """The distance asked for, or a descriptor's own; refuses bits without Hamming distance and Hamming without bits."""
+    if wanted is not None and wanted not in DISTANCES:
+        raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
+    if wanted is not None and (wanted == "hamming") != (own == "hamming"):
+        kind = "bits, which have" if own == "hamming" else "numbers, which have no"
+        raise ArgumentError(f"{name} gives {kind} Hamming distance, asked for {wanted}")
+    return wanted or own
+
+
+def choose_methods(
+    models: Sequence[tuple[str | None, str | Path]] = (),
+    baseline_name: str | None = None,
+    baseline_weights: Path | None = None,
+    training_set: Path | None = None,
+    *,
+    name: str | None = None,
+    device: str | None = None,
+) -> list[Method]:
+    """Methods to score: models or one baseline.
+
+    Args:
+        models: see model_methods.
+        baseline_name: see baseline_method.
+        baseline_weights: its weight file.
+        training_set: its patch set to learn from.
+        name: what tables call it (default: its own name).
+        device: where models compute, as of `describe`.
+    """
+    if bool(models) == bool(baseline_name):
+        raise ArgumentError("give one thing to score: a model or a baseline")
+    if baseline_name:
+        return [baseline_method(baseline_name, weights=baseline_weights, training_set=training_set, name=name)]
+    if baseline_weights or training_set:
+        raise ArgumentError("a model brings its own weights: baseline weights and a training set go with a baseline")
+    return model_methods(models, name=name, device=device)
+
+
+def baseline_method(
+    baseline_name: str, *, weights: Path | None = None, training_set: Path | None = None, name: str | None = None
+) -> Method:
+    """A descriptor of others.
+
+    Args:
+        baseline_name: of `baseline`.
+        weights: its weight file, where it has one.
+        training_set: a patch set, for mkd: the one to learn its whitening on.
+        name: what tables call it (default: its name).
+    """
+    patches = None if training_set is None else open_patch_set(training_set)
+    found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
+    train_set = PUBLISHED_MKD.get(baseline_name) if patches is None else patches.folder.resolve().name
+    facts = {"parameters": found.parameters, "hand_crafted": found.hand_crafted, "settings": dict(found.settings)}
+    if train_set:
+        facts["train_set"] = train_set
+    trained_on = frozenset([train_set] if train_set else [])
+    return Method(
+        name or found.name,
+        found.distance,
+        facts,
+        lambda patches, progress: found.describe(patches, progress),
+        trained_on,
+    )
+
+
+def model_methods(
+    models: Sequence[tuple[str | None, str | Path]], *, name: str | None = None, device: str | None = None
+) -> list[Method]:
+    """Models of this package.
+
+    Args:
+        models: training set and weights (a name, or a .safetensors file) of each. Without a training set the weight
+            file's own word for it is taken, if it has one. The seed is the file's, else the place among the weights
+            of the same configuration and training set.
+        name: what tables call them (default: their configuration).
+        device: where to compute, as of `describe`.
+    """
+    methods: list[Method] = []
+    places: Counter[tuple[str, str | None]] = Counter()
+    for train_set, weights in models:
+        method = _model_method(train_set, weights, name, device, places)
+        key = ("train_set", "seed", "configuration")
+        twin = next((m for m in methods if all(m.facts.get(k) == method.facts.get(k) for k in key)), None)
+        if twin is not None:
+            where = f"{method.facts['configuration']}, trained on {method.facts.get('train_set', '(not said)')}"
+            raise ArgumentError(f"{weights}: a second one of {where}, seed {method.facts['seed']}")
+        methods.append(method)
+    return methods
+
+
+def _model_method(
+    train_set: str | None,
+    weights: str | Path,
+    name: str | None,
+    device: str | None,
+    places: Counter[tuple[str, str | None]],
+) -> Method:
+    model, card = load(weights), read_card(weights)
+    runner = inference_copy(model.fold(), device)
+    own = [word.strip() for word in card.get("trained_on", "").split(",") if word.strip()]
+    train_set = train_set or ", ".join(own) or None
+    configuration = configuration_name(model.config)
+    place = places[configuration, train_set]
+    places[configuration, train_set] += 1
+    facts = {
+        "configuration": configuration,
+        "parameters": count_parameters(model),
+        "hand_crafted": False,
+        "seed": place if (seed := seed_of(card)) is None else seed,
+        "weights": Path(weights).name,
+        "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.get("sha256", "")},
+        **({"train_set": train_set} if train_set else {}),
+    }
+
+    def compute(patches: np.ndarray, progress: Counting | None) -> np.ndarray:
+        return describe(patches, runner, resize=True, progress=progress)
+
+    return Method(name or configuration, "l2", facts, compute, frozenset([*own, *([train_set] if train_set else [])]))
+
+
+def configuration_name(config: DescriptorConfig) -> str:
+    """What tables call a configuration: the variant, s where it has one, the patch size, and what is not the default.
+
+    Settings that are the variant's own defaults are left out, so that two configurations never share a name.
+    """
+    plain = DescriptorConfig(config.variant, s=config.s, patch_size=config.patch_size, d=config.d).to_dict()
+    others = [f"{key}={value}" for key, value in config.to_dict().items() if plain[key] != value]
+    others += [] if config.d == DescriptorConfig().d else [f"d={config.d}"]
+    s = [] if config.s is None else [f"s{config.s}"]
+    return "-".join([config.variant, *s, f"n{config.patch_size}", *others])
+
+
+def seed_of(card: dict[str, str]) -> int | None:
+    """The seed a weight file was trained with, where its card says it: as `seed`, or in its training configuration."""
+    if card.get("seed", "").isdecimal():
+        return int(card["seed"])
+    try:
+        seed = json.loads(card.get("training", "{}")).get("seed")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else None

@@ -1,0 +1,114 @@
+"""Results as a folder of files with telling names, and as a short table."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.evaluation.results import write_result
+
+WORDS = ("method", "trained on", "test set", "split")  # columns of a table that are not numbers
+HPATCHES = {
+    "verif. AP": ("verification", "mean", "ap_trapezoid"),
+    "match. AP": ("matching", "mean", "all", "ap_trapezoid"),
+    "retr. python": ("retrieval", "python", "mean", "20000", "ap_trapezoid"),
+    "retr. matlab": ("retrieval", "matlab", "mean", "all", "ap_step"),
+}
+NOTES = {
+    "hpatches": (
+        "mAP in %. Verification: mean of six imbalanced APs; matching: mean over image pairs; both trapezoid. "
+        "Retrieval python: pool of at most 20000, trapezoid; matlab: all distractors, step."
+    ),
+    "phototourism": "In %. FPR@95 with ties as errors; mAP of retrieval within the set: step, ties as errors.",
+}
+
+
+def check_target(out: str | Path, several: bool) -> None:
+    """Refuse a place where results could not be written, before the work is done.
+
+    Args:
+        out: a .json file for one result, or a folder, made where it is missing.
+        several: whether more than one result may come.
+    """
+    out = Path(out)
+    if out.suffix == ".json":
+        if several:
+            raise ArgumentError(f"{out}: several results need a folder, this is the name of one file")
+        if out.is_dir() or not out.parent.is_dir():
+            raise FileError(f"{out}: " + ("is a folder" if out.is_dir() else "its folder does not exist"))
+    elif out.exists() and not out.is_dir():
+        raise FileError(f"{out}: results go into a folder or a .json file, this is another file")
+
+
+def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Write results, each whole or not at all.
+
+    Args:
+        out: see check_target. In a folder the files are named after what was scored, on what; the same again is
+            replaced.
+        results: of one evaluation.
+
+    Returns:
+        The files.
+    """
+    check_target(out, len(results) > 1)
+    out = Path(out)
+    if out.suffix == ".json":
+        paths = [out]
+    else:
+        paths = [out / f"{file_name(result)}.json" for result in results]
+        if len(set(paths)) < len(paths):
+            raise ArgumentError(f"{out}: two results would have the same name, {paths[0].name}")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteError(f"{out}: could not be made ({error.strerror})") from None
+    for path, result in zip(paths, results, strict=True):
+        write_result(path, result)
+    return paths
+
+
+def file_name(result: Mapping[str, Any]) -> str:
+    """What a result's file is called: kind, test set or split, descriptor, and how it was trained."""
+    words = [result["kind"], result.get("set"), result.get("split") or result.get("test_set"), result["descriptor"]]
+    words += [result["whitening"]] if result.get("whitening", "none") != "none" else []
+    words += ["l1"] if result["distance"] == "l1" else []
+    words += [result.get("train_set"), f"seed{result['seed']}"] if "configuration" in result else []
+    return "-".join(re.sub(r"[^A-Za-z0-9._=]+", "_", str(word)) for word in words if word)
+
+
+def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the main numbers in percent; a dash where there is none."""
+    rows = [_row(result) for result in results]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    return headings, [[row.get(heading, "-") for heading in headings] for row in rows]
+
+
+def note_of(results: Sequence[Mapping[str, Any]]) -> str:
+    """What the numbers of such a table are."""
+    return NOTES[results[0]["kind"]] if results else ""
+
+
+def _row(result: Mapping[str, Any]) -> dict[str, str]:
+    row = {"method": str(result["descriptor"])}
+    row |= {"trained on": str(result["train_set"])} if result.get("train_set") else {}
+    row |= {"seed": str(result["seed"])} if "configuration" in result else {}
+    if result["kind"] == "hpatches":
+        row["split"] = str(result["split"])
+        for heading, path in HPATCHES.items():
+            if path[0] in result:
+                row[heading] = _percent(result, path)
+        return row
+    row["test set"] = str(result["test_set"])
+    for name, part in sorted(result["pairs"].items()):
+        row[f"FPR@95 {name.split('_')[0]}"] = f"{100 * part['fpr95']:.2f}"
+    row["mAP"] = "-" if result["retrieval_map"] is None else f"{100 * result['retrieval_map']:.2f}"
+    return row
+
+
+def _percent(result: Mapping[str, Any], path: Sequence[str]) -> str:
+    value: Any = result
+    for key in path:
+        value = value[key]
+    return f"{100 * value:.2f}"

@@ -1,0 +1,143 @@
+"""What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.config import VARIANTS
+from matchkernel.describe import describe, inference_copy
+from matchkernel.descriptors import Descriptor, build
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.geometry.conventions import frames_to_opencv
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.opencv import load_opencv
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.tensor_files import digest
+from matchkernel.weights import load, read_card
+
+CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
+FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
+SIFTS = ("sift", "rootsift")
+# OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
+FIRST_SIGMA, LAYERS = 1.6, 3
+
+
+@dataclass(frozen=True)
+class Describer:
+    """A descriptor of image regions, ready to run.
+
+    Attributes:
+        name: of the descriptor.
+        D: numbers in a row.
+        settings: what decides its rows (weights, patch size, sampler), JSON values.
+        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
+    """
+
+    name: str
+    D: int
+    settings: dict[str, Any]
+    compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
+
+
+Model = Descriptor | Describer | str | Path
+
+
+def open_describer(model: Model, *, untrained: bool = False, device: str | torch.device | None = None) -> Describer:
+    """Make a describer, once for many images.
+
+    Args:
+        model: a Descriptor; a name of `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
+            describer, which is returned as it is.
+        untrained: take the name as that of a descriptor, with random weights (seed 0), for trying out.
+        device: where to compute (default: where the model is).
+    """
+    if isinstance(model, Describer):
+        return model
+    if isinstance(model, Descriptor):
+        return _of_descriptor(model, model.config.variant, _state_digest(model), device)
+    if not isinstance(model, str | Path):
+        raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
+    if str(model) in SIFTS:
+        return _of_sift(str(model))
+    if untrained:
+        if str(model) not in VARIANTS:
+            raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
+        network = build(str(model), generator=torch.Generator().manual_seed(0))
+        return _of_descriptor(network, f"{model}, untrained", "random, seed 0", device)
+    network = load(model)
+    return _of_descriptor(network, Path(model).stem, read_card(model)["sha256"], device)
+
+
+def _of_descriptor(network: Descriptor, name: str, weights: str, device: str | torch.device | None) -> Describer:
+    runner = inference_copy(network if network.is_folded else network.fold(), device)
+    config = network.config
+    settings = {"weights": weights, "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+
+    def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
+        rows = np.zeros((len(frames), config.D or 0), np.float32)
+        for start in range(0, len(frames), FRAMES_AT_A_TIME):
+            part = slice(start, start + FRAMES_AT_A_TIME)
+            rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
+        return rows
+
+    return Describer(name, config.D or 0, settings, compute)
+
+
+def _state_digest(network: Descriptor) -> str:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    return digest({"config": str(network.config.to_dict())}, tensors)
+
+
+def _of_sift(name: str) -> Describer:
+    cv2 = load_opencv()
+    extractor = cv2.SIFT_create(enable_precise_upscale=True)
+
+    def compute(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
+        rows = np.zeros((len(frames), 128), np.float32)
+        points = _sift_keypoints(image, frames, magnification)
+        # OpenCV doubles the image only if some keypoint asks for it; one more that does makes rows independent of
+        # each other and equal to those of detectAndCompute.
+        points.append(cv2.KeyPoint(0, 0, FIRST_SIGMA, 0, 0, _packed_octave(-1, 1)))
+        rows[:] = extractor.compute(image, points)[1][:-1]
+        rows[~_have_content(image, frames)] = 0  # OpenCV gives rounding errors at full length
+        if name == "rootsift":
+            rows = np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    settings = {"weights": f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes", "cut": None}
+    return Describer(name, 128, settings, compute)
+
+
+def _sift_keypoints(image: np.ndarray, frames: Frames, magnification: float) -> list[Any]:
+    """OpenCV keypoints with the octave and layer that detection would have given them; a frame knows its size only.
+
+    Left at octave 0, as KeyPoint(x, y, size, angle) makes them, large regions would be sampled from the sharp image.
+    """
+    KeyPoint = load_opencv().KeyPoint
+    rows = frames_to_opencv(frames, magnification)
+    steps = np.round(LAYERS * np.log2(np.maximum(rows[:, 2], 1e-6) / (2 * FIRST_SIGMA)))
+    highest = max(0, int(np.log2(min(image.shape))) - 2)  # a smaller image says nothing
+    octaves = np.clip(np.floor((steps - 1) / LAYERS), -1, highest)
+    layers = np.clip(steps - LAYERS * octaves, 1, LAYERS)
+    packed = zip(octaves.astype(int).tolist(), layers.astype(int).tolist(), strict=True)
+    return [
+        KeyPoint(x, y, size, angle, 0, _packed_octave(*o))
+        for (x, y, size, angle), o in zip(rows.tolist(), packed, strict=True)
+    ]
+
+
+def _packed_octave(octave: int, layer: int) -> int:
+    return (octave & 255) | (layer << 8)
+
+
+def _have_content(image: np.ndarray, frames: Frames) -> np.ndarray:
+    """(K,) whether a region is not of one gray value."""
+    found = np.zeros(len(frames), bool)
+    for start in range(0, len(frames), FRAMES_AT_A_TIME):
+        patches = extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], 16).reshape(-1, 256)
+        found[start : start + len(patches)] = patches.min(1) < patches.max(1)
+    return found

@@ -1,0 +1,127 @@
+"""Matches between the features of two images: nearest neighbours, and which of them to believe."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.images.features import Features
+from matchkernel.images.nearest import Nearest, has_faiss, two_nearest
+
+# Largest distance of a match by name of the weights; filled when weights are shipped, from validation scenes.
+THRESHOLDS: dict[str, float] = {}
+LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
+FAISS_FROM = 10**9  # pairs of rows from which FAISS is asked where it is installed
+
+Engine = Literal["auto", "torch", "faiss"]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """M matches, ordered by the index in image A.
+
+    Attributes:
+        indices: (M, 2) int64, row in A and row in B.
+        distances: (M,) float64, L2 distance of the descriptors.
+        ratios: (M,) float64, distance to the nearest / to the second nearest; where matches are mutual, the larger of
+            both directions. 0 where there is no second, 1 where both are the same.
+    """
+
+    indices: np.ndarray
+    distances: np.ndarray
+    ratios: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def match(
+    a: Features | np.ndarray,
+    b: Features | np.ndarray,
+    *,
+    mutual: bool = True,
+    ratio: float | None = None,
+    threshold: float | Literal["calibrated"] | None = None,
+    engine: Engine = "auto",
+    device: str | torch.device = "cpu",
+) -> Matches:
+    """Match descriptors by their exact nearest neighbours (L2; the lowest index among equals).
+
+    Rows of zeros, which describe nothing, are left out on both sides: they neither match nor count as second nearest.
+
+    Args:
+        a: features, or (K, D) rows.
+        b: features of the same model, or (L, D) rows.
+        mutual: keep a pair only if each is the other's nearest; otherwise every row of A gets its nearest.
+        ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
+            mutual). From 0 to 1; None for no test.
+        threshold: keep a pair only up to this distance; "calibrated" takes the model's value of THRESHOLDS, if any.
+        engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and there are a billion pairs. The
+            matches are the same.
+        device: where the tiles are computed.
+    """
+    _check_options(ratio, engine)
+    limit = _limit(threshold, a, b)
+    rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
+    if rows_a.shape[1] != rows_b.shape[1]:
+        raise ArgumentError(f"descriptors of A have {rows_a.shape[1]} numbers, of B {rows_b.shape[1]}: not comparable")
+    used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
+    if not len(used_a) or not len(used_b):
+        return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
+    rows_a, rows_b = rows_a[used_a], rows_b[used_b]
+    asks_faiss = engine == "faiss" or (engine == "auto" and len(rows_a) * len(rows_b) >= FAISS_FROM and has_faiss())
+    there = two_nearest(rows_a, rows_b, faiss=asks_faiss, device=device)
+    pairs = np.column_stack([np.arange(len(rows_a)), there.index])
+    ratios = _ratios(there)
+    kept = np.ones(len(pairs), bool)
+    if mutual:
+        chosen, place = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
+        back = two_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=device)
+        kept = back.index[place] == pairs[:, 0]
+        ratios = np.maximum(ratios, _ratios(back)[place])
+    distances = np.sqrt(there.first)
+    kept &= (distances <= limit) & (True if ratio is None else ratios < ratio)
+    indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)
+    return Matches(indices, distances[kept], ratios[kept])
+
+
+def _ratios(nearest: Nearest) -> np.ndarray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(nearest.second > 0, np.sqrt(nearest.first) / np.sqrt(nearest.second), 1.0)
+
+
+def _check_options(ratio: float | None, engine: str) -> None:
+    if ratio is not None and not 0 < ratio <= 1:
+        raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio}")
+    if engine not in ("auto", "torch", "faiss"):
+        raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
+
+
+def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features | np.ndarray) -> float:
+    """The largest distance allowed; also refuses features of two models."""
+    if isinstance(a, Features) and isinstance(b, Features):
+        ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
+        if ours != theirs:
+            raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
+    if threshold == "calibrated":
+        return THRESHOLDS.get(a.model, np.inf) if isinstance(a, Features) else np.inf
+    if threshold is None:
+        return np.inf
+    if isinstance(threshold, str) or not threshold >= 0:
+        raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
+    return threshold
+
+
+def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
+    rows = features.descriptors if isinstance(features, Features) else features
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "uif":
+        kind = rows.dtype if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise ArgumentTypeError(f"descriptors of {side} must be a numpy array of numbers, got {kind}")
+    if rows.ndim != 2:
+        raise ArgumentError(f"descriptors of {side} must have shape (K, D), got {rows.shape}")
+    is_bad = ~(np.abs(rows) <= LARGEST).all(1)
+    if is_bad.any():
+        raise ArgumentError(f"descriptors of {side}: row {int(is_bad.argmax())} holds NaN or a value above {LARGEST:g}")
+    return rows if rows.dtype == np.float32 else rows.astype(np.float64)

@@ -1,0 +1,70 @@
+"""Two images side by side, their matches as lines."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matchkernel.plots.canvas import BLACK, GRAY, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GAP = 0.02  # between the images, of their width together
+WIDTH = 12.0  # of the figure in inches
+MOST_LINES = 300  # drawn of each kind, evenly chosen; more hide the images
+INLIERS = "turbo"  # coloured by the place in image A, so that neighbours that cross are seen
+
+
+def draw_matches(
+    image_a: np.ndarray,
+    image_b: np.ndarray,
+    points_a: np.ndarray,
+    points_b: np.ndarray,
+    inliers: np.ndarray,
+    title: str = "",
+) -> "Figure":
+    """Draw inliers as coloured lines and the other matches faintly in gray.
+
+    Args:
+        image_a: (H, W) gray or (H, W, 3) colour, uint8.
+        image_b: of any other size; drawn at the same scale, both centred vertically.
+        points_a: (M, 2) x, y in image A.
+        points_b: (M, 2) x, y in image B.
+        inliers: (M,) bool.
+        title: stands before the counts.
+    """
+    (height_a, width_a), (height_b, width_b) = image_a.shape[:2], image_b.shape[:2]
+    gap = GAP * (width_a + width_b)
+    width, height = width_a + width_b + gap, max(height_a, height_b)
+    figure = new_figure(WIDTH, min(max(WIDTH * height / width, 1.5), 2 * WIDTH) + 0.4)
+    axes = figure.add_subplot()
+    at_a, at_b = np.array([0.0, (height - height_a) / 2]), np.array([width_a + gap, (height - height_b) / 2])
+    for image, (left, top) in ((image_a, at_a), (image_b, at_b)):
+        box = (left - 0.5, left + image.shape[1] - 0.5, top + image.shape[0] - 0.5, top - 0.5)
+        axes.imshow(image, cmap="gray", vmin=0, vmax=255, extent=box, interpolation="antialiased")
+    segments = np.stack([points_a + at_a, points_b + at_b], 1)
+    _draw_lines(axes, segments, inliers, points_a[:, 1] / max(height_a, 1))
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+    axes.set_axis_off()
+    counts = f"{int(inliers.sum()):,} of {len(inliers):,} matches agree"
+    axes.set_title(f"{title}: {counts}" if title else counts, fontsize=11, color=BLACK, loc="left")
+    return figure
+
+
+def _draw_lines(axes: "Axes", segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> None:
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
+
+    wrong, right = _some(np.flatnonzero(~inliers)), _some(np.flatnonzero(inliers))
+    paint = colormaps[INLIERS](0.08 + 0.84 * np.clip(colours[right], 0, 1))
+    axes.add_collection(LineCollection(list(segments[wrong]), colors=GRAY, linewidths=0.4, alpha=0.3))
+    axes.add_collection(LineCollection(list(segments[right]), colors=list(paint), linewidths=0.6, alpha=0.55))
+    ends = segments[right].reshape(-1, 2)
+    axes.scatter(ends[:, 0], ends[:, 1], s=5, c=np.repeat(paint, 2, axis=0), linewidths=0, alpha=0.9)
+
+
+def _some(indices: np.ndarray) -> np.ndarray:
+    if len(indices) <= MOST_LINES:
+        return indices
+    return indices[np.linspace(0, len(indices) - 1, MOST_LINES).astype(int)]

@@ -1,0 +1,89 @@
+"""matchkernel extract, as a user meets it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from matchkernel.cli.app import app
+from matchkernel.images.adapters.hloc import image_names
+from matchkernel.images.features import load_features
+
+sys.path.append(str(Path(__file__).parents[1] / "images"))
+from made_images import save, texture, write_bad_images, write_odd_images
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for seed in range(3):
+        save(texture(seed, 90, 110), Path(f"photos/{seed}.png"))
+    return Path("photos")
+
+
+@pytest.mark.parametrize("out", ["rows", "features.h5"])
+def test_a_folder_of_photos_and_again(out, photos):
+    arguments = ("extract", photos, "-o", out, "--model", "rootsift", "--keypoints", 30)
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "3 images done, 0 there before, 0 skipped; 90 keypoints (rootsift)" in result.stderr
+    again = run(*arguments)
+    assert "0 images done, 3 there before" in again.stderr
+    if out == "rows":
+        assert len(load_features("rows/1.png.npz")) == 30
+    else:
+        assert image_names(out) == ["0.png", "1.png", "2.png"]
+    other = run(*arguments[:-1], 31)
+    assert other.exit_code == 2
+    assert other.stderr.count("\n") == 1
+
+
+def test_faults_are_skipped_said_and_counted(photos, tmp_path):
+    bad, odd = write_bad_images(photos), write_odd_images(photos)
+    places = [photos, "nothing-here.png"]
+    result = run("extract", *places, "-o", "rows", "--model", "sift", "--keypoints", 10)
+    assert result.exit_code == 0
+    assert f"{3 + len(odd)} images done, 0 there before, {len(bad)} skipped" in result.stderr
+    assert result.stderr.count("skipped ") == len(bad)  # a line each; the count says "skipped;"
+    assert {path.name for path in Path("rows").iterdir()} == {
+        f"{name}.npz" for name in ["0.png", "1.png", "2.png", *odd]
+    }
+
+
+def test_nothing_to_read_is_an_error(photos, tmp_path):
+    (tmp_path / "words.png").write_text("hello")
+    for arguments in (
+        ("words.png", "-o", "rows", "--model", "sift"),
+        ("photos", "-o", "words.png", "--model", "sift"),
+        ("photos", "-o", "rows", "--model", "mystery"),
+        ("photos", "-o", "nowhere/f.h5", "--model", "sift"),
+    ):
+        result = run("extract", *arguments)
+        assert result.exit_code == 2
+        assert "error: " in result.stderr.splitlines()[-1]
+        assert not Path("rows").exists()
+
+
+def test_a_killed_run_leaves_whole_files_and_goes_on(photos):
+    for seed in range(3, 9):
+        save(texture(seed, 110, 110), photos / f"{seed:02}.png")
+    command = [sys.executable, "-m", "matchkernel", "extract", "photos", "-o", "rows", "--model", "sum", "--untrained"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list(Path("rows").glob("[!.]*.npz"))) < 2:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    whole = list(Path("rows").glob("[!.]*.npz"))
+    assert 2 <= len(whole) < 9
+    for path in whole:
+        assert len(load_features(path))
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
+    assert f"{9 - len(whole)} images done, {len(whole)} there before" in done.stderr

@@ -1,0 +1,110 @@
+"""matchkernel match, as a user meets it."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import matchkernel
+from matchkernel.cli.app import app
+
+sys.path.append(str(Path(__file__).parents[1] / "images"))
+from made_images import save, texture, turned, write_bad_images, write_odd_images
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image = texture()
+    copy, H = turned(image, 30)
+    save(image, tmp_path / "a.png")
+    save(copy, tmp_path / "b.png")
+    return H
+
+
+def test_a_picture_and_json(pair):
+    result = run("match", "a.png", "b.png", "-o", "m.png", "--json", "m.json", "--model", "rootsift")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert "agree on a homography" in result.stderr
+    found = json.loads(Path("m.json").read_text())
+    assert found.keys() == {"keypoints0", "keypoints1", "matches", "inliers", "geometry", "model", "seconds"}
+    expected = pair @ [100, 80, 1]
+    mapped = np.array(found["model"]) @ [100, 80, 1]
+    assert mapped[:2] / mapped[2] == pytest.approx(expected[:2], abs=0.5)
+    assert Path("m.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_weight_file_and_options(pair):
+    network = matchkernel.build("sum", d=8, generator=torch.Generator().manual_seed(0))
+    matchkernel.save(network, "small.safetensors")
+    result = run(
+        "match", "a.png", "b.png", "--json", "m.json", "--model", "small.safetensors", "--keypoints", 50,
+        "--geometry", "fundamental", "--ratio", 0.99, "--no-mutual", "--upright", "--device", "cpu", "--pixels", 2,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(Path("m.json").read_text())
+    assert len(found["keypoints0"]) == 50
+    assert found["geometry"] == "fundamental"
+    assert "small" in result.stderr
+
+
+def test_without_weights_the_way_on_is_said(pair):
+    if "dual" in matchkernel.available():
+        pytest.skip("weights of the default name are in the package")
+    result = run("match", "a.png", "b.png")
+    assert result.exit_code == 2
+    assert "no weights of that name" in result.stderr
+    assert "--untrained" in result.stderr
+    assert result.stderr.count("\n") == 1
+    result = run("match", "a.png", "b.png", "--model", "sum", "--untrained", "--keypoints", 30, "--geometry", "none")
+    assert result.exit_code == 0
+    assert "sum, untrained" in result.stderr
+
+
+def test_images_without_keypoints_end_well(pair, tmp_path):
+    for name, least in write_odd_images(tmp_path).items():
+        result = run("match", name, "b.png", "--json", "m.json", "--model", "sift")
+        assert result.exit_code == 0, result.stderr
+        if not least:
+            found = json.loads(Path("m.json").read_text())
+            assert (found["matches"], found["inliers"], found["model"]) == ([], [], None)
+            assert "none is determined" in result.stderr
+
+
+def test_two_identical_images(pair):
+    result = run("match", "a.png", "a.png", "--json", "m.json", "--model", "sift")
+    assert result.exit_code == 0
+    found = json.loads(Path("m.json").read_text())
+    assert all(i == j for i, j in found["matches"])
+    assert np.array(found["model"]) == pytest.approx(np.eye(3), abs=1e-6)
+
+
+def test_a_users_mistake_is_one_line_and_nothing_is_written(pair, tmp_path):
+    names = list(write_bad_images(tmp_path))
+    mistakes = [("a.png", name, "-o", "m.png", "--json", "m.json", "--model", "sift") for name in names]
+    mistakes += [
+        ("a.png", "b.png", "--model", "mystery"),
+        ("a.png", "b.png", "--model", "mystery", "--untrained"),
+        ("a.png", "b.png", "--model", "sift", "--ratio", "3"),
+        ("a.png", "b.png", "--model", "sift", "--pixels", "0"),
+        ("a.png", "b.png", "--model", "sift", "--contrast", "-1"),
+        ("a.png", "b.png", "--model", "sift", "-o", "nowhere/m.png"),
+        ("a.png", "b.png", "--model", "sift", "--json", "nowhere/m.json"),
+        ("a.png", "b.png", "--model", "sum", "--untrained", "--device", "abacus"),
+    ]
+    before = sorted(tmp_path.iterdir())
+    for arguments in mistakes:
+        result = run("match", *arguments)
+        assert result.exit_code == 2, arguments
+        assert result.stderr.startswith("error: ")
+        assert result.stderr.count("\n") == 1
+        assert sorted(tmp_path.iterdir()) == before

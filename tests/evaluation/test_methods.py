@@ -1,0 +1,116 @@
+"""What a result says of the descriptor scored, and sets joined to test on."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matchkernel.config import DescriptorConfig
+from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.descriptors import build
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
+from matchkernel.evaluation.methods import baseline_method, configuration_name, model_methods, seed_of
+from matchkernel.evaluation.retrieval import retrieval_map
+from matchkernel.weights import save
+
+
+def test_no_two_configurations_share_a_name():
+    settings = [
+        {"variant": "dual"}, {"variant": "dual", "s": 1}, {"variant": "dual", "kappa_polar": 2.0},
+        {"variant": "dual", "kappa_cartesian": 2.0}, {"variant": "dual", "d": 64}, {"variant": "dual", "D": 64},
+        {"variant": "dual", "patch_size": 64}, {"variant": "dual", "grid": "endpoints"},
+        {"variant": "dual", "center_weight": False}, {"variant": "dual", "dropout": 0.1}, {"variant": "fc"},
+        {"variant": "dual", "encoding_norm": True}, {"variant": "dual", "output_norm": "none"}, {"variant": "sum"},
+        {"variant": "sum", "d": 64}, {"variant": "concat"}, {"variant": "fc", "dropout": 0.0},
+    ]  # fmt: skip
+    names = [configuration_name(DescriptorConfig(**entry)) for entry in settings]
+    assert len(set(names)) == len(names)
+    assert names[0] == "dual-s2-n32"
+    assert names[2] == "dual-s2-n32-kappa_polar=2.0"
+    assert names[14] == "sum-n32-d=64"
+
+
+@pytest.mark.parametrize(
+    ("card", "seed"),
+    [
+        ({}, None), ({"seed": "3"}, 3), ({"training": '{"seed": 5}'}, 5), ({"training": "{"}, None),
+        ({"training": "[1]"}, None), ({"training": '{"seed": true}'}, None), ({"seed": "x", "training": "{}"}, None),
+    ],
+)  # fmt: skip
+def test_the_seed_of_a_card(card, seed):
+    assert seed_of(card) == seed
+
+
+def test_models_say_how_they_were_trained(tmp_path):
+    for number, card in enumerate(
+        [{"trained_on": "a, b"}, {"trained_on": "a, b"}, {"trained_on": "a, b", "seed": "9"}, {}]
+    ):
+        save(build("sum", d=8), tmp_path / f"{number}.safetensors", card)
+    files = [tmp_path / f"{number}.safetensors" for number in range(4)]
+    methods = model_methods([(None, file) for file in files])
+    assert [m.facts.get("train_set") for m in methods] == ["a, b", "a, b", "a, b", None]
+    assert [m.facts["seed"] for m in methods] == [0, 1, 9, 0]
+    assert methods[0].trained_on >= {"a", "b"}
+    assert methods[3].trained_on == frozenset()
+    named = model_methods([("c", files[0])], name="mine")[0]
+    assert (named.name, named.facts["train_set"], named.facts["configuration"]) == ("mine", "c", "sum-n32-d=8")
+    assert named.trained_on >= {"a", "b", "c"}
+    with pytest.raises(ArgumentError, match="a second one of sum-n32-d=8, trained on a, b, seed 9"):
+        model_methods([(None, files[2]), (None, files[2])])
+
+
+def test_baselines_say_their_settings():
+    orb = baseline_method("orb")
+    assert (orb.distance, orb.facts["parameters"], orb.facts["hand_crafted"]) == ("hamming", 0, True)
+    assert "ORB_create" in orb.facts["settings"]["call"]
+    assert json.dumps(orb.facts)
+    seen = []
+    rows = orb.describe(np.random.default_rng(0).integers(0, 256, (70, 32, 32), dtype=np.uint8), seen.append)
+    assert rows.shape == (70, 32)
+    assert seen == [64, 6]
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    for seed, name in enumerate(("a", "b")):
+        build_synthetic(folder / name, SyntheticSettings(points=10 + seed, patches=2, size=16, seed=seed))
+    return folder
+
+
+def test_joined_sets_keep_labels_and_pairs_apart(sets):
+    parts = []
+    for name in ("a", "b"):
+        opened = open_patch_set(sets / name)
+        pairs = np.array([[0, 1, 1], [0, 2, 0], [4, 5, 1]])
+        parts.append(dataclasses.replace(opened, labels=opened.labels * 7 + 3, pairs={"m50_2_1_0": pairs}))
+    joined = join_patch_sets("both", parts)
+    assert len(joined) == 42
+    assert len(np.unique(joined.labels)) == 21
+    assert list(joined.pairs) == ["m50_6_6_0"]
+    for a, b, same in joined.pairs["m50_6_6_0"]:
+        assert (joined.labels[a] == joined.labels[b]) == same
+    assert np.array_equal(joined.patches[20:], parts[1].patches)
+    rows = np.random.default_rng(0).normal(size=(42, 4))
+    assert retrieval_map(rows[:20], joined.labels[:20]) == retrieval_map(rows[:20], parts[0].labels)
+    with pytest.raises(ArgumentError, match="has the pair lists none"):
+        join_patch_sets("both", [parts[0], dataclasses.replace(parts[1], pairs={})])
+    other = PatchSet(Path("c"), np.zeros((2, 8, 8), np.uint8), np.zeros(2, np.int64), {}, {}, {})
+    with pytest.raises(ArgumentError, match=r"these have \[8, 16\] px"):
+        join_patch_sets("both", [parts[0], other])
+
+
+def test_sets_share_a_name_only_where_it_was_given(sets):
+    assert list(open_test_sets([(None, sets / "a"), ("x", sets / "b")])) == ["a", "x"]
+    joined = open_test_sets([("x", sets / "a"), ("x", sets / "b")])
+    assert len(joined["x"]) == 42
+    for clash in ([(None, sets / "a"), (None, sets / "a")], [("a", sets / "b"), (None, sets / "a")]):
+        with pytest.raises(ArgumentError, match="two sets have the name 'a'"):
+            open_test_sets(clash)
+    method = dataclasses.replace(baseline_method("sift"), trained_on=frozenset({"b"}))
+    assert method.was_trained_on("x", joined["x"])
+    assert not method.was_trained_on("a", open_patch_set(sets / "a"))
