@@ -4,9 +4,10 @@ READY := .venv/.ready
 
 .PHONY: demo test test-slow lint bench bench-gpu pictures clean
 
-demo: $(READY)  ## the paper's Table 1 from live models, and the kernel pictures
+demo: $(READY)  ## the paper's Table 1 from live models, the kernel pictures, and two matched pairs of photos
 	$(BIN)/matchkernel params
 	$(BIN)/matchkernel plot kernels -o out/demo
+	$(BIN)/matchkernel demo -o out/demo
 
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest -n auto

@@ -8,6 +8,7 @@ import json
 import time
 from pathlib import Path
 
+from matchkernel.data.colmap_database import read_keypoints
 from matchkernel.data.from_photos import reconstruct as reconstruct_with_sift
 from matchkernel.images.adapters.colmap import ReconstructSettings, analyze, reconstruct
 from matchkernel.images.describers import open_describer
@@ -17,28 +18,33 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("images", type=Path)
 parser.add_argument("out", type=Path, help="folder for the workspaces and result.json")
 parser.add_argument("models", nargs="+", help="name, weight file, rootsift, or untrained:VARIANT")
-parser.add_argument("--keypoints", type=int, default=4000)
+parser.add_argument("--keypoints", type=int, default=8192, help="of an image; COLMAP's own limit")
+parser.add_argument("--contrast", type=float, default=0.02, help="OpenCV divides by its 3 layers: COLMAP's 0.0067")
 arguments = parser.parse_args()
 
 arguments.out.mkdir(parents=True, exist_ok=True)
+SIFT = "COLMAP's own SIFT"
 results = {}
 start = time.perf_counter()
 workspace = arguments.out / "colmap-sift"
 if not workspace.exists():
     reconstruct_with_sift(arguments.images, workspace)
 images = len(json.loads((workspace / "photos.json").read_text()))
-results["COLMAP's own SIFT"] = {"images": images, **analyze(workspace / "sparse")}
-results["COLMAP's own SIFT"]["seconds"] = round(time.perf_counter() - start)
+results[SIFT] = {"images": images, **analyze(workspace / "sparse")}
+results[SIFT]["seconds"] = round(time.perf_counter() - start)
 for name in arguments.models:
     untrained = name.startswith("untrained:")
     describer = open_describer(name.removeprefix("untrained:"), untrained=untrained)
     start = time.perf_counter()
-    settings = ReconstructSettings(Detector(keypoints=arguments.keypoints))
+    settings = ReconstructSettings(Detector(arguments.keypoints, arguments.contrast))
     workspace = arguments.out / name.replace(":", "-").replace("/", "-")
     found = vars(reconstruct(arguments.images, workspace, describer, settings, say=print))
     results[name] = {**found, "seconds": round(time.perf_counter() - start)}
 
-columns = ("images", "registered", "points", "observations", "track_length", "error", "seconds")
+for name, row in results.items():
+    folder = "colmap-sift" if name == SIFT else name.replace(":", "-").replace("/", "-")
+    row["keypoints"] = sum(map(len, read_keypoints(arguments.out / folder / "database.db").values()))
+columns = ("images", "keypoints", "registered", "points", "observations", "track_length", "error", "seconds")
 print(f"{'features':<22}" + "".join(f"{column:>14}" for column in columns))
 for name, row in results.items():
     print(f"{name:<22}" + "".join(f"{row[column]:>14}" for column in columns))

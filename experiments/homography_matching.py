@@ -1,8 +1,8 @@
 """Mean matching accuracy and homography accuracy on image sequences with known homographies.
 
 Every descriptor gets the same keypoints (the strongest DoG points of OpenCV). Accuracy of a pair is the share of mutual
-nearest neighbours within 3 px of the truth; the homography is MAGSAC's from those matches, right where the mean error of
-image A's corners is at most 1, 3 or 5 px. A sequence counts once, whatever its number of images.
+nearest neighbours within 3 px of the truth; the homography is MAGSAC's from those matches, right where the mean error
+of image A's corners is at most 1, 3 or 5 px. A sequence counts once, whatever its number of images.
 
     python experiments/homography_matching.py ../shared/data/homography --models sift rootsift weights.safetensors
 

@@ -24,6 +24,8 @@ FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
 SIFTS = ("sift", "rootsift")
 # OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
 FIRST_SIGMA, LAYERS = 1.6, 3
+# OpenCV's SIFT doubles the image and keeps eleven float32 pictures of that size: 180 bytes a pixel, 2.8 GB here.
+SIFT_PIXELS = 16_000_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def _of_sift(name: str) -> Describer:
     extractor = cv2.SIFT_create(enable_precise_upscale=True)
 
     def compute(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
+        image, factor = reduced(image)
+        frames = scaled(frames, 1 / factor)
         rows = np.zeros((len(frames), 128), np.float32)
         points = _sift_keypoints(image, frames, magnification)
         # OpenCV doubles the image only if some keypoint asks for it; one more that does makes rows independent of
@@ -110,6 +114,19 @@ def _of_sift(name: str) -> Describer:
 
     settings = {"weights": f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes", "cut": None}
     return Describer(name, 128, settings, compute)
+
+
+def reduced(image: np.ndarray, most: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most so many pixels; also by what its coordinates are to be multiplied."""
+    cv2, factor = load_opencv(), 1
+    while image.size > most and min(image.shape) > 1:
+        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) stands at (2 i, 2 j)
+    return image, factor
+
+
+def scaled(frames: Frames, factor: float) -> Frames:
+    """Frames in an image whose coordinates are so many times as large."""
+    return Frames(frames.centers * factor, frames.shapes * factor)
 
 
 def _sift_keypoints(image: np.ndarray, frames: Frames, magnification: float) -> list[Any]:

@@ -16,7 +16,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
-from matchkernel.images.describers import Describer, Model, open_describer
+from matchkernel.images.describers import SIFT_PIXELS, Describer, Model, open_describer, reduced, scaled
 from matchkernel.images.features import Features
 
 KEYPOINTS, CONTRAST, EDGE = 4000, 0.04, 10.0
@@ -35,6 +35,8 @@ class Detector:
         edge: threshold on edges.
         upright: do not turn regions with the gradient; one region at each place and size.
         magnification: half side of a region / sigma.
+        most_pixels: an image of more is halved for detection, which loses its very smallest keypoints only and keeps
+            memory below 180 bytes for each of these pixels.
     """
 
     keypoints: int = KEYPOINTS
@@ -42,11 +44,12 @@ class Detector:
     edge: float = EDGE
     upright: bool = False
     magnification: float = MAGNIFICATION
+    most_pixels: int = SIFT_PIXELS
 
     def __post_init__(self) -> None:
         if self.keypoints < 0:
             raise ArgumentError(f"keypoints must be 0 (all) or more, got {self.keypoints}")
-        for name in ("contrast", "edge", "magnification"):
+        for name in ("contrast", "edge", "magnification", "most_pixels"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ArgumentError(f"{name} must be above 0, got {getattr(self, name)}")
 
@@ -56,9 +59,11 @@ class Detector:
 
     def detect(self, gray: np.ndarray) -> Detection:
         """Keypoints of (H, W) uint8 gray, strongest first."""
+        gray, factor = reduced(gray, self.most_pixels)
+        found = detect_dog(gray, 0 if self.upright else self.keypoints, self.contrast, self.edge, self.magnification)
+        found = Detection(scaled(found.frames, factor), found.scores)
         if not self.upright:
-            return detect_dog(gray, self.keypoints, self.contrast, self.edge, self.magnification)
-        found = detect_dog(gray, 0, self.contrast, self.edge, self.magnification)
+            return found
         half_widths = found.frames.half_widths
         # A place with several orientations comes out once for each: upright they are the same region.
         places = np.column_stack([found.frames.centers, half_widths.astype(np.float32)])

@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_images import save, texture, write_bad_images, write_odd_images
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
 from matchkernel.images.adapters.hloc import image_names
 from matchkernel.images.features import load_features
-
-sys.path.append(str(Path(__file__).parents[1] / "images"))
-from made_images import save, texture, write_bad_images, write_odd_images
 
 
 def run(*arguments):
@@ -72,6 +70,7 @@ def test_nothing_to_read_is_an_error(photos, tmp_path):
         assert not Path("rows").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_whole_files_and_goes_on(photos):
     for seed in range(3, 9):
         save(texture(seed, 110, 110), photos / f"{seed:02}.png")

@@ -1,19 +1,16 @@
 """matchkernel match, as a user meets it."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from made_images import save, texture, turned, write_bad_images, write_odd_images
 from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
-
-sys.path.append(str(Path(__file__).parents[1] / "images"))
-from made_images import save, texture, turned, write_bad_images, write_odd_images
 
 
 def run(*arguments):
@@ -108,3 +105,14 @@ def test_a_users_mistake_is_one_line_and_nothing_is_written(pair, tmp_path):
         assert result.stderr.startswith("error: ")
         assert result.stderr.count("\n") == 1
         assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_the_demo_prints_a_table_and_writes_pictures(tmp_path):
+    result = run("demo", "-o", tmp_path / "demo")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("rootsift") == 2
+    assert len(list((tmp_path / "demo").glob("*.png"))) == 4
+    shares = [float(word) for line in result.stdout.splitlines() if "%" in line for word in line.split()[-2:-1]]
+    assert len(shares) == 4
+    assert min(shares) > 50

@@ -10,8 +10,10 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import (
     MAGNIFICATION,
     frames_from_colmap,
+    frames_from_kornia,
     frames_from_opencv,
     frames_to_colmap,
+    frames_to_kornia,
     frames_to_opencv,
 )
 from matchkernel.geometry.frames import Frames
@@ -139,3 +141,22 @@ def test_opencv_keypoints_of_another_width_are_refused(shape):
     """Four rows x, y, size, angle, response, octave must not turn into six scrambled keypoints."""
     with pytest.raises(ArgumentError):
         frames_from_opencv(np.ones(shape))
+
+
+def test_kornias_frames_are_ours_as_they_stand():
+    """[A | c] of the region c + A [-1, 1]^2; no half pixel, no angle. test_adapter_kornia asks kornia itself."""
+    frames = Frames(np.array([[3.25, 4.5]]), np.array([[[1.0, 2.0], [-3.0, 5.0]]]))
+    lafs = frames_to_kornia(frames)
+    assert lafs.dtype == np.float32
+    assert lafs.tolist() == [[[1.0, 2.0, 3.25], [-3.0, 5.0, 4.5]]]
+    back = frames_from_kornia(lafs)
+    assert np.array_equal(back.centers, frames.centers)
+    assert np.array_equal(back.shapes, frames.shapes)
+    assert frames_to_kornia(frames[:0]).shape == (0, 2, 3)
+    assert len(frames_from_kornia(np.zeros((0, 2, 3)))) == 0
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (1, 3, 2, 3), (2, 3), (3, 2, 2)])
+def test_other_shapes_than_kornias_are_refused(shape):
+    with pytest.raises(ArgumentError, match=r"\(K, 2, 3\)"):
+        frames_from_kornia(np.zeros(shape))

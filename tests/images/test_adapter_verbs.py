@@ -1,0 +1,68 @@
+"""`matchkernel colmap` and `matchkernel export`, as typed."""
+
+import json
+import shutil
+
+import onnxruntime
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import matchkernel
+from matchkernel.cli.app import app
+from matchkernel.data.rendered_scene import render_scene
+
+run = CliRunner().invoke
+
+
+def test_export_writes_a_file_that_runs_and_says_how_close_it_is(tmp_path, trained_like):
+    model = trained_like(matchkernel.build("sum"))
+    matchkernel.save(model, tmp_path / "w.safetensors", {"licence": "CC0"})
+    done = run(app, ["export", str(tmp_path / "w.safetensors"), "-o", str(tmp_path / "m.onnx"), "--patch-size", "16"])
+    assert done.exit_code == 0, done.output
+    assert "16 px patches, 128 numbers each" in done.stderr
+    assert "at batch 7" in done.stderr
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    words = session.get_modelmeta().custom_metadata_map
+    assert words["licence"] == "CC0"
+    assert len(words["weights_sha256"]) == 64
+    patches = torch.rand(3, 1, 16, 16)
+    rows = torch.from_numpy(session.run(None, {"patches": patches.numpy()})[0])
+    assert torch.allclose(rows, model(patches), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "nosuch", "-o", "m.onnx"], "no weights of that name"),
+        (["export", "fc", "--untrained", "-o", "m.onnx", "--patch-size", "64"], "fc learns"),
+        (["export", "sum", "--untrained", "-o", "m.pt"], "must end in .onnx"),
+        (["colmap", "absent", "-o", "ws", "--model", "rootsift"], "no such folder"),
+        (["colmap", ".", "-o", "ws", "--model", "rootsift"], "0 images here"),
+        (["colmap", ".", "-o", "ws", "--model", "nosuch"], "no weights of that name"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch):
+    if arguments[0] == "colmap" and shutil.which("colmap") is None:
+        pytest.skip("COLMAP is not installed (apt-get install colmap)")
+    monkeypatch.chdir(tmp_path)
+    done = run(app, arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")
+def test_colmap_reconstructs_a_folder(tmp_path):
+    render_scene(tmp_path / "scene", photos=6, seed=1, width=400, height=300)
+    arguments = ["colmap", str(tmp_path / "scene" / "images"), "-o", str(tmp_path / "ws"), "--keypoints", "500"]
+    done = run(app, [*arguments, "--model", "rootsift", "--json"])
+    assert done.exit_code == 0, done.output
+    assert "6 of 6 images" in done.stderr
+    assert json.loads(done.stdout)["registered"] == 6
+    again = run(app, [*arguments, "--model", "rootsift"])
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr
