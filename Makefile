@@ -36,6 +36,8 @@ pictures: $(READY)  ## draw the pictures of README and docs again
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
+	$(BIN)/matchkernel demo -o out/demo
+	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/turned-copy-rootsift.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
 
 clean:  ## remove everything that was made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
