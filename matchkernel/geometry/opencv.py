@@ -11,6 +11,6 @@ def load_opencv() -> Any:
         import cv2
     except ImportError:
         raise MissingExtraError(
-            "keypoints and patches of photos need OpenCV: pip install 'matchkernel[data]'"
+            "keypoints and patches of photos need OpenCV: pip install 'matchkernel[images]'"
         ) from None
     return cv2

@@ -253,11 +253,17 @@ class Run:
     def _card(self, result: dict[str, float]) -> dict[str, str]:
         card = {
             "training": json.dumps(self.config.to_dict(), sort_keys=True),
-            "trained_on": ", ".join(patch_set.folder.name for patch_set in self.data.sets),
-            "training_data_sha256": self.data.identity,
+            "trained_on": ", ".join(patch_set.folder.resolve().name for patch_set in self.data.sets),
+            "training_sets": json.dumps([_named(patch_set) for patch_set in self.data.sets]),
             "step": str(self.step),
         }
         return {**card, "validation": json.dumps(result, sort_keys=True)} if result else card
+
+
+def _named(patch_set: PatchSet) -> dict[str, str]:
+    """A set by its name and by its patches, so that it is known again under another name."""
+    name, hashes = patch_set.folder.resolve().name, patch_set.manifest["sha256"]
+    return {"name": name, "patches_sha256": str(hashes.get("patches.npy"))}
 
 
 def _seconds_between(start: Mark, end: Mark) -> float:

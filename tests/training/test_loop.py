@@ -93,6 +93,9 @@ def test_a_run_leaves_log_checkpoints_and_weights(small, tmp_path):
     card = read_card(tmp_path / "run" / "final.safetensors")
     assert TrainingConfig.from_dict(json.loads(card["training"])) == config(small)
     assert card["trained_on"] == "train"
+    manifest = open_patch_set(small["data"]["train"]).manifest
+    known = {"name": "train", "patches_sha256": manifest["sha256"]["patches.npy"]}
+    assert json.loads(card["training_sets"]) == [known]
 
 
 def test_the_weights_describe_patches_as_the_run_validated_them(small, tmp_path):
