@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -12,14 +13,14 @@ from rich.measure import Measurement
 from matchkernel.cli.console import plain_table, progress_bar, stderr, stdout, user_errors
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.combinations import evaluate_patch_sets
-from matchkernel.evaluation.counting import Progress
+from matchkernel.evaluation.counting import Planned, Progress
 from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.hpatches import TASKS, Whitening
 from matchkernel.evaluation.hpatches_runs import DescriptorFiles, evaluate_hpatches_splits
 from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.evaluation.methods import Method, choose_methods
 from matchkernel.evaluation.phototourism import QUERIES
-from matchkernel.evaluation.result_files import WORDS, check_target, note_of, table_of, write_results
+from matchkernel.evaluation.result_files import WORDS, check_files, check_target, note_of, table_of, write_results
 
 app = typer.Typer(no_args_is_help=True, help="Score a model, a baseline or descriptor files.")
 
@@ -31,7 +32,9 @@ Model = Annotated[str | None, typer.Option(help="[TRAINING_SET=]name of trained 
 Baseline = Annotated[
     str | None, typer.Option(help="sift, rootsift, orb, brief, mkd, mkd-liberty, tfeat, ..., kornia:<class>")
 ]
-BaselineWeights = Annotated[Path | None, typer.Option(help="weight file of the baseline")]
+BaselineWeights = Annotated[
+    str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline; sets it was trained on are not tested")
+]
 TrainingSet = Annotated[Path | None, typer.Option(help="patch set that mkd learns its whitening on")]
 Name = Annotated[str | None, typer.Option(help="what tables call it")]
 DistanceName = Annotated[str | None, typer.Option("--distance", help="l2 or l1 (default: l2; bits have hamming)")]
@@ -60,7 +63,8 @@ def phototourism(
         models = [_named(words) for words in model or []]
         if out is not None:
             check_target(out, max(len(models), 1) * len(sets) > 1)
-        methods = choose_methods(models, baseline, baseline_weights, training_set, name=name, device=device)
+        weights = _named(baseline_weights) if baseline_weights else None
+        methods = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         tests = open_test_sets([_named(words) for words in sets])
         with _bar() as progress:
             results = evaluate_patch_sets(
@@ -69,6 +73,7 @@ def phototourism(
                 distance=cast("Distance | None", distance),
                 queries=queries,
                 seed=seed,
+                before=_checking(out),
                 progress=progress,
             )
         left_out = len(methods) * len(tests) - len(results)
@@ -112,7 +117,8 @@ def hpatches(
         if descriptors is not None:
             source = DescriptorFiles(descriptors, bits, name)
         else:
-            (source,) = choose_methods(models, baseline, baseline_weights, training_set, name=name, device=device)
+            weights = _named(baseline_weights) if baseline_weights else None
+            (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         with _bar() as progress:
             results = evaluate_hpatches_splits(
                 source,
@@ -123,6 +129,7 @@ def hpatches(
                 whitening=cast("Whitening", whitening),
                 only=task or TASKS,
                 write_csv=write_csv,
+                before=_checking(out),
                 progress=progress,
             )
         _finish(results, out, as_json)
@@ -132,6 +139,10 @@ def _named(words: str) -> tuple[str | None, str]:
     """NAME=PATH in its parts; a path of its own where it has no `=` or is there as a whole."""
     name, sign, path = words.partition("=")
     return (name, path) if sign and name and path and not Path(words).exists() else (None, words)
+
+
+def _checking(out: Path | None) -> Planned | None:
+    return None if out is None else partial(check_files, out)
 
 
 @contextmanager

@@ -47,10 +47,12 @@ def _check(name: str, weights: Path | None, training_patches: np.ndarray | None)
         raise ArgumentError(f"no baseline {name!r}; there are {', '.join(BASELINES)} and {ANY_CLASS}<class>")
     wants_training, wants_weights = name == "mkd", name not in WITHOUT_FILES and name != "mkd"
     if wants_training and training_patches is None:
-        raise ArgumentError("mkd learns its whitening: give training_patches, or take mkd-liberty with a file")
+        raise ArgumentError(
+            "mkd learns its whitening: give training_patches (--training-set), or take mkd-liberty with a file"
+        )
     if wants_weights and weights is None:
-        raise ArgumentError(f"{name} needs a weight file: give its path as weights")
+        raise ArgumentError(f"{name} needs a weight file: give its path as weights (--baseline-weights)")
     if not wants_training and training_patches is not None:
-        raise ArgumentError(f"{name} learns nothing here: training_patches are for mkd alone")
+        raise ArgumentError(f"{name} learns nothing here: training_patches (--training-set) are for mkd alone")
     if not wants_weights and weights is not None:
-        raise ArgumentError(f"{name} takes no weight file, got {weights}")
+        raise ArgumentError(f"{name} takes no weight file (--baseline-weights), got {weights}")

@@ -7,10 +7,10 @@ from typing import Any
 
 from matchkernel.data.packed import PatchSet
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.counting import Progress, counting
+from matchkernel.evaluation.counting import Planned, Progress, counting
 from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.methods import Method, chosen_distance, model_methods
-from matchkernel.evaluation.phototourism import QUERIES, score_patch_set
+from matchkernel.evaluation.phototourism import QUERIES, data_digest, score_patch_set
 
 
 def evaluate_patch_sets(
@@ -20,6 +20,7 @@ def evaluate_patch_sets(
     distance: Distance | None = None,
     queries: int | None = QUERIES,
     seed: int = 0,
+    before: Planned | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score methods on every test set they were not trained on.
@@ -30,15 +31,16 @@ def evaluate_patch_sets(
         distance: "l1" or "l2" (default: each method's own).
         queries: at most so many in retrieval, see score_patch_set.
         seed: of the draw of the queries.
+        before: called with what each result will say of itself, before the work; may refuse it by an error.
         progress: called with what is being described, the patches done and their number.
 
     Returns:
         A result of score_patch_set for each method and test set, with the method's facts added.
     """
-    distances = {method.name: chosen_distance(method.name, method.distance, distance) for method in methods}
+    distances = [chosen_distance(method.name, method.distance, distance) for method in methods]
     jobs = [
-        (method, name, patches)
-        for method in methods
+        (method, chosen, name, patches)
+        for method, chosen in zip(methods, distances, strict=True)
         for name, patches in tests.items()
         if not method.was_trained_on(name, patches)
     ]
@@ -46,14 +48,21 @@ def evaluate_patch_sets(
         raise ArgumentError(
             f"nothing to test on: {methods[0].name if methods else 'no method'} was trained on each set"
         )
+    if before is not None:
+        draw = {"retrieval_queries": queries, "retrieval_seed": seed}
+        before([draw | _planned(*job) for job in jobs])
     results = []
-    for method, name, patches in jobs:
+    for method, chosen, name, patches in jobs:
         rows = method.describe(patches.patches, counting(progress, f"{method.name} on {name}", len(patches)))
-        result = score_patch_set(
-            method.name, rows, patches, test_set=name, distance=distances[method.name], queries=queries, seed=seed
-        )
-        results.append({**result, **method.facts})
+        result = score_patch_set(method.name, rows, patches, test_set=name, distance=chosen, queries=queries, seed=seed)
+        results.append({**result, **method.facts, "warnings": [*result["warnings"], *method.warnings]})
     return results
+
+
+def _planned(method: Method, distance: Distance, name: str, patches: PatchSet) -> dict[str, Any]:
+    """What a result says of itself, known before the work."""
+    data = {"kind": "phototourism", "test_set": name, "data_sha256": data_digest(patches)}
+    return {**data, "descriptor": method.name, "distance": distance, **method.facts}
 
 
 def evaluate_combinations(

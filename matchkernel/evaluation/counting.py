@@ -1,9 +1,12 @@
 """Telling how far work has come: pieces add up to so many of so many."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 Counting = Callable[[int], object]  # told the size of each finished piece
 Progress = Callable[[str, int, int], object]  # told what is being done, how many are done, and of how many
+
+Planned = Callable[[Sequence[dict[str, Any]]], object]  # told what each result will say of itself, before the work
 
 
 def counting(progress: Progress | None, what: str, total: int) -> Counting | None:

@@ -11,7 +11,7 @@ from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches_matching import matching
 from matchkernel.evaluation.hpatches_retrieval import retrieval
-from matchkernel.evaluation.hpatches_splits import HPatchesTasks, digest_of
+from matchkernel.evaluation.hpatches_splits import HPatchesTasks, digest_of, strips_digest
 from matchkernel.evaluation.hpatches_verification import verification
 from matchkernel.evaluation.results import FORMAT, blank_words
 from matchkernel.evaluation.whitening import pcapl
@@ -28,6 +28,7 @@ def evaluate_hpatches(
     distance: Distance = "l2",
     whitening: Whitening = "none",
     only: Sequence[str] = TASKS,
+    strips: Mapping[str, Sequence[str]] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score descriptors on a split.
@@ -38,11 +39,13 @@ def evaluate_hpatches(
         distance: "l2", "l1", or "hamming" for bits.
         whitening: "pcapl" for the official whitening and power law.
         only: some of the three tasks.
+        strips: sequence -> sha256 of its strips (see strip_hashes), where the patches are known.
         progress: called with the name of a task, how much of it is done, and of how much.
 
     Returns:
         A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), `blank`, the
-        number of rows of zeros among those scored, `data_sha256`, which tells splits of one name apart, and
+        number of rows of zeros among those scored, `data_sha256`, which tells splits of one name apart,
+        `patches_sha256` (None where the patches are not known, and `data_sha256` is that of the lists alone), and
         `warnings`, a sentence where ties make an official value higher than its tie-safe one or patches are blank.
     """
     check_distance(distance, descriptors.rows.dtype)
@@ -52,18 +55,13 @@ def evaluate_hpatches(
     blank, rows = _count_blank(descriptors, tasks.test)
     if whitening == "pcapl":
         descriptors = pcapl(descriptors, tasks.train, tasks.test)
-    result: dict[str, Any] = {
+    result = {
+        **planned(descriptors.name, tasks, descriptors.counts, distance, whitening, only, strips),
         "format": FORMAT,
-        "kind": "hpatches",
-        "descriptor": descriptors.name,
         "dimension": descriptors.dimension,
-        "split": tasks.split,
         "sequences": list(tasks.test),
         "lists": dict(tasks.lists),
-        "data_sha256": digest_of(tasks, descriptors.counts),
         "blank": blank,
-        "distance": distance,
-        "whitening": whitening,
     }
     for task in TASKS:
         if task in only:
@@ -71,6 +69,29 @@ def evaluate_hpatches(
     warnings = [warning for task in TASKS if task in result for warning in _warnings(task, result[task])]
     result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
     return result
+
+
+def planned(
+    name: str,
+    tasks: HPatchesTasks,
+    counts: Mapping[str, int],
+    distance: Distance,
+    whitening: Whitening,
+    only: Sequence[str],
+    strips: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Any]:
+    """What a result says of itself, known before the work; for the arguments see evaluate_hpatches."""
+    patches_sha256 = strips_digest(tasks, strips)
+    return {
+        "kind": "hpatches",
+        "descriptor": name,
+        "split": tasks.split,
+        "tasks": [task for task in TASKS if task in only],
+        "data_sha256": digest_of(tasks, counts, patches_sha256),
+        "patches_sha256": patches_sha256,
+        "distance": distance,
+        "whitening": whitening,
+    }
 
 
 def check_choices(only: Sequence[str], whitening: str) -> None:

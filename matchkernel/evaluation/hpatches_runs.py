@@ -1,18 +1,18 @@
 """HPatches from folders: a set, its task lists and something to score, to one result a split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matchkernel.data.hpatches import HPatchesSet, open_hpatches
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.counting import Progress, counting
+from matchkernel.evaluation.counting import Planned, Progress, counting
 from matchkernel.evaluation.descriptor_files import check_new_folder, read_descriptors, write_new_folder
 from matchkernel.evaluation.distances import Distance
-from matchkernel.evaluation.hpatches import TASKS, Whitening, check_choices, evaluate_hpatches
+from matchkernel.evaluation.hpatches import TASKS, Whitening, check_choices, evaluate_hpatches, planned
 from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors, describe_hpatches
-from matchkernel.evaluation.hpatches_splits import HPatchesTasks, needed_sequences, read_tasks
+from matchkernel.evaluation.hpatches_splits import needed_sequences, read_tasks, strip_hashes
 from matchkernel.evaluation.methods import Method, chosen_distance
 
 
@@ -35,19 +35,22 @@ def evaluate_hpatches_splits(
     whitening: Whitening = "none",
     only: Sequence[str] = TASKS,
     write_csv: str | Path | None = None,
+    before: Planned | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score a method, or descriptors from files, on splits of a set in the HPatches layout.
 
     Args:
         source: what to score, see choose_methods.
-        folder: of the set. Descriptor files can do without; with it their numbers of rows are checked.
+        folder: of the set. Descriptor files can do without; with it their numbers of rows are checked, and its
+            patches are taken for those described.
         tasks: folder of splits and lists (default: `tasks` in the set's).
         splits: a, b, c, full, illum, view, or your own.
         distance: "l1" or "l2" (default: the method's own; Hamming for bits).
         whitening: "none" or "pcapl".
         only: some of the three tasks.
         write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
+        before: called with what each result will say of itself, before the work; may refuse it by an error.
         progress: called with what is being done, how much of it is done, and of how much.
 
     Returns:
@@ -63,36 +66,46 @@ def evaluate_hpatches_splits(
         raise ArgumentError(f"give the folder of a set for {source.name} to describe")
     place = _tasks_folder(tasks, folder)
     patches = None if folder is None else open_hpatches(folder)
-    names = needed_sequences(place, splits, whitening)
-    if isinstance(source, DescriptorFiles):
-        counts = None if patches is None else patches.counts
-        descriptors = read_descriptors(source.folder, names, bits=source.bits, counts=counts, name=source.name)
-        lists = [read_tasks(place, split, descriptors.counts, patches) for split in splits]
-    else:
-        assert patches is not None  # a method without a set was refused above
-        descriptors, lists = _described(source, patches, place, splits, names, progress)
+    coming = _describing(source, patches, needed_sequences(place, splits, whitening), progress)
+    lists = [read_tasks(place, split, coming.counts, patches) for split in splits]
+    tests = dict.fromkeys(name for part in lists for name in part.test)
+    strips = None if patches is None else strip_hashes(patches, list(tests))
     facts = source.facts if isinstance(source, Method) else {"settings": {"files": source.folder.resolve().name}}
     facts = facts if patches is None else {"set": patches.root.resolve().name, **facts}
-    options: dict[str, Any] = {"distance": chosen, "whitening": whitening, "only": only, "progress": progress}
-    results = [evaluate_hpatches(descriptors, part, **options) | facts for part in lists]
+    if before is not None:
+        before([planned(coming.name, t, coming.counts, chosen, whitening, only, strips) | facts for t in lists])
+    descriptors = coming.work()
+    options: dict[str, Any] = {"distance": chosen, "whitening": whitening, "only": only, "strips": strips}
+    results = [evaluate_hpatches(descriptors, part, **options, progress=progress) | facts for part in lists]
+    for result in results:
+        result["warnings"] += source.warnings if isinstance(source, Method) else ()
     if write_csv is not None:
         write_new_folder(write_csv, descriptors)
     return results
 
 
-def _described(
-    method: Method,
-    patches: HPatchesSet,
-    place: Path,
-    splits: Sequence[str],
-    names: Sequence[str],
-    progress: Progress | None,
-) -> tuple[HPatchesDescriptors, list[HPatchesTasks]]:
-    """Descriptors of the sequences, and the lists, which are read first: they may be faulty, and describing is long."""
-    lists = [read_tasks(place, split, patches.counts, patches) for split in splits]
+class _Describing(NamedTuple):
+    """Descriptors to come: what is known of them, and the work that makes them."""
+
+    name: str
+    counts: Mapping[str, int]
+    work: Callable[[], HPatchesDescriptors]
+
+
+def _describing(
+    source: Method | DescriptorFiles, patches: HPatchesSet | None, names: Sequence[str], progress: Progress | None
+) -> _Describing:
+    """Files are read at once; describing is long, and waits until the lists are read, which may be faulty."""
+    if isinstance(source, DescriptorFiles):
+        counts = None if patches is None else patches.counts
+        read = read_descriptors(source.folder, names, bits=source.bits, counts=counts, name=source.name)
+        return _Describing(read.name, read.counts, lambda: read)
+    assert patches is not None  # a method without a set was refused before
     total = 16 * sum(patches.counts.get(name, 0) for name in names)
-    count = counting(progress, f"describing with {method.name}", total)
-    return describe_hpatches(method.name, patches, method.describe, names, count), lists
+    count = counting(progress, f"describing with {source.name}", total)
+    return _Describing(
+        source.name, patches.counts, lambda: describe_hpatches(source.name, patches, source.describe, names, count)
+    )
 
 
 def _distance(source: Method | DescriptorFiles, wanted: Distance | None) -> Distance:

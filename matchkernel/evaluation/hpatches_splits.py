@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from matchkernel.data.hpatches import HPatchesSet, read_splits
+from matchkernel.data.building import file_hash
+from matchkernel.data.hpatches import IMAGES, HPatchesSet, read_splits
 from matchkernel.data.hpatches_tasks import (
     SEED,
     PatchList,
@@ -109,11 +110,24 @@ def needed_sequences(folder: str | Path, splits: Sequence[str], whitening: str =
     return list(names)
 
 
-def digest_of(tasks: HPatchesTasks, counts: Mapping[str, int]) -> str:
-    """sha256 of the lists and the numbers of patches: what must be the same for scores to be compared."""
-    return hashlib.sha256(
-        json.dumps([tasks.digest, [[name, counts[name]] for name in tasks.test]]).encode()
-    ).hexdigest()
+def digest_of(tasks: HPatchesTasks, counts: Mapping[str, int], patches_sha256: str | None = None) -> str:
+    """sha256 of what must be the same for scores to be compared: lists, numbers of patches, patches where known."""
+    known = [] if patches_sha256 is None else [patches_sha256]
+    return _sha256([tasks.digest, [[name, counts[name]] for name in tasks.test], *known])
+
+
+def strips_digest(tasks: HPatchesTasks, strips: Mapping[str, Sequence[str]] | None) -> str | None:
+    """sha256 of the patches of a split's test sequences, from those of their strips; None where these are not known."""
+    return None if strips is None else _sha256([[name, list(strips[name])] for name in tasks.test])
+
+
+def strip_hashes(patches: HPatchesSet, sequences: Sequence[str]) -> dict[str, list[str]]:
+    """sha256 of each strip file of some sequences, in the order of IMAGES; read from the files, not the manifest."""
+    return {name: [file_hash(patches.root / name / f"{image}.png") for image in IMAGES] for name in sequences}
+
+
+def _sha256(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _lists_of(tasks: HPatchesTasks) -> Iterator[tuple[str, PatchList]]:

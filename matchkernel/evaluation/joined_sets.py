@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from matchkernel.data.packed import PatchSet, open_patch_set
 from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.methods import patches_sha256
 
 
 def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str, PatchSet]:
@@ -40,6 +42,7 @@ def join_patch_sets(name: str, parts: Sequence[PatchSet]) -> PatchSet:
     sides = {part.patches.shape[1] for part in parts}
     if len(sides) > 1:
         raise ArgumentError(f"{name}: patches of one size can be joined, these have {sorted(sides)} px")
+    _check_distinct(name, parts)
     labels, pairs, start, first = [], defaultdict(list), 0, 0
     kinds = _lists(parts[0]).keys()
     for part in parts:
@@ -67,6 +70,14 @@ def join_patch_sets(name: str, parts: Sequence[PatchSet]) -> PatchSet:
         {f"{kind}_{len(rows)}_{len(rows)}_0": rows for kind, rows in joined.items()},
         manifest,
     )
+
+
+def _check_distinct(name: str, parts: Sequence[PatchSet]) -> None:
+    """Refuse the same patches twice, by folder or by their sha256."""
+    for one, two in combinations(parts, 2):
+        is_same_folder = one.folder.resolve() == two.folder.resolve()
+        if is_same_folder or not patches_sha256(one).isdisjoint(patches_sha256(two)):
+            raise ArgumentError(f"{name}: {one.folder} and {two.folder} hold the same patches, they cannot be joined")
 
 
 def _lists(patches: PatchSet) -> Mapping[str, np.ndarray]:

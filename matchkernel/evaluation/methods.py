@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from matchkernel.config import DescriptorConfig
 from matchkernel.counting import count_parameters
 from matchkernel.data.packed import PatchSet, open_patch_set
 from matchkernel.describe import describe, inference_copy
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baseline import RESIZED
 from matchkernel.evaluation.baselines import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.counting import Counting
 from matchkernel.evaluation.distances import DISTANCES, Distance
 from matchkernel.weights import load, read_card
+
+UNKNOWN = "what these weights were trained on is not known: this test set may be among it"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Method:
     facts: dict[str, Any]  # what its results say beside the scores: parameters, settings, ...
     compute: Callable[[np.ndarray, Counting | None], np.ndarray] = field(repr=False)
     trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
+    trained_sha256: frozenset[str] = frozenset()  # and the sha256 of their patches, whatever the folder is called
+    warnings: tuple[str, ...] = ()  # what every result of it must say
 
     def describe(self, patches: np.ndarray, progress: Counting | None = None) -> np.ndarray:
         """Describe patches; one of which nothing can be said gets a row of zeros.
@@ -44,8 +48,9 @@ class Method:
         return self.compute(patches, progress)
 
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
-        """Whether a test set is one of those it was trained on, by the name given to it or those of its folders."""
-        return not self.trained_on.isdisjoint({name, *patches.manifest.get("joined", [patches.folder.name])})
+        """Whether a test set is, or holds, one of those it was trained on: by its names, or by its patches' sha256."""
+        names = {name, *patches.manifest.get("joined", [patches.folder.resolve().name])}
+        return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
 
 
 def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
@@ -61,7 +66,7 @@ def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distan
 def choose_methods(
     models: Sequence[tuple[str | None, str | Path]] = (),
     baseline_name: str | None = None,
-    baseline_weights: Path | None = None,
+    baseline_weights: tuple[str | None, str | Path] | None = None,
     training_set: Path | None = None,
     *,
     name: str | None = None,
@@ -72,44 +77,54 @@ def choose_methods(
     Args:
         models: see model_methods.
         baseline_name: see baseline_method.
-        baseline_weights: its weight file.
+        baseline_weights: what its weight file was trained on, where that is known, and the file.
         training_set: its patch set to learn from.
         name: what tables call it (default: its own name).
         device: where models compute, as of `describe`.
     """
     if bool(models) == bool(baseline_name):
-        raise ArgumentError("give one thing to score: a model or a baseline")
+        raise ArgumentError("give one thing to score: a model (--model) or a baseline (--baseline)")
     if baseline_name:
-        return [baseline_method(baseline_name, weights=baseline_weights, training_set=training_set, name=name)]
+        told, file = baseline_weights or (None, None)
+        weights = None if file is None else Path(file)
+        return [baseline_method(baseline_name, weights=weights, trained_on=told, training_set=training_set, name=name)]
     if baseline_weights or training_set:
-        raise ArgumentError("a model brings its own weights: baseline weights and a training set go with a baseline")
+        raise ArgumentError("a model brings its own weights: --baseline-weights and --training-set go with --baseline")
     return model_methods(models, name=name, device=device)
 
 
 def baseline_method(
-    baseline_name: str, *, weights: Path | None = None, training_set: Path | None = None, name: str | None = None
+    baseline_name: str,
+    *,
+    weights: Path | None = None,
+    trained_on: str | None = None,
+    training_set: Path | None = None,
+    name: str | None = None,
 ) -> Method:
     """A descriptor of others.
 
     Args:
         baseline_name: of `baseline`.
         weights: its weight file, where it has one.
+        trained_on: the sets these weights were trained on, with commas between; None where that is not known.
         training_set: a patch set, for mkd: the one to learn its whitening on.
         name: what tables call it (default: its name).
     """
     patches = None if training_set is None else open_patch_set(training_set)
     found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
-    train_set = PUBLISHED_MKD.get(baseline_name) if patches is None else patches.folder.resolve().name
+    own = PUBLISHED_MKD.get(baseline_name) if patches is None else patches.folder.resolve().name
+    train_set = _agreed(trained_on, own, f"{weights}: {baseline_name}")
     facts = {"parameters": found.parameters, "hand_crafted": found.hand_crafted, "settings": dict(found.settings)}
     if train_set:
         facts["train_set"] = train_set
-    trained_on = frozenset([train_set] if train_set else [])
     return Method(
         name or found.name,
         found.distance,
         facts,
         lambda patches, progress: found.describe(patches, progress),
-        trained_on,
+        frozenset(_names(train_set)),
+        patches_sha256(patches),
+        (UNKNOWN,) if weights is not None and not train_set else (),
     )
 
 
@@ -134,6 +149,9 @@ def model_methods(
         if twin is not None:
             where = f"{method.facts['configuration']}, trained on {method.facts.get('train_set', '(not said)')}"
             raise ArgumentError(f"{weights}: a second one of {where}, seed {method.facts['seed']}")
+        if name and methods and methods[0].facts["configuration"] != method.facts["configuration"]:
+            both = f"{methods[0].facts['configuration']} and {method.facts['configuration']}"
+            raise ArgumentError(f"{name!r} (--name) would stand for two configurations, {both}")
         methods.append(method)
     return methods
 
@@ -147,8 +165,8 @@ def _model_method(
 ) -> Method:
     model, card = load(weights), read_card(weights)
     runner = inference_copy(model.fold(), device)
-    own = [word.strip() for word in card.get("trained_on", "").split(",") if word.strip()]
-    train_set = train_set or ", ".join(own) or None
+    sets = _training_sets(card, weights)
+    train_set = _agreed(train_set, card.get("trained_on") or ", ".join(sets), f"{weights}: its card")
     configuration = configuration_name(model.config)
     place = places[configuration, train_set]
     places[configuration, train_set] += 1
@@ -165,7 +183,39 @@ def _model_method(
     def compute(patches: np.ndarray, progress: Counting | None) -> np.ndarray:
         return describe(patches, runner, resize=True, progress=progress)
 
-    return Method(name or configuration, "l2", facts, compute, frozenset([*own, *([train_set] if train_set else [])]))
+    names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for sha in sets.values() if sha)
+    warnings = () if names else (UNKNOWN,)
+    return Method(name or configuration, "l2", facts, compute, names, hashes, warnings)
+
+
+def _agreed(told: str | None, own: str | None, who: str) -> str | None:
+    """The training sets, told or a file's own word for them; refuses two that differ."""
+    if told and own and set(_names(told)) != set(_names(own)):
+        raise ArgumentError(f"{who} says it was trained on {own}, not on {told}: leave out {told}=")
+    return ", ".join(_names(own or told)) or None
+
+
+def _names(words: str | None) -> list[str]:
+    return [word.strip() for word in (words or "").split(",") if word.strip()]
+
+
+def _training_sets(card: Mapping[str, str], weights: str | Path) -> dict[str, str]:
+    """Name -> sha256 of the patches (empty where not said) of each set a weight file was trained on."""
+    try:
+        entries = json.loads(card.get("training_sets", "[]"))
+        sets = {entry["name"]: entry.get("patches_sha256") or "" for entry in entries}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        sets = {"": None}
+    if not all(isinstance(word, str) for pair in sets.items() for word in pair):
+        raise WeightsError(f"{weights}: training_sets of its card is no list of sets with name and patches_sha256")
+    return sets
+
+
+def patches_sha256(patches: PatchSet | None) -> frozenset[str]:
+    """The sha256 of a set's patches by its manifest, or those of the sets it was joined from."""
+    known = {} if patches is None else patches.manifest.get("sha256")
+    found = known.get("patches.npy") if isinstance(known, Mapping) else None
+    return frozenset(word for word in (found if isinstance(found, list) else [found]) if isinstance(word, str))
 
 
 def configuration_name(config: DescriptorConfig) -> str:

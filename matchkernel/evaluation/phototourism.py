@@ -58,7 +58,7 @@ def score_patch_set(
         "descriptor": name,
         "dimension": rows.shape[1],
         "test_set": test_set or patches.folder.name,
-        "data_sha256": _digest(patches),
+        "data_sha256": data_digest(patches),
         "patches": len(patches),
         "blank": int((~rows.any(1)).sum()),
         "distance": distance,
@@ -97,7 +97,7 @@ def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str
     }
 
 
-def _digest(patches: PatchSet) -> str:
+def data_digest(patches: PatchSet) -> str:
     """Of what is scored: labels, pair lists, and the manifest's word for the patches."""
     known = patches.manifest.get("sha256")
     digest = hashlib.sha256(str(known.get("patches.npy") if isinstance(known, Mapping) else "").encode())

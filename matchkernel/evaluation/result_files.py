@@ -1,13 +1,18 @@
 """Results as a folder of files with telling names, and as a short table."""
 
+import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, WriteError
-from matchkernel.evaluation.results import write_result
+from matchkernel.evaluation.results import read_result, write_result
 
+ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
+OPTIONAL = ("train_set", "set", "seed", "configuration")  # what a result need not say, but what makes it another one
 WORDS = ("method", "trained on", "test set", "split")  # columns of a table that are not numbers
 HPATCHES = {
     "verif. AP": ("verification", "mean", "ap_trapezoid"),
@@ -41,25 +46,36 @@ def check_target(out: str | Path, several: bool) -> None:
         raise FileError(f"{out}: results go into a folder or a .json file, this is another file")
 
 
+def check_files(out: str | Path, plans: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse results that would take each other's place, or that of a file with other settings, before the work.
+
+    Args:
+        out: see check_target.
+        plans: what each result will say of itself.
+    """
+    for path, plan in zip(_paths(out, plans), plans, strict=True):
+        if not path.exists():
+            continue
+        there, wanted = read_result(path), json.loads(json.dumps(plan))
+        other = [key for key in wanted if there.get(key) != wanted[key]]
+        other += [key for key in OPTIONAL if key in there and key not in wanted]
+        if other:
+            raise FileError(f"{path}: holds another result ({other[0]} differs), it is not replaced")
+
+
 def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Write results, each whole or not at all.
 
     Args:
         out: see check_target. In a folder the files are named after what was scored, on what; the same again is
-            replaced.
+            replaced (see check_files).
         results: of one evaluation.
 
     Returns:
         The files.
     """
-    check_target(out, len(results) > 1)
-    out = Path(out)
-    if out.suffix == ".json":
-        paths = [out]
-    else:
-        paths = [out / f"{file_name(result)}.json" for result in results]
-        if len(set(paths)) < len(paths):
-            raise ArgumentError(f"{out}: two results would have the same name, {paths[0].name}")
+    paths, out = _paths(out, results), Path(out)
+    if out.suffix != ".json":
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -70,12 +86,35 @@ def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list
 
 
 def file_name(result: Mapping[str, Any]) -> str:
-    """What a result's file is called: kind, test set or split, descriptor, and how it was trained."""
+    """What a result's file is called: kind, test set or split, descriptor, and how it was trained.
+
+    Where that does not say all, since a word has signs that a file name should not have or tasks are missing, a digest
+    of these words, the settings and the tasks stands behind it.
+    """
     words = [result["kind"], result.get("set"), result.get("split") or result.get("test_set"), result["descriptor"]]
     words += [result["whitening"]] if result.get("whitening", "none") != "none" else []
     words += ["l1"] if result["distance"] == "l1" else []
-    words += [result.get("train_set"), f"seed{result['seed']}"] if "configuration" in result else []
-    return "-".join(re.sub(r"[^A-Za-z0-9._=]+", "_", str(word)) for word in words if word)
+    words += [result.get("train_set")]
+    words += [f"seed{result['seed']}"] if "configuration" in result else []
+    given = [str(word) for word in words if word]
+    plain = [re.sub(r"[^A-Za-z0-9._=-]+", "_", word) for word in given]
+    tasks = result.get("tasks")
+    if plain != given or (tasks is not None and len(tasks) < ALL_TASKS):
+        content = json.dumps([given, result.get("settings"), tasks], sort_keys=True)
+        plain.append(hashlib.sha256(content.encode()).hexdigest()[:8])
+    return "-".join(plain)
+
+
+def _paths(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list[Path]:
+    check_target(out, len(results) > 1)
+    out = Path(out)
+    if out.suffix == ".json":
+        return [out]
+    paths = [out / f"{file_name(result)}.json" for result in results]
+    twice = next((path for path, count in Counter(paths).items() if count > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"{out}: two results would have the same name, {twice.name}")
+    return paths
 
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

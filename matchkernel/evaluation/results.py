@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,13 @@ NUMBERS = {
     "matching": ("mean/all/ap_trapezoid", "mean/all/ap_step", "mean/all/sr"),
     "retrieval": ("python/mean/20000/ap_trapezoid", "matlab/mean/all/ap_step"),
 }
+SCORES = ("ap_", "auc", "sr")  # how the name of a score starts, anywhere in a task
+RANKED = ("retrieval_map", "retrieval_map_highest")
+# What is no name or no whole number from so much is refused; most may be missing.
+NAMES = ("descriptor", "split", "test_set", "whitening", "set", "train_set", "configuration", "data_sha256")
+COUNTS = {"dimension": 1, "parameters": 0, "seed": 0, "retrieval_queries": 1, "retrieval_seed": 0}
+DISTANCES = ("l1", "l2", "hamming")
+DEEPEST = 16  # an HPatches result has 7 levels
 LARGEST_FILE = 2**28
 
 
@@ -45,7 +52,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise FileError(f"{path}: too large for a result")
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
     except OSError as error:
         if isinstance(error, FileError):
             raise
@@ -65,6 +72,10 @@ def _refuse(word: str) -> float:
     raise ValueError(f"{word} is not a number")
 
 
+def _finite(word: str) -> float:
+    return value if math.isfinite(value := float(word)) else _refuse(word[:40])
+
+
 def _check(path: Path, content: object, kind_of_error: type[ArgumentError] | type[FileError]) -> None:
     fault = _fault(content)
     if fault:
@@ -74,7 +85,7 @@ def _check(path: Path, content: object, kind_of_error: type[ArgumentError] | typ
 def _fault(content: object) -> str:
     if not isinstance(content, Mapping):
         return "not a JSON object"
-    if content.get("format") != FORMAT:
+    if content.get("format") != FORMAT or isinstance(content["format"], bool):
         return f"format {str(content.get('format'))[:40]!r}, this version reads {FORMAT}"
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in SETTINGS:
@@ -85,21 +96,90 @@ def _fault(content: object) -> str:
     warnings = content.get("warnings")
     if not isinstance(warnings, list) or not all(isinstance(warning, str) for warning in warnings):
         return "warnings are missing or not sentences"
-    return _hpatches_fault(content) if kind == "hpatches" else _phototourism_fault(content)
+    return (
+        _any_fault(content, DEEPEST)
+        or _settings_fault(content)
+        or (_hpatches_fault(content) if kind == "hpatches" else _phototourism_fault(content))
+    )
+
+
+def _any_fault(part: object, depth: int) -> str:
+    """What no part of a result may be, whoever reads it."""
+    if depth < 0:
+        return f"nested deeper than {DEEPEST}"
+    if isinstance(part, str) and any("\ud800" <= letter <= "\udfff" for letter in part):
+        return "it has half a letter (a lone surrogate)"
+    if isinstance(part, float) and not math.isfinite(part):
+        return f"{part} is not a number"
+    if isinstance(part, Mapping):
+        if not all(isinstance(key, str) and key for key in part):
+            return "it has an empty name"
+        part = [*part.keys(), *part.values()]
+    inner = part if isinstance(part, list | tuple) else ()
+    return next((fault for each in inner if (fault := _any_fault(each, depth - 1))), "")
+
+
+def _settings_fault(content: Mapping[str, Any]) -> str:
+    """The names and whole numbers that results share; those that are optional may be null."""
+    for key in NAMES:
+        if content.get(key) is not None and not _is_name(content[key]):
+            return f"{key} is {str(content[key])[:40]!r}, not a name"
+    for key, least in COUNTS.items():
+        value = content.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63):
+            return f"{key} is {str(value)[:40]!r}, wanted a whole number from {least}"
+    if not isinstance(content.get("hand_crafted"), bool | None):
+        return f"hand_crafted is {str(content['hand_crafted'])[:40]!r}, wanted true or false"
+    return "" if content["distance"] in DISTANCES else f"distance is {content['distance'][:40]!r}"
 
 
 def _hpatches_fault(content: Mapping[str, Any]) -> str:
     tasks = [task for task in NUMBERS if task in content]
     if not tasks:
         return "it has none of the three tasks"
+    if not content["sequences"] or not all(_is_name(name) for name in content["sequences"]):
+        return "sequences are none, or not names"
     wrong = [f"{task}/{path}" for task in tasks for path in NUMBERS[task] if not _is_share(_at(content[task], path))]
-    return f"{wrong[0]} is missing or not from 0 to 1" if wrong else ""
+    if wrong:
+        return f"{wrong[0]} is missing or not from 0 to 1"
+    return next((fault for task in tasks if (fault := _task_fault(task, content[task]))), "")
+
+
+def _task_fault(task: str, content: Mapping[str, Any]) -> str:
+    """A score anywhere in a task is from 0 to 1, and what it holds by sequence is nested as it should be."""
+    wrong = next(_wrong_scores(content, task), "")
+    if wrong:
+        return f"{wrong[:80]} is not from 0 to 1"
+    key = "per_pair" if task == "matching" else "per_sequence"
+    levels = [content[key]] if key in content else []
+    for _ in range(3 if task == "matching" else 1):
+        if not all(isinstance(part, Mapping) for part in levels):
+            return f"{task}/{key} is not nested as it should be"
+        levels = [inner for part in levels for inner in part.values()]
+    is_wrong = not all(isinstance(part, Mapping) for part in levels)
+    if is_wrong or (task == "matching" and not all("ap_trapezoid" in part for part in levels)):
+        return f"{task}/{key} is not nested as it should be"
+    return ""
+
+
+def _wrong_scores(part: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key, value in part.items():
+        if key.startswith(SCORES):
+            if not _is_share(value):
+                yield f"{path}/{key}"
+        elif isinstance(value, Mapping):
+            yield from _wrong_scores(value, f"{path}/{key}")
 
 
 def _phototourism_fault(content: Mapping[str, Any]) -> str:
+    unnamed = [name for name in content["pairs"] if not _is_name(name) or name.startswith("_")]
+    if unnamed:
+        return f"pairs have a list of the name {unnamed[0][:40]!r}"
     values = {f"pairs/{name}/fpr95": _at(entry, "fpr95") for name, entry in content["pairs"].items()}
-    if content.get("retrieval_map") is not None:
-        values["retrieval_map"] = content["retrieval_map"]
+    for name, entry in content["pairs"].items():
+        if isinstance(entry, Mapping) and "fpr95_lowest" in entry:
+            values[f"pairs/{name}/fpr95_lowest"] = entry["fpr95_lowest"]
+    values |= {key: content[key] for key in RANKED if content.get(key) is not None}
     wrong = [name for name, value in values.items() if not _is_share(value)]
     return f"{wrong[0][:80]} is missing or not from 0 to 1" if wrong else ""
 
@@ -111,4 +191,8 @@ def _at(content: object, path: str) -> object:
 
 
 def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= 1
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()

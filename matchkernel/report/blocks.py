@@ -3,9 +3,15 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from matchkernel.errors import ArgumentError
+
+RAISED = "†"
+RAISED_NOTE = (
+    f"{RAISED} Tied distances raise this value by their order alone: it is not compared with others, "
+    "its tie-safe value is."
+)
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,7 @@ class Method:
     parameters: int | None = None  # learned numbers; None where they are not known
     hand_crafted: bool = False
     is_ours: bool = False
+    configuration: str = ""  # of this package, where it is ours: one name must not stand for two
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,18 @@ class Grid:
     bars: str | None = None
     marks: tuple[str, ...] = ()  # further columns to mark on the bars, such as e, h, t
     note: str = ""
+    safe: Mapping[Method, Mapping[str, Score]] = field(default_factory=dict)  # the values with ties as errors
+
+    def is_raised(self, method: Method, column: str) -> bool:
+        """Whether ties raise a cell by more than is seen: such a value is marked and never the best."""
+        safe = self.safe.get(method, {}).get(column)
+        return safe is not None and self.rows[method][column].mean - safe.mean > 0.5 * 10.0**-self.digits
+
+    @property
+    def footnote(self) -> str:
+        """What the mark means, where a cell bears it."""
+        is_any = any(self.is_raised(method, column) for method, scores in self.rows.items() for column in scores)
+        return RAISED_NOTE if is_any else ""
 
 
 @dataclass(frozen=True)
@@ -105,8 +124,15 @@ def say_parameters(method: Method) -> str:
 
 
 def best_of(grid: Grid, column: str) -> float | None:
-    """The best mean of a column, as it is printed, where there is more than one to compare."""
-    means = [round(scores[column].mean, grid.digits) for scores in grid.rows.values() if column in scores]
+    """The best mean of a column, as it is printed, where there is more than one to compare.
+
+    A value that ties raise counts with its tie-safe one.
+    """
+    means = [
+        round((grid.safe[method] if grid.is_raised(method, column) else scores)[column].mean, grid.digits)
+        for method, scores in grid.rows.items()
+        if column in scores
+    ]
     if len(means) < 2:
         return None
     return min(means) if grid.lower_is_better else max(means)

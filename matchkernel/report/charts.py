@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from matchkernel.report.blocks import Curves, Grid, Method, PerSequence, Score, by_parameters, say_parameters
+from matchkernel.report.blocks import RAISED, Curves, Grid, Method, PerSequence, Score, by_parameters, say_parameters
 from matchkernel.report.svg import (
     WIDTH,
     dot,
@@ -27,6 +27,8 @@ Series = Mapping[Method, int]  # a method's colour and shape, the same in every 
 def bar_chart(grid: Grid, number: int) -> str:
     """Bars of one column, sorted by parameters, hand-crafted ones hatched, with the deviation over runs.
 
+    Where ties raise a value, the bar is filled to the tie-safe one alone; the rest is a dashed outline.
+
     Args:
         grid: with `bars` and perhaps `marks` named.
         number: unique in the page.
@@ -41,9 +43,12 @@ def bar_chart(grid: Grid, number: int) -> str:
     bottom = 8 + height * len(methods)
     parts = [hatch(number, "own"), hatch(number, "other"), *_axis(scale, 4, bottom)]
     for k, method in enumerate(methods):
-        parts += _bar(method, scores[method], 8 + height * k, scale[-1], grid.digits, number)
+        parts += _bar(grid, method, column, 8 + height * k, scale[-1], number)
         parts += _marks(grid, method, 8 + height * k, scale[-1])
-    seen = ", ".join(f"{method.name} {say_score(score, grid.digits)}" for method, score in scores.items())
+    seen = ", ".join(
+        f"{method.name} {say_score(score, grid.digits)}{' (raised by ties)' * grid.is_raised(method, column)}"
+        for method, score in scores.items()
+    )
     better = "lower is better" if grid.lower_is_better else "higher is better"
     return drawing(number, bottom + 20, f"{grid.title}: {column}", f"Bars, {better}: {seen}.", parts)
 
@@ -105,15 +110,19 @@ def say_score(score: Score, digits: int) -> str:
     return f"{score.mean:.{digits}f}{spread}"
 
 
-def _bar(method: Method, score: Score, y: float, top: float, digits: int, number: int) -> list[str]:
+def _bar(grid: Grid, method: Method, column: str, y: float, top: float, number: int) -> list[str]:
+    score, digits, is_raised = grid.rows[method][column], grid.digits, grid.is_raised(method, column)
     kind = "own" if method.is_ours else "other"
     width = (RIGHT - LEFT) * max(score.mean, 0) / top
     fill = f"url(#hatch{number}-{kind})" if method.hand_crafted else ""
+    empty = [rectangle(LEFT, y + 4, width, 20, f"bar {kind} raised", "none")] if is_raised else []
+    filled = (RIGHT - LEFT) * max(grid.safe[method][column].mean, 0) / top if is_raised else width
     parts = [
         text(LEFT - 6, y + 12, shortened(method.name, 20), "name", "end"),
         text(LEFT - 6, y + 25, f"{say_parameters(method)} parameters", "small", "end"),
-        rectangle(LEFT, y + 4, width, 20, f"bar {kind}", fill),
-        text(RIGHT + 6, y + 14, f"{score.mean:.{digits}f}", "name"),
+        rectangle(LEFT, y + 4, filled, 20, f"bar {kind}", fill),
+        *empty,
+        text(RIGHT + 6, y + 14, f"{score.mean:.{digits}f}{f' {RAISED}' * is_raised}", "name"),
     ]
     if score.std is not None:
         reach = (RIGHT - LEFT) * score.std / top

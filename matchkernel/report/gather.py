@@ -4,11 +4,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from matchkernel.errors import ArgumentError
 from matchkernel.report.blocks import Report
 from matchkernel.report.hpatches import hpatches_sections
 from matchkernel.report.phototourism import phototourism_sections
-from matchkernel.report.runs import Run, read_runs
-from matchkernel.report.write import write_report
+from matchkernel.report.runs import Run, read_runs, result_files
+from matchkernel.report.write import FILES, write_report
 
 TITLE = "Local descriptors compared"
 
@@ -22,8 +23,12 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
         title: of the page.
 
     Returns:
-        The files written. The same results give the same bytes, wherever they lie.
+        The files written. The same results give the same bytes, wherever they lie. An earlier report among the results
+        is passed over.
     """
+    target = Path(folder) / FILES[-1]
+    if target.resolve() in {file.resolve() for file in result_files(paths)}:
+        raise ArgumentError(f"{target}: is one of the results, and the report would replace it: choose another folder")
     return write_report(gather(paths, title), folder)
 
 
@@ -52,7 +57,8 @@ def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
         settings = run.result.get("settings")
         words += [f"{key}: {value}" for key, value in sorted(settings.items())] if isinstance(settings, dict) else []
         digest = hashlib.sha256(run.path.read_bytes()).hexdigest()[:12]
-        files.setdefault((run.method.name, "; ".join(words)), []).append(f"{run.path.name} {digest}")
+        name = run.path.name.encode(errors="replace").decode()
+        files.setdefault((run.method.name, "; ".join(words)), []).append(f"{name} {digest}")
     return [(name, f"{words}. Results: {', '.join(listed)}") for (name, words), listed in files.items()]
 
 

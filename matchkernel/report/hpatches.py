@@ -1,16 +1,17 @@
 """HPatches results as sections: the three tasks with bars and tables, other conventions, values per sequence."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.report.blocks import Block, Grid, Method, PerSequence, Score, Section
+from matchkernel.report.blocks import RAISED, Block, Grid, Method, PerSequence, Score, Section
 from matchkernel.report.runs import Run, value_at
 
 NOISES = ("e", "h", "t")
+SAFE = "_tie_safe"  # ends the name of a value with ties counted as errors
 # Task -> the figure of the literature, and its parts by noise (the mean of several paths).
 HEADLINES: dict[str, tuple[str, dict[str, list[str]]]] = {
     "verification": (
@@ -24,12 +25,20 @@ HEADLINES: dict[str, tuple[str, dict[str, list[str]]]] = {
     ),
 }
 OTHERS = {
-    "verification": {"verif. AUC": "mean/auc", "verif. AP step": "mean/ap_step"},
-    "matching": {"match. AP step": "mean/all/ap_step", "match. rank 1": "mean/all/sr"},
+    "verification": {
+        "verif. AUC": "mean/auc",
+        "verif. AP step": "mean/ap_step",
+        "verif. tie-safe": f"mean/ap_trapezoid{SAFE}",
+    },
+    "matching": {
+        "match. AP step": "mean/all/ap_step",
+        "match. rank 1": "mean/all/sr",
+        "match. tie-safe": f"mean/all/ap_trapezoid{SAFE}",
+    },
     "retrieval": {
         "retr. matlab 2000": "matlab/mean/2000/ap_step",
         "retr. matlab all": "matlab/mean/all/ap_step",
-        "retr. tie-safe": "python/mean/20000/ap_trapezoid_tie_safe",
+        "retr. tie-safe": f"python/mean/20000/ap_trapezoid{SAFE}",
     },
 }
 NOTES = {
@@ -38,51 +47,94 @@ NOTES = {
     "retrieval": "mAP in %: pool of at most 20,000, the five positives included, mean over e, h, t, trapezoid form.",
 }
 HARDEST = "Sorted by the mean of all methods, the hardest last."
-Key = tuple[tuple[str, tuple[str, ...], str, str], ...]  # split, its sequences, tasks done, data: what can be compared
+Part = tuple[str, tuple[str, ...], str]  # a split, its sequences, its digest
+Key = tuple[str, str, tuple[Part, ...]]  # set, tasks done, and the splits: what must be the same to be compared
+Scored = dict[tuple[Method, str, int, str, str], list[Run]]  # method, training set, seed, set, tasks
 
 
 def hpatches_sections(runs: Sequence[Run]) -> list[Section]:
-    """One section for each choice of splits: methods scored on other splits or sequences are never in one table."""
-    scored: dict[tuple[Method, str, int], list[Run]] = defaultdict(list)
+    """One section for each set and choice of splits: methods scored on other data are never in one table."""
+    scored: Scored = defaultdict(list)
     for run in runs:
-        scored[(run.method, run.train_set, run.seed)].append(run)
+        tasks = " ".join(task for task in HEADLINES if task in run.result)
+        scored[(run.method, run.train_set, run.seed, _set_of(run, runs), tasks)].append(run)
+    mixed = {name for (*_, name, _), members in scored.items() if _has_twins(members)}
     sections: dict[Key, dict[Method, list[list[Run]]]] = defaultdict(lambda: defaultdict(list))
-    for (method, train_set, _), members in scored.items():
-        is_alone = len({training for other, training, _ in scored if other == method}) == 1
+    for (method, train_set, _, name, tasks), members in scored.items():
+        is_alone = len({training for other, training, *_ in scored if other == method}) == 1
         shown = method if is_alone else replace(method, name=f"{method.name}, {train_set or 'untold training'}")
-        sections[_key(members)][shown].append(members)
-    return [_section(key, methods) for key, methods in sorted(sections.items())]
+        for part in [[run] for run in members] if name in mixed else [members]:
+            sections[name, tasks, _parts(part)][shown].append(part)
+    for methods in sections.values():
+        _check_seeds(methods)
+    titles = Counter(_title(key) for key in sections)
+    order = sorted(sections, key=lambda key: (not key[0], key))  # sets without a name last
+    return [_section(key, sections[key], titles[_title(key)] > 1) for key in order]
 
 
-def _key(members: Sequence[Run]) -> Key:
+def _set_of(run: Run, runs: Sequence[Run]) -> str:
+    """The name of a run's set. Descriptor files may be scored without it: then the only set with the same digest."""
+    if run.result.get("set") or not run.result.get("data_sha256"):
+        return str(run.result.get("set") or "")
+    same = [other for other in runs if all(other.result.get(k) == run.result[k] for k in ("split", "data_sha256"))]
+    names = {str(other.result["set"]) for other in same if other.result.get("set")}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _has_twins(members: Sequence[Run]) -> bool:
+    """Whether a split occurs twice with other data: then two sets of one name are mixed, and no mean is taken."""
+    digests: dict[str, set[str]] = defaultdict(set)
+    for run in members:
+        digests[run.result["split"]].add(_digest(run))
+    return any(len(found) > 1 for found in digests.values())
+
+
+def _parts(members: Sequence[Run]) -> tuple[Part, ...]:
     seen: dict[str, Run] = {}
     for run in members:
         split = str(run.result["split"])
         other = seen.setdefault(split, run)
         if other is not run:
-            raise ArgumentError(f"{other.path} and {run.path}: two results of {run.method.name!r} on split {split!r}")
-    return tuple(
-        (
-            split,
-            tuple(map(str, run.result["sequences"])),
-            " ".join(task for task in HEADLINES if task in run.result),
-            str(run.result.get("data_sha256") or ""),
-        )
-        for split, run in sorted(seen.items())
-    )
+            raise _twice(other, run)
+    return tuple((split, tuple(run.result["sequences"]), _digest(run)) for split, run in sorted(seen.items()))
 
 
-def _section(key: Key, methods: Mapping[Method, list[list[Run]]]) -> Section:
-    names = [split for split, *_ in key]
-    tasks = key[0][2].split()
-    count = len({sequence for _, sequences, *_ in key for sequence in sequences})
-    blocks: list[Block] = [_grid(task, methods) for task in tasks if all(task in part.split() for _, _, part, _ in key)]
-    blocks.append(_conventions(tasks, methods))
-    blocks += [_per_sequence(task, methods) for task in tasks]
-    splits = f"split {names[0]}" if len(names) == 1 else f"mean of splits {', '.join(names)}"
-    runs = [run for seeds in methods.values() for members in seeds for run in members]
-    sets = sorted({str(run.result["set"]) for run in runs if run.result.get("set")})
-    return Section(", ".join(["HPatches tasks", *sets, splits]), tuple(blocks), f"{count} test sequences.")
+def _check_seeds(methods: Mapping[Method, list[list[Run]]]) -> None:
+    """A seed counts once in a row, or the same run would be its own deviation."""
+    for seeds in methods.values():
+        seen: dict[int, Run] = {}
+        for run in (members[0] for members in seeds):
+            if seen.setdefault(run.seed, run) is not run:
+                raise _twice(seen[run.seed], run)
+
+
+def _twice(one: Run, two: Run) -> ArgumentError:
+    where = f"split {two.result['split']!r}"
+    return ArgumentError(f"{one.path} and {two.path}: two results of {two.method.name!r} on {where}")
+
+
+def _digest(run: Run) -> str:
+    return str(run.result.get("data_sha256") or "")
+
+
+def _title(key: Key) -> str:
+    name, _, parts = key
+    splits = [split for split, *_ in parts]
+    words = f"split {splits[0]}" if len(splits) == 1 else f"mean of splits {', '.join(splits)}"
+    return ", ".join(["HPatches tasks", *([name] if name else []), words])
+
+
+def _section(key: Key, methods: Mapping[Method, list[list[Run]]], is_shared: bool) -> Section:
+    """A section; where it shares its title with another, the title says the tasks and the data too."""
+    _, done, parts = key
+    tasks = done.split()
+    count = len({sequence for _, sequences, _ in parts for sequence in sequences})
+    grids = {task: _grid(task, methods) for task in tasks}
+    by_sequence = [_per_sequence(task, methods, grids[task]) for task in tasks]
+    blocks: list[Block] = [*grids.values(), _conventions(tasks, methods), *by_sequence]
+    digests = " ".join(digest[:8] or "unknown" for *_, digest in parts)
+    more = f" ({', '.join(tasks)}; {count} sequences; data {digests})" if is_shared else ""
+    return Section(_title(key) + more, tuple(blocks), f"{count} test sequences.")
 
 
 def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
@@ -92,6 +144,10 @@ def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
         method: {column: _score(seeds, [f"{task}/{path}" for path in paths[column]]) for column in paths}
         for method, seeds in methods.items()
     }
+    safe = {
+        method: {column: _score(seeds, [f"{task}/{path}{SAFE}" for path in paths[column]]) for column in paths}
+        for method, seeds in methods.items()
+    }
     return Grid(
         task.capitalize(),
         tuple(paths),
@@ -99,13 +155,19 @@ def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
         bars="mean",
         marks=NOISES,
         note=f"{NOTES[task]} The letters mark easy, hard and tough patches alone.",
+        safe=safe,
     )
 
 
 def _conventions(tasks: Sequence[str], methods: Mapping[Method, list[list[Run]]]) -> Grid:
     paths = {column: f"{task}/{path}" for task in tasks for column, path in OTHERS[task].items()}
     rows = {method: {c: _score(seeds, [path]) for c, path in paths.items()} for method, seeds in methods.items()}
-    return Grid("The same in other conventions (%)", tuple(paths), rows)
+    official = {column: path for column, path in paths.items() if not path.endswith(SAFE)}
+    safe = {
+        method: {column: _score(seeds, [path + SAFE]) for column, path in official.items()}
+        for method, seeds in methods.items()
+    }
+    return Grid("The same in other conventions (%)", tuple(paths), rows, safe=safe)
 
 
 def _score(seeds: Sequence[Sequence[Run]], paths: Sequence[str]) -> Score:
@@ -113,7 +175,7 @@ def _score(seeds: Sequence[Sequence[Run]], paths: Sequence[str]) -> Score:
     return Score(tuple(_mean([value_at(run, path) for run in splits for path in paths]) for splits in seeds))
 
 
-def _per_sequence(task: str, methods: Mapping[Method, list[list[Run]]]) -> PerSequence:
+def _per_sequence(task: str, methods: Mapping[Method, list[list[Run]]], grid: Grid) -> PerSequence:
     of_one: Callable[[Any], list[float]] = _matching_values if task == "matching" else _task_values
     where = "per_pair" if task == "matching" else "per_sequence"
     values: dict[Method, dict[str, list[float]]] = {}
@@ -125,7 +187,10 @@ def _per_sequence(task: str, methods: Mapping[Method, list[list[Run]]]) -> PerSe
         values[method] = found
     sequences = tuple(sorted({sequence for found in values.values() for sequence in found}))
     shown = {m: tuple(_mean(found[s]) if found.get(s) else None for s in sequences) for m, found in values.items()}
-    return PerSequence(f"{task.capitalize()} by sequence", sequences, shown, f"mAP in %, mean over e, h, t. {HARDEST}")
+    raised = ", ".join(method.name for method in methods if grid.is_raised(method, "mean"))
+    words = f" {RAISED} Tied distances raise the values of {raised} by their order alone." if raised else ""
+    note = f"mAP in %, mean over e, h, t. {HARDEST}{words}"
+    return PerSequence(f"{task.capitalize()} by sequence", sequences, shown, note)
 
 
 def _matching_values(part: Mapping[str, Any]) -> list[float]:

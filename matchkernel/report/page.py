@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import count
 
-from matchkernel.report.blocks import Block, Curves, Grid, Method, PerSequence, Report, Section, by_parameters
+from matchkernel.report.blocks import RAISED, Block, Curves, Grid, Method, PerSequence, Report, Section, by_parameters
 from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, sequence_chart
 from matchkernel.report.tables import grid_html, sequences_html
 
@@ -39,6 +39,7 @@ figcaption{font-size:.85rem;color:var(--soft)}
 .range{stroke:var(--rule);stroke-width:3}.whisker{stroke:var(--ink);stroke-width:1.4}.tick{stroke:var(--ink);stroke-width:1}
 .own{fill:var(--own)}.other{fill:var(--other)}.hatch-back{fill:var(--page)}
 .bar{stroke-width:1}.bar.own{stroke:var(--own)}.bar.other{stroke:var(--other)}
+.bar.raised{stroke-dasharray:3 2}.foot{font-size:.85rem;color:var(--soft)}
 .curve{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke-width:1.4}
 .legend{list-style:none;padding:0;margin:.4rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
 .legend svg{width:24px;height:14px;vertical-align:middle;margin-right:.35rem}
@@ -55,7 +56,8 @@ summary{cursor:pointer;padding:.4rem 0}
 """
 HOW_TO_READ = (
     "Bars are sorted by the number of learned parameters; hatched ones are hand-crafted; blue ones are ours. "
-    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) is hand-crafted, bold the best."
+    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) is hand-crafted, bold the best. "
+    f"{RAISED} marks values that ties raise: their bars are filled to the tie-safe value, and they are never bold."
 )
 
 
@@ -122,7 +124,8 @@ def _figure(block: Block, numbers: Iterator[int], series: Series) -> str:
         chart, key = curve_chart(block, number, series), legend(list(block.curves), "line", series)
     else:
         chart, key = sequence_chart(block, number, series), legend(list(block.values), "dot", series)
-    caption = f"<figcaption>{escape(block.note)}</figcaption>" if block.note else ""
+    note = " ".join(words for words in (block.note, block.footnote if isinstance(block, Grid) else "") if words)
+    caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
     return f"<figure><h3>{escape(block.title)}</h3>{key}{chart}{caption}</figure>"
 
 

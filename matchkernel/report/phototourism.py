@@ -29,6 +29,7 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
     The kind of a list is its name before the first underscore: m50_100000_100000_0 and m50_50000_50000_0 are both m50.
     """
     _check_sets(runs)
+    _check_training(runs)
     columns = _columns(runs)
     sections = []
     for kind in sorted({name.split("_")[0] for run in runs for name in run.result["pairs"]}):
@@ -42,6 +43,7 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
         sections.append(Section(f"Patch pairs, {kind}", tuple(blocks), note))
     ranked = [run for run in runs if run.result.get("retrieval_map") is not None]
     if ranked:
+        _check_queries(ranked)
         grid = _grid("Retrieval mAP", dict.fromkeys(ranked, "retrieval_map"), columns, lower_is_better=False)
         sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE))
     return sections
@@ -72,6 +74,33 @@ def _check_sets(runs: Sequence[Run]) -> None:
                 raise ArgumentError(
                     f"{other.path} and {run.path}: two different test sets of the name {run.result['test_set']!r}"
                 )
+
+
+def _check_training(runs: Sequence[Run]) -> None:
+    """Results of one method that name no training set would fit every column, beside those that name one."""
+    seen: dict[Method, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.method, run)
+        if bool(other.train_set) != bool(run.train_set):
+            raise ArgumentError(
+                f"{other.path} and {run.path}: of two results of {run.method.name!r} one names its training set and one"
+                " does not: rename one"
+            )
+
+
+def _check_queries(runs: Sequence[Run]) -> None:
+    """The mAP of other queries is another figure: how many were drawn, and by which seed, must be the same."""
+    for run in runs[1:]:
+        one, two = (_queries(each.result) for each in (runs[0], run))
+        if one != two:
+            raise ArgumentError(f"{runs[0].path} and {run.path}: retrieval of different queries ({one}; {two})")
+
+
+def _queries(result: Mapping[str, Any]) -> str:
+    if "retrieval_queries" not in result:
+        return "untold"
+    queries = result["retrieval_queries"]
+    return "all" if queries is None else f"at most {queries}, seed {result.get('retrieval_seed')}"
 
 
 def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_better: bool) -> Grid:

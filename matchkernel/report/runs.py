@@ -1,5 +1,6 @@
 """Results read and sorted into runs: which method, which seed, trained on what."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +9,6 @@ from typing import Any
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result
 from matchkernel.report.blocks import Method
-
-# Beside what every result has, a result may say these of its descriptor.
-OPTIONAL: dict[str, type | tuple[type, ...]] = {
-    "parameters": int,
-    "hand_crafted": bool,
-    "configuration": str,  # of this package
-    "train_set": str,
-    "seed": int,
-    "set": str,  # of which a split was scored
-    "data_sha256": str,  # tells sets or splits of one name apart
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +24,10 @@ class Run:
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """Read result files; a folder stands for every .json under it. Sorted by name of method, training set and seed."""
-    files = [file for path in paths for file in _files(Path(path))]
+    files = result_files(paths)
     if not files:
         raise ArgumentError("a report needs results: files that `matchkernel evaluate` wrote, or a folder of them")
-    runs = [_run(file, read_result(file)) for file in dict.fromkeys(files)]
+    runs = [_run(file, read_result(file)) for file in files]
     _check_methods(runs)
     return sorted(runs, key=_order)
 
@@ -58,23 +48,33 @@ def value_at(run: Run, path: str) -> float:
     return 100 * float(content)
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.json")) if path.is_dir() else [path]
+def result_files(paths: Sequence[str | Path]) -> list[Path]:
+    """The files named, and every .json under the folders named, less the reports that were written there."""
+    named = [file for path in map(Path, paths) for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
+    return [file for file in dict.fromkeys(named) if not _is_report(file)]
+
+
+def _is_report(file: Path) -> bool:
+    if file.name != "report.json" or not file.is_file():
+        return False
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # for read_result to say what is wrong
+    return isinstance(content, dict) and "format" not in content and {"title", "sections", "facts"} <= content.keys()
 
 
 def _run(path: Path, result: Mapping[str, Any]) -> Run:
-    for key, kind in OPTIONAL.items():
-        value = result.get(key)
-        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise FileError(f"{path}: not a result ({key} is {str(value)[:40]!r})")
-    whitening = result.get("whitening", "none")
+    whitening = result.get("whitening") or "none"
     words = [] if whitening == "none" else [f" + {whitening}"]
     words += [", l1"] if result["distance"] == "l1" else []
+    configuration = result.get("configuration") or ""
     method = Method(
         "".join([str(result["descriptor"]), *words]),
         result.get("parameters"),
         bool(result.get("hand_crafted")),
-        "configuration" in result,
+        bool(configuration),
+        configuration,
     )
     return Run(path, method, result.get("seed") or 0, result.get("train_set") or "", result)
 
@@ -85,6 +85,7 @@ def _check_methods(runs: Sequence[Run]) -> None:
     for run in runs:
         other = seen.setdefault(run.method.name, run)
         if other.method != run.method:
+            what = "configuration" if other.method.configuration != run.method.configuration else "parameters or kind"
             raise ArgumentError(
-                f"{other.path} and {run.path} differ in what {run.method.name!r} is (parameters or kind): rename one"
+                f"{other.path} and {run.path} differ in what {run.method.name!r} is ({what}): rename one"
             )

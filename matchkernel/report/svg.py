@@ -77,7 +77,7 @@ def hatch(number: int, kind: str) -> str:
 
 def ticks(top: float, most: int = 5) -> list[float]:
     """Round numbers from 0 to at least `top`, at most `most` steps."""
-    if not top > 0:
+    if not top > 1e-6:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(top))
     step = next(size * factor for factor in (0.1, 0.2, 0.5, 1, 2, 5) if top <= most * size * factor * (1 + 1e-9))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from matchkernel.report.blocks import Grid, PerSequence, best_of, by_parameters, say_parameters
+from matchkernel.report.blocks import RAISED, Grid, Method, PerSequence, best_of, by_parameters, say_parameters
 from matchkernel.report.charts import say_score
 
 Cell = tuple[str, bool]  # words, whether they are the best of their column
@@ -13,14 +13,18 @@ def grid_rows(grid: Grid) -> Iterator[tuple[str, str, list[Cell]]]:
     """Name, parameters and cells of each row, sorted by parameters; hand-crafted methods are marked with an h."""
     best = {column: best_of(grid, column) for column in grid.columns}
     for method in by_parameters(list(grid.rows)):
-        scores = grid.rows[method]
-        cells = [
-            (say_score(scores[column], grid.digits), round(scores[column].mean, grid.digits) == best[column])
-            if column in scores
-            else ("–", False)
-            for column in grid.columns
-        ]
+        cells = [_cell(grid, method, column, best[column]) for column in grid.columns]
         yield method.name + (" (h)" if method.hand_crafted else ""), say_parameters(method), cells
+
+
+def _cell(grid: Grid, method: Method, column: str, best: float | None) -> Cell:
+    score = grid.rows[method].get(column)
+    if score is None:
+        return "–", False
+    words = say_score(score, grid.digits)
+    if grid.is_raised(method, column):
+        return f"{words} {RAISED}", False
+    return words, round(score.mean, grid.digits) == best
 
 
 def grid_markdown(grid: Grid) -> str:
@@ -30,7 +34,7 @@ def grid_markdown(grid: Grid) -> str:
     for name, parameters, cells in grid_rows(grid):
         words = [f"**{cell}**" if is_best else cell for cell, is_best in cells]
         lines.append(_markdown_row([name, parameters, *words]))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", grid.footnote] if grid.footnote else [])])
 
 
 def grid_html(grid: Grid) -> str:
@@ -40,7 +44,7 @@ def grid_html(grid: Grid) -> str:
     for name, parameters, cells in grid_rows(grid):
         words = "".join(f"<td>{f'<b>{cell}</b>' if is_best else cell}</td>" for cell, is_best in cells)
         body.append(f'<tr><th scope="row">{escape(name)}</th><td>{parameters}</td>{words}</tr>')
-    return _table(grid.title, head, body)
+    return _table(grid.title, head, body, grid.footnote)
 
 
 def sequences_markdown(block: PerSequence) -> str:
@@ -67,11 +71,12 @@ def _markdown_row(words: list[str]) -> str:
     return "| " + " | ".join(word.replace("|", "\\|").replace("\n", " ") for word in words) + " |"
 
 
-def _table(caption: str, head: str, body: list[str]) -> str:
+def _table(caption: str, head: str, body: list[str], footnote: str = "") -> str:
     rows = "\n".join(body)
+    foot = f'<p class="foot">{escape(footnote)}</p>' if footnote else ""
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>{foot}</div>"
     )
 
 

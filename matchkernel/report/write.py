@@ -11,6 +11,7 @@ from matchkernel.report.blocks import Block, Curves, Grid, Method, Report, by_pa
 from matchkernel.report.page import HOW_TO_READ, html_page
 from matchkernel.report.tables import grid_markdown, sequences_markdown
 
+KIND = "report"  # tells report.json from results
 FILES = ("report.html", "report.md", "report.json")
 
 
@@ -47,6 +48,7 @@ def markdown(report: Report) -> str:
 def json_text(report: Report) -> str:
     """The report's figures as JSON: full precision, every run."""
     content = {
+        "kind": KIND,
         "title": report.title,
         "facts": [list(pair) for pair in report.facts],
         "warnings": list(report.warnings),
@@ -71,6 +73,7 @@ def _block_json(block: Block) -> dict[str, Any]:
             | {
                 "scores": {
                     column: {"mean": score.mean, "std": score.std, "runs": list(score.values)}
+                    | ({"tie_safe": list(safe.values)} if (safe := block.safe.get(method, {}).get(column)) else {})
                     for column, score in block.rows[method].items()
                 }
             }
@@ -96,4 +99,5 @@ def _method_json(method: Method) -> dict[str, Any]:
         "parameters": method.parameters,
         "hand_crafted": method.hand_crafted,
         "is_ours": method.is_ours,
+        "configuration": method.configuration,
     }

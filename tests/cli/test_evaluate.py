@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 
+import kornia
 import numpy as np
 import pytest
 import torch
@@ -50,6 +51,8 @@ def place(tmp_path_factory):
         model = matchkernel.build("cartesian", s=1, d=4, D=8, generator=torch.Generator().manual_seed(seed))
         card = {"trained_on": "one", "training": json.dumps({"seed": 7 + seed})}
         matchkernel.save(model, folder / f"seed{seed}.safetensors", card)
+        matchkernel.save(model, folder / f"untold{seed}.safetensors")
+    matchkernel.save(matchkernel.build("sum", d=4), folder / "sum.safetensors")
     (folder / "lists").mkdir()
     pairs = draw_verification({"i_light": 25}, ["i_light"], 60)
     write_tasks(folder / "lists", "mine", pairs, pairs.first, pairs.first)
@@ -88,19 +91,18 @@ def test_a_baseline_on_patch_sets(here, tmp_path):
 
 def test_weights_over_seeds_are_tested_where_they_were_not_trained(here, tmp_path):
     files = ["--model", "seed0.safetensors", "--model", "seed1.safetensors"]
-    files += ["--model", "three=seed0.safetensors", "--model", "three=seed1.safetensors"]
+    files += ["--model", "three=untold0.safetensors", "--model", "three=untold1.safetensors"]
     result = good("evaluate", "phototourism", *SETS, *files, "-o", tmp_path, "--json", "--device", "cpu")
     found = json.loads(result.stdout)
     key = ("train_set", "test_set", "seed")
     assert {tuple(part[k] for k in key) for part in found} == {
-        # The third set's weights say of themselves that they were trained on one: nobody tests them there.
         *(("one", test, seed) for test in ("two", "three") for seed in (7, 8)),
-        *(("three", "two", seed) for seed in (7, 8)),
+        *(("three", test, seed) for test in ("one", "two") for seed in (0, 1)),
     }
-    assert "6 results; 6 not scored: trained on the test set" in result.stderr
+    assert "8 results; 4 not scored: trained on the test set" in result.stderr
     assert {part["configuration"] for part in found} == {"cartesian-s1-n32-D=8-d=4"}
     assert all(part["parameters"] > 0 and not part["hand_crafted"] for part in found)
-    assert (tmp_path / "phototourism-two-cartesian_s1_n32_D=8_d=4-three-seed8.json").is_file()
+    assert (tmp_path / "phototourism-two-cartesian-s1-n32-D=8-d=4-three-seed1.json").is_file()
     good("report", tmp_path, "-o", tmp_path / "page")
     text = (tmp_path / "page" / "report.md").read_text()
     assert "one → three" in text
@@ -132,7 +134,19 @@ def test_hpatches_baselines_and_their_files(here, tmp_path):
     (again,) = json.loads(good(*csv).stdout)
     for task in ("verification", "matching", "retrieval"):
         assert again[task] == found[task]
-    assert again["data_sha256"] == found["data_sha256"]
+    assert again["patches_sha256"] is None  # the files alone do not tell
+    (told,) = json.loads(good(*csv, "strips").stdout)
+    assert [told[key] for key in ("data_sha256", "patches_sha256")] == [
+        found[key] for key in ("data_sha256", "patches_sha256")
+    ]
+    strips = shutil.copytree("strips", tmp_path / "other" / "strips")
+    shutil.copy(strips / "i_light" / "e1.png", strips / "i_light" / "e2.png")
+    (other,) = json.loads(good("evaluate", "hpatches", strips, "--baseline", "orb", "--json").stdout)
+    assert other["set"] == found["set"]
+    assert len({part["data_sha256"] for part in (found, again, other)}) == 3
+    assert other["patches_sha256"] != found["patches_sha256"]
+    result = run("evaluate", "hpatches", strips, "--baseline", "orb", "-o", tmp_path)
+    assert "hpatches-strips-full-orb.json: holds another result (data_sha256 differs), it is not" in result.stderr
 
 
 def test_hpatches_options(here, tmp_path):
@@ -148,7 +162,7 @@ def test_hpatches_options(here, tmp_path):
     (whitened,) = json.loads(whitened.stdout)
     assert (whitened["whitening"], whitened["sequences"]) == ("pcapl", ["i_light"])
     assert whitened["lists"] == {"verification": "read", "retrieval": "drawn, seed 42"}
-    assert (tmp_path / "hpatches-strips-mine-cartesian_s1_n32_D=8_d=4-pcapl-one-seed7.json").is_file()
+    assert (tmp_path / "hpatches-strips-mine-cartesian-s1-n32-D=8-d=4-pcapl-one-seed7.json").is_file()
 
 
 def test_mkd_says_what_it_learned_on(here, tmp_path):
@@ -159,6 +173,48 @@ def test_mkd_says_what_it_learned_on(here, tmp_path):
     result = run("evaluate", "phototourism", tmp_path / "many", *words)
     assert result.exit_code == 2
     assert "mkd was trained on each set" in result.stderr
+
+
+def test_results_never_take_the_place_of_others(here, tmp_path):
+    names = lambda: sorted(path.name for path in tmp_path.iterdir())  # noqa: E731
+    common = ("evaluate", "phototourism", "one", "--baseline", "sift", "-o", tmp_path)
+    good(*common)
+    before = (tmp_path / "phototourism-one-sift.json").read_bytes()
+    good(*common)  # the same again
+    for other in (("--queries", "5"), ("--seed", "3")):
+        result = run(*common, *other)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+        assert "phototourism-one-sift.json: holds another result (retrieval_" in result.stderr
+    assert "test_set differs" in run(*common[:2], "two", *common[3:5], "-o", tmp_path / names()[0]).stderr
+    assert (tmp_path / "phototourism-one-sift.json").read_bytes() == before
+    for name in ("a b", "a/b", "a_b"):
+        good(*common, "--name", name)
+    assert len(names()) == 4
+    strips = ("evaluate", "hpatches", "strips", "--baseline", "sift", "-o", tmp_path, "--task")
+    good(*strips, "matching")
+    good(*strips, "retrieval")
+    assert len([name for name in names() if name.startswith("hpatches-strips-full-sift-")]) == 2
+
+
+def test_names_that_clash_within_a_run_are_found_before_the_work(here, tmp_path):
+    models = ("--model", "n-b=untold0.safetensors", "--model", "b=untold1.safetensors", "--name", "n")
+    result = run("evaluate", "phototourism", "a=one", "a-n=two", *models, "-o", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "two results would have the same name, phototourism-a-n-n-b-seed0.json" in result.stderr
+    assert " on a" not in result.stderr  # nothing was described
+    assert not (tmp_path / "new").exists()
+
+
+def test_baseline_weights_that_say_their_training_set(here, tmp_path):
+    torch.save(kornia.feature.TFeat(pretrained=False).state_dict(), tmp_path / "w.pth")
+    common = ("evaluate", "phototourism", "one", "two", "--baseline", "tfeat", "-o", tmp_path / "new")
+    result = good(*common, "--baseline-weights", f"two={tmp_path / 'w.pth'}")
+    assert "1 result; 1 not scored: trained on the test set" in result.stderr
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["phototourism-one-tfeat-two.json"]
+    result = good(*common, "--baseline-weights", tmp_path / "w.pth")
+    assert "warning: tfeat on two: what these weights were trained on is not known" in result.stderr
+    assert len(list((tmp_path / "new").iterdir())) == 3
 
 
 def test_report(here, tmp_path):
@@ -191,12 +247,18 @@ MISTAKES = [
     ((*PATCHES, "--baseline", "sift", "--model", "seed0.safetensors"), "one thing to score"),
     ((*PATCHES, "--baseline", "surf"), "no baseline 'surf'"),
     ((*PATCHES, "--baseline", "binboost"), "CSV folder"),
-    ((*PATCHES, "--baseline", "tfeat"), "needs a weight file"),
+    ((*PATCHES, "--baseline", "tfeat"), "needs a weight file: give its path as weights (--baseline-weights)"),
+    ((*PATCHES, "--baseline", "sift", "--baseline-weights", "x"), "takes no weight file (--baseline-weights)"),
+    ((*PATCHES, "--baseline", "sift", "--training-set", "two"), "(--training-set) are for mkd alone"),
+    ((*PATCHES, "--model", "seed0.safetensors", "--training-set", "two"), "--training-set go with --baseline"),
+    ((*PATCHES, "--model", "three=seed0.safetensors"), "its card says it was trained on one, not on three"),
+    ((*PATCHES, "--model", "untold0.safetensors", "--model", "sum.safetensors", "--name", "x"), "two configurations"),
+    ((*evaluate("phototourism", "A=one", "A=one", "--baseline", "sift"),), "one and one hold the same patches"),
     (
         (*PATCHES, "--baseline", "tfeat", "--baseline-weights", "seed0.safetensors"),
         "seed0.safetensors: not weights of TFeat",
     ),
-    ((*PATCHES, "--baseline", "mkd"), "learns its whitening"),
+    ((*PATCHES, "--baseline", "mkd"), "give training_patches (--training-set)"),
     ((*PATCHES, "--baseline", "mkd", "--training-set", "two"), "do not span 128"),
     ((*PATCHES, "--baseline", "sift", "--distance", "cosine"), "must be one of l2, l1, hamming"),
     ((*PATCHES, "--baseline", "orb", "--distance", "l2"), "Hamming"),

@@ -2,18 +2,29 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
+import kornia
 import numpy as np
 import pytest
+import torch
 
 from matchkernel.config import DescriptorConfig
 from matchkernel.data.packed import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.descriptors import build
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.evaluation.combinations import evaluate_patch_sets
 from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
-from matchkernel.evaluation.methods import baseline_method, configuration_name, model_methods, seed_of
+from matchkernel.evaluation.methods import (
+    UNKNOWN,
+    baseline_method,
+    choose_methods,
+    configuration_name,
+    model_methods,
+    seed_of,
+)
 from matchkernel.evaluation.retrieval import retrieval_map
 from matchkernel.weights import save
 
@@ -56,11 +67,83 @@ def test_models_say_how_they_were_trained(tmp_path):
     assert [m.facts["seed"] for m in methods] == [0, 1, 9, 0]
     assert methods[0].trained_on >= {"a", "b"}
     assert methods[3].trained_on == frozenset()
-    named = model_methods([("c", files[0])], name="mine")[0]
+    assert methods[0].warnings == ()
+    assert methods[3].warnings == (UNKNOWN,)
+    named = model_methods([("c", files[3])], name="mine")[0]
     assert (named.name, named.facts["train_set"], named.facts["configuration"]) == ("mine", "c", "sum-n32-d=8")
-    assert named.trained_on >= {"a", "b", "c"}
+    assert (named.trained_on, named.warnings) == ({"c"}, ())
+    assert model_methods([("b,a", files[0])])[0].facts["train_set"] == "a, b"
+    with pytest.raises(ArgumentError, match=r"0\.safetensors: its card says it was trained on a, b, not on c"):
+        model_methods([("c", files[0])])
     with pytest.raises(ArgumentError, match="a second one of sum-n32-d=8, trained on a, b, seed 9"):
         model_methods([(None, files[2]), (None, files[2])])
+
+
+def test_one_name_is_for_one_configuration(tmp_path):
+    for d in (8, 16):
+        save(build("sum", d=d), tmp_path / f"{d}.safetensors", {})
+    with pytest.raises(ArgumentError, match=r"'mine' \(--name\) would stand for two configurations, sum-n32-d=8 and"):
+        model_methods([(None, tmp_path / "8.safetensors"), (None, tmp_path / "16.safetensors")], name="mine")
+
+
+def card_of(*sets):
+    return {"training_sets": json.dumps([{"name": name, "patches_sha256": sha} for name, sha in sets])}
+
+
+def test_a_model_knows_its_training_patches_under_any_name(sets, tmp_path):
+    file = tmp_path / "x.safetensors"
+    sha = open_patch_set(sets / "a").manifest["sha256"]["patches.npy"]
+    save(build("sum", d=8), file, card_of(("elsewhere", sha)))
+    (method,) = model_methods([(None, file)])
+    assert (method.facts["train_set"], method.warnings) == ("elsewhere", ())
+    renamed = shutil.copytree(sets / "a", tmp_path / "renamed")
+    assert method.was_trained_on("test", open_patch_set(renamed))
+    assert method.was_trained_on("test", open_test_sets([("test", sets / "b"), ("test", renamed)])["test"])
+    assert not method.was_trained_on("b", open_patch_set(sets / "b"))
+    (tmp_path / "link").symlink_to(sets / "a")
+    by_name = dataclasses.replace(method, trained_on=frozenset({"a"}), trained_sha256=frozenset())
+    assert by_name.was_trained_on("test", open_patch_set(tmp_path / "link"))
+    assert not by_name.was_trained_on("test", open_patch_set(renamed))
+
+
+@pytest.mark.parametrize("words", ["{", "3", "[1]", '[{"patches_sha256": "x"}]', '[{"name": 1}]', '[{"name": ["x"]}]'])
+def test_training_sets_of_a_card_that_are_none(words, tmp_path):
+    save(build("sum", d=8), tmp_path / "x.safetensors", {"training_sets": words})
+    with pytest.raises(WeightsError, match=r"x\.safetensors: training_sets of its card is no list"):
+        model_methods([(None, tmp_path / "x.safetensors")])
+
+
+def test_mkd_knows_its_training_patches(tmp_path):
+    build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
+    method = baseline_method("mkd", training_set=tmp_path / "many")
+    assert method.was_trained_on("x", open_patch_set(shutil.copytree(tmp_path / "many", tmp_path / "renamed")))
+
+
+def test_weights_of_a_baseline_say_what_they_were_trained_on(sets, tmp_path):
+    torch.save(kornia.feature.TFeat(pretrained=False).state_dict(), tmp_path / "w.pth")
+    unknown = baseline_method("tfeat", weights=tmp_path / "w.pth")
+    assert (unknown.warnings, unknown.trained_on) == ((UNKNOWN,), frozenset())
+    (told,) = choose_methods([], "kornia:TFeat", ("a", tmp_path / "w.pth"))
+    assert (told.warnings, told.facts["train_set"]) == ((), "a")
+    assert told.was_trained_on("x", open_patch_set(sets / "a"))
+    opened = open_patch_set(sets / "b")
+    (found,) = evaluate_patch_sets([unknown], {"b": opened})
+    assert found["warnings"][-1] == UNKNOWN
+    with pytest.raises(ArgumentError, match="nothing to test on"):
+        evaluate_patch_sets([told], {"a": open_patch_set(sets / "a")})
+
+
+def test_distances_go_by_method_not_by_name(sets):
+    methods = [dataclasses.replace(baseline_method(name), name="same") for name in ("orb", "sift")]
+    found = evaluate_patch_sets(methods, {"a": open_patch_set(sets / "a")})
+    assert [result["distance"] for result in found] == ["hamming", "l2"]
+
+
+def test_a_set_is_joined_once(sets, tmp_path):
+    copy = shutil.copytree(sets / "a", tmp_path / "copy")
+    for other in (sets / "a", copy):
+        with pytest.raises(ArgumentError, match=r"x: .*a and .* hold the same patches"):
+            open_test_sets([("x", sets / "a"), ("x", sets / "b"), ("x", other)])
 
 
 def test_baselines_say_their_settings():

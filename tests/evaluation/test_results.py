@@ -54,6 +54,25 @@ def test_the_golden_files_are_results():
         ({"pairs": {"m50": 1}}, "pairs/m50/fpr95"),
         ({"retrieval_map": "high"}, "retrieval_map"),
         ({"warnings": [1]}, "warnings"),
+        ({"format": True}, "format"),
+        ({"dimension": True}, "dimension"),
+        ({"dimension": 0}, "dimension"),
+        ({"parameters": -1}, "parameters is '-1'"),
+        ({"parameters": 1.5}, "parameters"),
+        ({"seed": 2**63}, "seed"),
+        ({"hand_crafted": 1}, "hand_crafted"),
+        ({"descriptor": ""}, "descriptor is ''"),
+        ({"descriptor": "a\nb"}, "descriptor"),
+        ({"test_set": " "}, "test_set"),
+        ({"distance": "cosine"}, "distance"),
+        ({"pairs": {"": {"fpr95": 0.5}}}, "empty name"),
+        ({"pairs": {"_1": {"fpr95": 0.5}}}, "list of the name '_1'"),
+        ({"pairs": {"m50": {"fpr95": None}}}, "pairs/m50/fpr95"),
+        ({"pairs": {"m50": {"fpr95": 0.5, "fpr95_lowest": -1}}}, "fpr95_lowest"),
+        ({"pairs": {"m50": {"fpr95": 10**400}}}, "not from 0 to 1"),
+        ({"retrieval_queries": 0}, "retrieval_queries"),
+        ({"retrieval_map_highest": 2}, "retrieval_map_highest"),
+        ({"settings": {"call": "\ud800"}}, "half a letter"),
     ],
 )
 def test_what_is_not_a_result_is_refused(changes, words, tmp_path):
@@ -78,6 +97,50 @@ def test_a_task_without_its_numbers_is_refused(tmp_path):
         del result[task]
     with pytest.raises(ArgumentError, match="none of the three tasks"):
         write_result(tmp_path / "x.json", result)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("matching/per_pair", None, "matching/per_pair"),
+        ("matching/per_pair", [], "matching/per_pair"),
+        ("matching/per_pair/i_one", 1, "matching/per_pair"),
+        ("matching/per_pair/i_one/e", None, "matching/per_pair"),
+        ("matching/per_pair/i_one/e/1", {}, "matching/per_pair"),
+        ("matching/per_pair/i_one/e/1/ap_trapezoid", 1.5, "matching/per_pair/i_one/e/1/ap_trapezoid is not"),
+        ("matching/per_pair/i_one/e/1/ap_trapezoid", None, "is not from 0 to 1"),
+        ("verification/per_sequence", "x", "verification/per_sequence"),
+        ("retrieval/per_sequence/i_one", None, "retrieval/per_sequence"),
+        ("retrieval/per_sequence/i_one/e/ap_step", -0.5, "is not from 0 to 1"),
+        ("verification/noise/e/inter/balanced/auc", True, "is not from 0 to 1"),
+        ("verification", None, "verification/mean/auc"),
+        ("sequences", [], "sequences"),
+        ("sequences", ["i_one", ""], "sequences"),
+        ("split", "", "split"),
+    ],
+)
+def test_nested_parts_that_are_wrong_are_refused(place, value, words, tmp_path):
+    result = json.loads((GOLDEN / "float-l2.json").read_text())
+    *path, last = place.split("/")
+    part = result
+    for key in path:
+        part = part[key]
+    part[last] = value
+    with pytest.raises(ArgumentError) as caught:
+        write_result(tmp_path / "x.json", result)
+    assert words in str(caught.value)
+
+
+def test_numbers_without_end_and_nests_without_end_are_refused(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(PHOTOTOURISM | {"other": "x!"}).replace('"x!"', "1e999"))
+    with pytest.raises(FileError, match="1e999 is not a number"):
+        read_result(path)
+    with pytest.raises(ArgumentError, match="inf is not a number"):
+        write_result(path, PHOTOTOURISM | {"other": [float("inf")]})
+    path.write_text(json.dumps(PHOTOTOURISM | {"other": "x!"}).replace('"x!"', "[" * 400 + "]" * 400))
+    with pytest.raises(FileError, match="nested deeper"):
+        read_result(path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Results for the report's tests: a real one of the evaluation's tests under other names, and small made ones."""
+
+import json
+from pathlib import Path
+
+from matchkernel.evaluation.results import write_result
+from matchkernel.report.blocks import Grid
+
+GOLDEN = Path(__file__).parents[1] / "evaluation/golden"
+
+
+def hpatches(name="float", **more):
+    result = json.loads((GOLDEN / "float-l2.json").read_text())
+    return result | {"descriptor": name} | more
+
+
+def pairs(name, test_set, fpr95, **more):
+    """A result on a patch set."""
+    content = {"format": 1, "kind": "phototourism", "descriptor": name, "dimension": 128, "test_set": test_set}
+    return content | {"distance": "l2", "pairs": {"m50_1_1_0": {"fpr95": fpr95}}, "warnings": []} | more
+
+
+def written(folder, *results):
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, result in enumerate(results):
+        write_result(folder / f"{number}.json", result)
+    return folder
+
+
+def grids(report, title):
+    return [b for section in report.sections for b in section.blocks if isinstance(b, Grid) and b.title == title]
+
+
+def row(grid, name):
+    return next(scores for method, scores in grid.rows.items() if method.name == name)
+
+
+def a_full_set(folder):
+    curve = {"fpr": [k / 50 for k in range(51)], "tpr": [(k / 50) ** 0.3 for k in range(51)]}
+    results = [hpatches('net <b>&"x"', seed=seed, configuration="x", parameters=9) for seed in range(3)]
+    results += [hpatches("sift", hand_crafted=True, parameters=0, warnings=["ties <here>"], settings={"call": "a & b"})]
+    results += [pairs('net <b>&"x"', "A", 0.1, seed=seed, configuration="x", parameters=9) for seed in range(3)]
+    for result in results[4:]:
+        result["pairs"]["m50_1_1_0"]["roc"] = curve
+    return written(folder, *results)

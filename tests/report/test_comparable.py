@@ -1,0 +1,118 @@
+"""What must not share a row, a column or a file is refused in one line or told apart."""
+
+import json
+
+import pytest
+from made_results import grids, hpatches, pairs, row, written
+
+from matchkernel.errors import ArgumentError
+from matchkernel.report.gather import gather, report_results
+
+
+def refused(folder):
+    """The words of the refusal; they name both files and are one line."""
+    with pytest.raises(ArgumentError) as caught:
+        gather([folder])
+    words = str(caught.value)
+    assert "\n" not in words
+    assert all(str(folder / f"{k}.json") in words for k in (0, 1))
+    return words
+
+
+def ranked(name, **more):
+    return pairs(name, "A", 0.1) | {"retrieval_map": 0.5, "retrieval_queries": 100, "retrieval_seed": 0, **more}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"retrieval_queries": 1000},
+        {"retrieval_queries": None},
+        {"retrieval_seed": 1},
+        {"test_set": "B", "retrieval_seed": 1},
+    ],
+)
+def test_retrieval_of_other_queries_is_never_in_one_table(more, tmp_path):
+    assert "different queries" in refused(written(tmp_path, ranked("x"), ranked("y", **more)))
+
+
+def test_retrieval_of_untold_queries_is_not_compared_with_told_ones(tmp_path):
+    untold = pairs("y", "A", 0.1, retrieval_map=0.5)
+    assert "(at most 100, seed 0; untold)" in refused(written(tmp_path, ranked("x"), untold))
+
+
+def test_the_seed_of_a_draw_is_nothing_where_all_patches_are_queries(tmp_path):
+    results = [ranked("x", retrieval_queries=None), ranked("y", retrieval_queries=None, retrieval_seed=1)]
+    (table,) = grids(gather([written(tmp_path / "all", *results)]), "Retrieval mAP")
+    assert len(table.rows) == 2
+    no_map = ranked("y", retrieval_map=None, retrieval_seed=1)
+    (table,) = grids(gather([written(tmp_path / "none", ranked("x"), no_map)]), "Retrieval mAP")
+    assert len(table.rows) == 1
+
+
+@pytest.mark.parametrize("made", [hpatches, lambda name, **more: pairs(name, "A", 0.1, **more)])
+@pytest.mark.parametrize("other", [{"configuration": "cart, s=2"}, {}])
+def test_two_configurations_of_one_name_are_no_seeds(made, other, tmp_path):
+    results = [made("net", configuration="polar, s=2", seed=0), made("net", seed=1, **other)]
+    assert "(configuration)" in refused(written(tmp_path, *results))
+
+
+def test_with_and_without_a_training_set_is_not_one_method(tmp_path):
+    results = [pairs("net", "A", 0.1, seed=0), pairs("net", "A", 0.3, seed=1, train_set="B")]
+    assert "training set" in refused(written(tmp_path, *results))
+    renamed = [results[0], pairs("other", "A", 0.3, seed=1, train_set="B")]
+    (table,) = grids(gather([written(tmp_path / "renamed", *renamed)]), "FPR@95")
+    assert row(table, "net")["mean"].values == pytest.approx((10,))
+
+
+def titles(folder):
+    return [section.title for section in gather([folder]).sections]
+
+
+def test_two_sets_have_a_section_each(tmp_path):
+    """One method, the same split of two sets: by name, by digest, and where results have no digest."""
+    named = [hpatches("x", split="full", set=name, data_sha256=f"{name}0") for name in ("one", "two")]
+    assert titles(written(tmp_path / "named", *named)) == [f"HPatches tasks, {n}, split full" for n in ("one", "two")]
+    bare = [result | {"data_sha256": None} for result in named]
+    assert titles(written(tmp_path / "bare", *bare)) == [f"HPatches tasks, {n}, split full" for n in ("one", "two")]
+    same = [result | {"data_sha256": "1"} for result in named]
+    assert len(titles(written(tmp_path / "same digest", *same))) == 2
+    digests = [result | {"set": "one"} for result in named]
+    found = titles(written(tmp_path / "digests", *digests))
+    assert len(set(found)) == 2
+    assert "data one0" in found[0]
+    assert "data two0" in found[1]
+
+
+def test_sets_of_one_name_are_not_averaged_over_splits(tmp_path):
+    """Which digest of a goes with which of b is not known."""
+    results = [hpatches("x", split=s, set="one", data_sha256=d) for s, d in (("a", "1"), ("a", "2"), ("b", "3"))]
+    assert len(titles(written(tmp_path, *results))) == 3
+
+
+def test_descriptor_files_without_a_set_are_compared_where_the_digest_is_that_of_one(tmp_path):
+    results = [hpatches("x", set="one"), hpatches("files")]
+    assert titles(written(tmp_path, *results)) == ["HPatches tasks, one, split made"]
+
+
+def test_results_of_single_tasks_have_their_own_sections(tmp_path):
+    one, two = hpatches("x", split="a"), hpatches("x", split="b")
+    del one["matching"], two["verification"]
+    assert len(titles(written(tmp_path, one, two))) == 2
+
+
+def test_a_report_among_its_results_is_passed_over(tmp_path):
+    folder = written(tmp_path, hpatches("x"), pairs("x", "A", 0.1))
+    first = [path.read_bytes() for path in report_results([folder], folder)]
+    assert [path.read_bytes() for path in report_results([folder], folder)] == first
+    assert json.loads(first[2])["kind"] == "report"
+
+
+def test_a_report_never_replaces_a_result(tmp_path):
+    folder = written(tmp_path, hpatches("x"))
+    (folder / "0.json").rename(folder / "report.json")
+    before = (folder / "report.json").read_bytes()
+    with pytest.raises(ArgumentError, match="is one of the results"):
+        report_results([folder], folder)
+    assert (folder / "report.json").read_bytes() == before
+    assert report_results([folder], tmp_path / "out")
