@@ -92,7 +92,7 @@ def _find(name_or_path: str | Path) -> Path:
     hint = (
         f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained on the command line"
         if str(name_or_path) in VARIANTS
-        else ""
+        else "; `matchkernel info` lists the descriptors and the weights there are"
     )
     raise WeightsError(
         f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"

@@ -58,6 +58,10 @@ def _bar(steps: int) -> Progress:
 
 
 def _show(bar: Progress, line: Report) -> None:
+    if line.validation is not None:
+        measured = f"FPR@95 {line.validation['fpr95']:.4f}, mAP {line.validation['map']:.4f}"
+        stderr.print(f"step {line.step}/{line.steps}  validation: {measured}", markup=False)
+        return
     task, speed = bar.task_ids[0], line.patches_per_second
     bar.update(task, completed=line.step, loss=line.loss, rate=line.rate, speed=speed)
     if not stderr.is_terminal:

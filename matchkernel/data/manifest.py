@@ -16,6 +16,8 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
+        if not folder.exists() and not unfinished:
+            raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
         why = "a build that was not finished; run it again" if unfinished else f"not a set, it has no {MANIFEST}"
         raise FileError(f"{folder}: {why}")
     try:

@@ -11,7 +11,7 @@ import torch
 from matchkernel.config import VARIANTS
 from matchkernel.describe import describe, inference_copy
 from matchkernel.descriptors import Descriptor, build
-from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
@@ -70,7 +70,12 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
             raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
         network = build(str(model), generator=torch.Generator().manual_seed(0))
         return _of_descriptor(network, f"{model}, untrained", "random, seed 0", device)
-    network = load(model)
+    try:
+        network = load(model)
+    except WeightsError as error:
+        if Path(model).exists():
+            raise
+        raise WeightsError(f"{error}; sift and rootsift need no weights") from None
     return _of_descriptor(network, Path(model).stem, read_card(model)["sha256"], device)
 
 

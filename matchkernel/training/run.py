@@ -1,6 +1,7 @@
 """The state of one training run: what it holds, saves, validates and reports."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,9 +45,10 @@ class Report:
 
     step: int
     steps: int
-    loss: float  # mean since the last report
-    rate: float
-    patches_per_second: float
+    loss: float = math.nan  # mean since the last report
+    rate: float = math.nan
+    patches_per_second: float = math.nan
+    validation: dict[str, float] | None = None  # instead of the others, where a validation is reported
 
 
 class Run:
@@ -165,6 +167,8 @@ class Run:
             self.best = {**result, "step": float(self.step)}
         if self.log is not None:
             self.log.write(self.step, "validation", **result, seconds=time.perf_counter() - start)
+        if self.report is not None:
+            self.report(Report(self.step, self.config.sampling.steps, validation=result))
 
     def finish(self) -> None:
         """Write the final weights."""

@@ -179,7 +179,7 @@ def test_a_file_of_another_set_is_noticed(folder):
 def test_folders_that_are_no_patch_sets(folder, tmp_path):
     (folder / "manifest.json").unlink()
     refused(folder, "not a set, it has no manifest.json")
-    refused(tmp_path / "absent", "not a set, it has no manifest.json")
+    refused(tmp_path / "absent", "no such folder")
     (tmp_path / "file").touch()
     refused(tmp_path / "file", "not a set")
 
