@@ -1,5 +1,6 @@
 """What the tests share: settings, and the reference data beside the checkout where it is there."""
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ with suppress(ImportError):  # the GPU tests run where hypothesis is not install
     # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance.
     hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=100)
     hypothesis.settings.load_profile("matchkernel")
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # several test processes share the cores
 
 
