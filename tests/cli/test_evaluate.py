@@ -266,7 +266,7 @@ MISTAKES = [
     ((*PATCHES, "--model", "seed0.safetensors", "--model", "./seed0.safetensors"), "a second one of"),
     ((*PATCHES, "--model", "seed0.safetensors"), "was trained on each set"),
     ((*PATCHES, "--model", "seed0.safetensors", "--device", "abacus"), "device 'abacus'"),
-    ((*evaluate("phototourism", "nowhere", "--baseline", "sift"),), "nowhere: not a set"),
+    ((*evaluate("phototourism", "nowhere", "--baseline", "sift"),), "nowhere: no such folder"),
     ((*evaluate("phototourism", "one", "./one", "--baseline", "sift"),), "two sets have the name 'one'"),
     ((*evaluate("phototourism", "one", "two", "--baseline", "sift", "-o", "x.json"),), "several results need a folder"),
     ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "no/x.json"),), "its folder does not exist"),
