@@ -1,6 +1,6 @@
 import torch
 
-from matchkernel.precision import unit_rows, widened
+from matchkernel.precision import full_precision, unit_rows, widened
 
 
 def test_rows_have_length_one():
@@ -31,3 +31,14 @@ def test_only_half_precision_is_widened():
         torch.float64: torch.float64,
     }
     assert all(widened(torch.zeros(1, dtype=kind)).dtype == wide for kind, wide in kinds.items())
+
+
+def test_full_precision_is_for_the_while_only():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with full_precision():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,7 +1,6 @@
 """HPatches matching: nearest neighbours of ref in each other image. See docs/evaluation.md for the conventions."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import FORMS, non_matches_before, precision_area
+from matchkernel.precision import full_precision
 
 TILE = 2**22  # distances at a time: 16 MiB of float32; an image pair in one piece, so that threads seldom wait
 CANDIDATES = 2**16  # rows compared one by one, at a time
@@ -93,7 +93,7 @@ def nearest(
             tile = torch.cdist(torch.from_numpy(a[part]).double(), torch.from_numpy(b).double(), p=1).numpy()
         else:
             tile = room[: len(a[part]) * len(b)].reshape(-1, len(b))
-            with _full_precision():
+            with full_precision():
                 torch.mm(factors[0][part], factors[1], out=torch.from_numpy(tile))
         index[part], is_only[part] = _nearest_part(tile, a[part], b, distance, error)
     exact = _exact(a, b[index], distance)
@@ -106,17 +106,6 @@ def _distinct(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _, first, counts = np.unique(b + 0, axis=0, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Whatever a program allows for its own products, these need all bits of float32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _factors(a: np.ndarray, b: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,6 @@ Memory: beside a few copies of the rows a tile of 1024 x 8192 float32 and its ma
 rows at a time. 100,000 x 100,000 rows of 128 float32 took 450 MB beyond the 100 MB given.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import MissingExtraError
+from matchkernel.precision import full_precision
 
 ROWS, COLUMNS = 1024, 8192  # of a tile
 PAIRS_AT_A_TIME = 2**15
@@ -56,7 +55,7 @@ def two_nearest(
     order = np.argsort(starts)
     starts, counts = starts[order], counts[order]
     search = _Search(a, np.ascontiguousarray(b[starts]), torch.device(device), tile)
-    with _full_precision():
+    with full_precision():
         rest = search.with_faiss() if faiss else np.arange(len(a))
         search.in_tiles(rest)
     index, first, second = (found.cpu().numpy() for found in (search.index, search.first, search.second))
@@ -157,17 +156,6 @@ def _second_bound(tile: Tensor) -> Tensor:
     if not half:
         return torch.full((len(tile),), torch.inf, device=tile.device)
     return torch.maximum(tile[:, :half].amin(1), tile[:, half:].amin(1))
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """The error bound is that of float32: no TF32 or bfloat16 inside matrix products meanwhile."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def load_faiss() -> Any:
