@@ -27,8 +27,8 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
     """Build a dataclass from a table of values, fields that are dataclasses from tables within it.
 
     Args:
-        kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], dataclasses, or one of these
-            or None.
+        kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], tuple[int, ...], dataclasses,
+            or one of these or None.
         values: names to values.
         where: name of the table, for messages.
     """
@@ -42,14 +42,20 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
     return kind(**{name: _converted(hints[name], value, prefix + name) for name, value in values.items()})
 
 
+def later(default: Any) -> Any:
+    """A field that came after runs were saved: `to_dict` leaves its default out, so that what they saved still fits."""
+    return dataclasses.field(default=default, metadata={"is_later": True})
+
+
 def to_dict(settings: Any) -> dict[str, Any]:
-    """A dataclass as nested tables, None left out; `from_dict` gives it back."""
+    """A dataclass as nested tables, None and what `later` says left out; `from_dict` gives it back."""
     if hasattr(settings, "to_dict"):
         return dict(settings.to_dict())
     result = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if value is not None:
+        is_left_out = "is_later" in field.metadata and value == field.default
+        if value is not None and not is_left_out:
             result[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else _plain(value)
     return result
 
@@ -121,10 +127,7 @@ def _converted(hint: Any, value: Any, name: str) -> Any:
             raise ArgumentTypeError(f"{name} must be a table of names and values, got {short(value)}")
         return table(value)
     if typing.get_origin(hint) is tuple:
-        words = [value] if isinstance(value, str) else value
-        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-            raise ArgumentTypeError(f"{name} must be a word or a list of words, got {short(value)}")
-        return tuple(words)
+        return _listed(typing.get_args(hint)[0], value, name)
     if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
         return float(value)
     if type(value) is not hint:
@@ -132,3 +135,11 @@ def _converted(hint: Any, value: Any, name: str) -> Any:
         hint_at_zero = ", written 0.5 and not .5" if hint is float and isinstance(value, str) else ""
         raise ArgumentTypeError(f"{name} must be {kinds[hint]}{hint_at_zero}, got {short(value)}")
     return value
+
+
+def _listed(kind: type, value: Any, name: str) -> tuple[Any, ...]:
+    items = [value] if type(value) is kind else value
+    if not isinstance(items, (list, tuple)) or not all(type(item) is kind for item in items):
+        thing = {int: "whole number", str: "word"}[kind]
+        raise ArgumentTypeError(f"{name} must be a {thing} or a list of {thing}s, got {short(value)}")
+    return tuple(items)

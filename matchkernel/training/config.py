@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from matchkernel.config import DescriptorConfig
+from matchkernel.config import VARIANTS, DescriptorConfig
+from matchkernel.descriptors import why_size_is_fixed
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.settings import from_dict, merged, parse_override, read_toml, short, to_dict
+from matchkernel.settings import from_dict, later, merged, parse_override, read_toml, short, to_dict
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.schedule import Optimizer
@@ -52,11 +53,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many pairs an update sees and how many updates there are."""
+    """How many pairs an update sees, at what sizes, and how many updates there are."""
 
     pairs: int = 512
     steps: int = 39_060
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch where `pairs` does not divide it (HardNet)
+    patch_sizes: tuple[int, ...] = later(())  # each update draws one of these sides; none: always model.patch_size
 
     def __post_init__(self) -> None:
         if not 2 <= self.pairs <= 2**20:
@@ -69,6 +71,11 @@ class Sampling:
                 f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
                 f" got {short(self.epoch_pairs)}"
             )
+        for size in self.patch_sizes:
+            try:
+                DescriptorConfig(patch_size=size)
+            except MatchKernelError as error:
+                raise ArgumentError(f"sampling.patch_sizes: {error}") from None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -143,6 +150,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed must be from 0 to 2^63 - 1, got {short(self.seed)}")
+        if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
+            raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":

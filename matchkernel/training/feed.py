@@ -14,7 +14,7 @@ from matchkernel.training.augment import draw_light, draw_warps
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
-from matchkernel.training.sampler import PairSampler
+from matchkernel.training.sampler import PairSampler, draw_size
 from matchkernel.training.schedule import rate_at
 
 AHEAD, WORKERS = 8, 2  # batches made ahead; threads that make them
@@ -26,6 +26,7 @@ class Batch:
 
     step: int
     rate: float
+    size: int  # N, side of the patches the model sees
     index: Tensor  # (2, B) int64 into the source
     warps: Tensor  # (2, B, 2, 3)
     light: Tensor | None  # (2, B, 8)
@@ -65,6 +66,7 @@ class Feed:
         return Batch(
             step,
             rate_at(step, config.optimizer, sampling.steps, sampling.pairs, sampling.epoch_pairs),
+            draw_size(sampling.patch_sizes or (config.model.patch_size,), config.seed, step),
             self._tensor(index),
             self._tensor(warps),
             None if light is None else self._tensor(light[:, share]),

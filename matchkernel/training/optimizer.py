@@ -18,16 +18,19 @@ class Updater:
     Args:
         parameters: what is trained.
         settings: kind and constants.
+        statistics: what is not trained but averaged with the parameters, where they are averaged.
 
     Attributes:
-        state: tensors by name, lists as long as the parameters: all that must be saved.
+        state: lists of tensors by name: all that must be saved.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], settings: Optimizer) -> None:
-        self.parameters = list(parameters)
+    def __init__(self, parameters: Sequence[Tensor], settings: Optimizer, statistics: Sequence[Tensor] = ()) -> None:
+        self.parameters, self.statistics = list(parameters), list(statistics)
         self.settings = settings
         names = ("momentum",) if settings.kind == "sgd" else ("mean", "square")
         self.state = {name: [torch.zeros_like(p) for p in self.parameters] for name in names}
+        if settings.average:
+            self.state["average"] = [tensor.detach().clone() for tensor in (*self.parameters, *self.statistics)]
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
@@ -42,6 +45,8 @@ class Updater:
             self._sgd(gradients, rate, step)
         else:
             self._adamw(gradients, rate, step)
+        if self.settings.average:
+            self._average(step)
 
     def _sgd(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
         """buf = momentum buf + (1 - dampening) g, at the first step buf = g; p -= rate buf [M24]."""
@@ -65,3 +70,9 @@ class Updater:
         torch._foreach_add_(root, 1e-8)
         change = torch._foreach_div(mean, root)
         torch._foreach_sub_(self.parameters, torch._foreach_mul(change, rate / (1 - first**step)))
+
+    def _average(self, step: Tensor) -> None:
+        """average = a average + (1 - a) p, a = min(settings.average, (1 + step) / (10 + step)): the start fades."""
+        weight = 1 - ((1 + step) / (10 + step)).clamp(max=self.settings.average)
+        now = [*self.parameters, *self.statistics]
+        torch._foreach_lerp_(self.state["average"], now, [weight] * len(now))

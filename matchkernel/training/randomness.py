@@ -2,7 +2,7 @@
 
 import numpy as np
 
-CLASSES, WARPS, LIGHT, NETWORK = range(4)  # what the numbers are for: streams that never meet
+CLASSES, WARPS, LIGHT, NETWORK, SIZES = range(5)  # what the numbers are for: streams that never meet
 
 
 def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:

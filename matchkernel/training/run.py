@@ -15,6 +15,7 @@ from matchkernel.data.packed import PatchSet
 from matchkernel.descriptors import Descriptor
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.tensor_files import first_not_finite
+from matchkernel.training.average import averaged, running_statistics
 from matchkernel.training.checkpoint import (
     Checkpoint,
     check_same_run,
@@ -87,11 +88,11 @@ class Run:
         shared = loop.sync_batch_norm and team.size > 1
         fuse = can_fuse(device, is_half=self.is_half) and not shared and self.is_captured
         prepare(self.model, groups=groups, synchronize=shared, fuse=fuse)
-        self.updater = Updater(list(self.model.parameters()), config.optimizer)
+        self.updater = Updater(list(self.model.parameters()), config.optimizer, running_statistics(self.model))
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.streams = not self._is_resident()
         self.source = None if self.streams else torch.from_numpy(data.gather_all()).to(device)
-        self.updates: dict[int, Update] = {}  # by number of pairs
+        self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
         self.log: Log | None = None
         self.step, self.saved_step = 0, 0
         self.best: dict[str, float] = {}
@@ -113,9 +114,9 @@ class Run:
 
     def update(self, batch: Batch) -> None:
         """Do one update; a line of the log when it is time."""
-        pairs = batch.index.shape[1]
-        if pairs not in self.updates:
-            self.updates[pairs] = Update(
+        kind = batch.index.shape[1], batch.size
+        if kind not in self.updates:
+            self.updates[kind] = Update(
                 self.model,
                 self.updater,
                 self.config,
@@ -125,10 +126,12 @@ class Run:
                 is_half=self.is_half,
                 is_captured=self.is_captured,
             )
-        self.updates[pairs](batch)
+            with self.clock_stopped():
+                self.updates[kind].prepare(batch)
+        self.updates[kind](batch)
         self.step = batch.step
         if self._clock is None:
-            self._clock = (self.step, self._mark())  # not the first update, which compiles
+            self._clock, self._paused = (self.step, self._mark()), 0.0  # after the first update, which is slow
         if self.device.type == "cpu" and float(self.monitor[1]):
             self.settle()
         if self.step % self.config.loop.log_every == 0:
@@ -161,9 +164,10 @@ class Run:
         if not self.validation or not self.team.is_first:
             return
         start = time.perf_counter()
-        result = validate(self.model, self.validation)
+        model = averaged(self.model, self.updater)
+        result = validate(model, self.validation)
         if is_better(result, self.best, self.config.loop.select_by):
-            save(self.model, self.folder / BEST, self._card(result))
+            save(model, self.folder / BEST, self._card(result))
             self.best = {**result, "step": float(self.step)}
         if self.log is not None:
             self.log.write(self.step, "validation", **result, seconds=time.perf_counter() - start)
@@ -173,7 +177,7 @@ class Run:
     def finish(self) -> None:
         """Write the final weights."""
         if self.team.is_first:
-            save(self.model, self.folder / FINAL, self._card({}))
+            save(averaged(self.model, self.updater), self.folder / FINAL, self._card({}))
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:

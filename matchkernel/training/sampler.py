@@ -1,11 +1,12 @@
-"""Which patches form the pairs of a batch."""
+"""Which patches form the pairs of a batch, and at what size it sees them."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.training.randomness import CLASSES, generator_at
+from matchkernel.training.randomness import CLASSES, SIZES, generator_at
 
 
 class PairSampler:
@@ -44,3 +45,8 @@ class PairSampler:
         first = random.integers(size)
         second = (first + random.integers(1, size)) % size
         return self.order[np.stack([start + first, start + second])]
+
+
+def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
+    """The side of the patches of update `step`: one of `sizes`, each as likely."""
+    return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]

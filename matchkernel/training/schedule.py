@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from matchkernel.errors import ArgumentError
-from matchkernel.settings import short
+from matchkernel.settings import later, short
 
 KINDS = ("sgd", "adamw")
 SCHEDULES = ("linear", "hardnet", "cosine", "constant")
@@ -24,6 +24,7 @@ class Optimizer:
         weight_decay: of all parameters; added to the gradient by SGD.
         schedule: "linear" and "cosine" end at exactly 0 after the last update; "hardnet" is its script's; "constant".
         warmup: updates over which the rate rises linearly from rate / warmup.
+        average: decay of the moving average of the weights that is validated and saved instead of them; 0: none.
     """
 
     kind: str = "sgd"
@@ -35,6 +36,7 @@ class Optimizer:
     weight_decay: float = 1e-4
     schedule: str = "linear"
     warmup: int = 0
+    average: float = later(0.0)
 
     def __post_init__(self) -> None:
         for name, allowed in {"kind": KINDS, "schedule": SCHEDULES}.items():
@@ -43,7 +45,7 @@ class Optimizer:
                 raise ArgumentError(f"optimizer.{name} must be one of {', '.join(allowed)}, got {value}")
         if not (self.rate > 0 and math.isfinite(self.rate)):
             raise ArgumentError(f"optimizer.rate must be above 0, got {self.rate}")
-        for name in ("momentum", "dampening", "beta_first", "beta_second"):
+        for name in ("momentum", "dampening", "beta_first", "beta_second", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise ArgumentError(f"optimizer.{name} must be from 0 to below 1, got {getattr(self, name)}")
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):

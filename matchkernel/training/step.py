@@ -23,7 +23,7 @@ MOST_COMPILED = 256
 
 
 class Update:
-    """Carry out updates for batches of one size.
+    """Carry out updates for batches of as many pairs, of patches of one size.
 
     Everything an update reads lies in tensors of its own that each batch is copied into, so that the same recorded
     work serves every step, and nothing waits for the device.
@@ -53,24 +53,29 @@ class Update:
     ) -> None:
         self.model, self.updater, self.config, self.team, self.monitor = model, updater, config, team, monitor
         self.source, self.is_half, self.is_captured = source, is_half, is_captured
-        self.device = monitor.device
+        self.device, self.size = monitor.device, config.model.patch_size
         self.loss_of: Callable[[], Tensor] = self._loss
         self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: dict[str, Tensor] = {}
 
+    def prepare(self, batch: Batch) -> None:
+        """Compile and record for batches like this, where that is wanted; the state is as before afterwards."""
+        if self.is_captured and self.graph is None:
+            self._load(batch)
+            self._capture()
+
     def __call__(self, batch: Batch) -> None:
         """Do the update of this batch; returns before the device has finished."""
-        self._load(batch)
-        if self.is_captured and self.graph is None:
-            self._capture()
-            self._load(batch)  # the warm-up moved the random numbers
+        self.prepare(batch)
+        self._load(batch)  # after the warm-up, which moved the random numbers
         if self.graph is not None:
             self.graph.replay()
         else:
             self._run()
 
     def _load(self, batch: Batch) -> None:
+        self.size = batch.size
         given = {"index": batch.index, "warps": batch.warps, "light": batch.light, "patches": batch.patches}
         for name, tensor in given.items():
             if tensor is not None:
@@ -101,7 +106,7 @@ class Update:
     def _loss(self) -> Tensor:
         source = self.inputs["patches"] if self.source is None else self.source
         index, warps = self.inputs["index"].flatten(), self.inputs["warps"].flatten(0, 1)
-        patches = sample_patches(source, index, warps, self.model.config.patch_size)
+        patches = sample_patches(source, index, warps, self.size)
         if "light" in self.inputs:
             patches = change_light(patches, self.inputs["light"].flatten(0, 1), self.config.augmentation)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
@@ -119,7 +124,6 @@ class Update:
         self.monitor[1] = torch.where(is_first_bad, step, self.monitor[1])
 
     def _capture(self) -> None:
-        """Compile and record an update; the state is as before afterwards."""
         # Each run is compiled for its own settings; a process may train more than the few that torch expects.
         with torch._dynamo.config.patch(recompile_limit=MOST_COMPILED):
             self._record()

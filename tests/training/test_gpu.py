@@ -6,6 +6,7 @@ import torch
 from matchkernel import load
 from matchkernel.backbone import normalize_patches
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.training.average import averaged
 from matchkernel.training.batch_norm import GroupedBatchNorm2d
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.data import TrainingSet
@@ -129,7 +130,35 @@ def test_light_changes_run_in_the_graph(patch_set, tmp_path):
 def test_a_batch_of_another_size_gets_a_graph_of_its_own(patch_set, tmp_path):
     sampling = {"pairs": 64, "steps": 6, "epoch_pairs": 150}
     run = after(patch_set, tmp_path, steps=6, sampling=sampling)
-    assert sorted(run.updates) == [22, 64]
+    assert sorted(run.updates) == [(22, 32), (64, 32)]
+
+
+@pytest.mark.parametrize("variant", ["dual", "sum"])
+def test_every_size_gets_a_graph_of_its_own(patch_set, tmp_path, variant):
+    sampling = {"pairs": 64, "steps": 20, "patch_sizes": [16, 32, 48]}
+    tables = {"model": {"variant": variant}, "sampling": sampling, "optimizer": {"rate": 0.1}}
+    plain = after(patch_set, tmp_path, steps=6, **tables, loop={"precision": "fp32", "compile": "no"})
+    half = after(patch_set, tmp_path, steps=6, **tables, loop={"compile": "no"})
+    captured = after(patch_set, tmp_path, steps=6, **tables)
+    assert sorted(captured.updates) == [(64, 16), (64, 32), (64, 48)]
+    assert all(update.graph is not None for update in captured.updates.values())
+    noise = 1 - alike(change(half), change(plain))
+    assert 1 - alike(change(captured), change(plain)) < 2 * noise + 0.02
+
+
+def test_the_average_is_kept_in_the_graph(patch_set, tmp_path):
+    settings = config(patch_set, optimizer={"average": 0.99})
+    run = after(patch_set, tmp_path, steps=0, optimizer={"average": 0.99})
+    feed = Feed(settings, run.data, Team(), streams=run.streams, pins=True)
+    wanted = flat(run)
+    for step in range(1, 7):
+        run.update(feed.batch(step))
+        decay = (1 + step) / (10 + step)
+        wanted = decay * wanted + (1 - decay) * flat(run)
+    model = averaged(run.model, run.updater)
+    found = torch.cat([p.detach().flatten() for p in model.parameters()])
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(found, flat(run))
 
 
 def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):

@@ -109,6 +109,7 @@ REFUSED = {
         "pairs": [1, 0, -5, 2**20 + 1],
         "steps": [0, -1, 10**9 + 1],
         "epoch_pairs": [511, 1, -1, -512, 513, 1025],
+        "patch_sizes": [30, [4], [32, 516], [0]],
     },
     "augmentation": {
         "flips": ["all", ""],
@@ -143,6 +144,7 @@ REFUSED = {
         "weight_decay": [-1e-9],
         "schedule": ["step"],
         "warmup": [-1],
+        "average": [-0.1, 1.0],
     },
     "loop": {
         "precision": ["fp16"],
@@ -389,9 +391,11 @@ def test_what_a_resumed_run_may_change(path, value):
         ("seed", "1"),
         ("sampling.pairs", "256"),
         ("sampling.steps", "100"),
+        ("sampling.patch_sizes", "[32, 64]"),
         ("augmentation.shift", "0.1"),
         ("loss.margin", "0.5"),
         ("optimizer.rate", "1.0"),
+        ("optimizer.average", "0.999"),
         ("model.d", "64"),
         ("loop.precision", "fp32"),
         ("loop.statistics", "joint"),
