@@ -29,6 +29,12 @@ def interleaved_medians(jobs: Mapping[str, Callable[[], object]], repeats: int =
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
+def read_result(name: str) -> dict[str, Any]:
+    """What benchmarks/results/<name>.json holds; empty where it is not there."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def write_result(name: str, result: Mapping[str, Any]) -> None:
     """Write benchmarks/results/<name>.json."""
     machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}

@@ -16,7 +16,7 @@ from torch.nn import functional as nnf
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from timing import write_result
+from timing import read_result, write_result
 
 from matchkernel.descriptors import Descriptor
 from matchkernel.training.config import TrainingConfig
@@ -151,7 +151,7 @@ def main() -> None:
     """Measure, print, write benchmarks/results/training.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true", help="print the kernels of each step")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", default="", help="measure rows whose name contains this; the others stay")
     parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -161,7 +161,7 @@ def main() -> None:
     source = data.patches.to(device)
     rate = measured_rate(device)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {rate / 1e12:.0f} TFLOP/s in bf16", flush=True)
-    rows = {}
+    rows = read_result("training").get("rows", {}) if options.only else {}
     for name, config in {
         "dual s=2 at 512": configuration("dual", 32, 512, s=2),
         "fc": configuration("fc", 32, 512),

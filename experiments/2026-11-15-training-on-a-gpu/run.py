@@ -56,24 +56,28 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=512)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--full-steps", type=int, default=39_060)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     place = options.out / "result.json"
     result = json.loads(place.read_text()) if place.exists() else {"steps": options.steps, "pairs": options.pairs}
     result["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    jobs = {f"{way}, seed {s}": (options.steps, s, WAYS[way]) for s in range(options.seeds) for way in WAYS}
-    jobs["full"] = (options.full_steps, 0, {**WAYS["bf16 graph"], "validate_every": max(1, options.full_steps // 8)})
+    jobs = {f"{way}, seed {s}": (options.steps, s, WAYS[way]) for s in options.seeds for way in options.ways}
+    if options.full_steps:
+        every = max(1, options.full_steps // 8)
+        jobs["full"] = (options.full_steps, 0, {**WAYS["bf16 graph"], "validate_every": every})
     for name, (steps, seed, loop) in jobs.items():
         if name not in result:
             result[name] = run(options, name.replace(" ", "-").replace(",", ""), steps, seed, loop)
             place.write_text(json.dumps(result, indent=1) + "\n")
-    for way in WAYS:
+    for way in options.ways:
         for measure in ("fpr95", "map"):
-            values = [result[f"{way}, seed {s}"][measure] for s in range(options.seeds)]
+            values = [result[f"{way}, seed {s}"][measure] for s in options.seeds]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             print(f"{way:12s} {measure:6s} {statistics.mean(values):.4f} +- {spread:.4f}", flush=True)
-    shutil.copy(options.out / "runs" / "full" / "log.jsonl", options.out / "log.jsonl")
+    if options.full_steps:
+        shutil.copy(options.out / "runs" / "full" / "log.jsonl", options.out / "log.jsonl")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+"""Train and score the models of an experiment, several at a time; what is done is not done again.
+
+python experiments/paper/run.py EXPERIMENT... --sets SETS [--only WORD...] [--workers 3] [--results FOLDER]
+
+Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py and tolerance.py.
+"""
+
+import argparse
+import json
+import multiprocessing
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from data import GROUPS, scenes_of, sequences_folder
+from jobs import EXPERIMENTS, Job
+from score import method_of, score_sequences, score_sets, score_strips, score_tolerance
+
+from matchkernel.evaluation.joined_sets import open_test_sets
+from matchkernel.files import replacing
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.log import read_log
+from matchkernel.training.loop import train
+from matchkernel.weights import load, read_card
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingConfig:
+    """The run of a job; fewer steps for trying out."""
+    settings = {**job.settings, "data": {"train": [str(sets / scene) for scene in scenes_of(job.train)]}}
+    if steps is not None:
+        settings["sampling"] = {**settings.get("sampling", {}), "steps": steps}
+    length = settings["sampling"]["steps"]
+    settings["loop"] = {"log_every": max(1, length // 50), "save_every": length, **settings.get("loop", {})}
+    return TrainingConfig.from_dict(settings)
+
+
+def do(job: Job, sets: Path, device: str, keep: Path | None, steps: int | None) -> dict[str, Any]:
+    """Train a model and measure it."""
+    config = configuration(job, sets, steps)
+    torch._dynamo.reset()
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        train(config, folder, device=device)
+        seconds = time.perf_counter() - start
+        weights = Path(folder) / "final.safetensors"
+        model, card = load(weights), read_card(weights)
+        losses = [entry["loss"] for entry in read_log(Path(folder) / "log.jsonl") if entry["event"] == "training"]
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            (keep / f"{job.name}.safetensors").write_bytes(weights.read_bytes())
+        start = time.perf_counter()
+        scores = measure(job, load(weights), sets, device, weights)
+    settings = config.to_dict()
+    settings.pop("data")
+    return {
+        "train": job.train,
+        "training_sets": json.loads(card["training_sets"]),
+        "configuration": model.config.to_dict(),
+        "settings": settings,
+        "loss": losses[-1] if losses else None,
+        "seconds": round(seconds, 1),
+        "scoring_seconds": round(time.perf_counter() - start, 1),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+        "torch": torch.__version__,
+        "scores": scores,
+    }
+
+
+def measure(job: Job, model, sets: Path, device: str, weights: Path) -> dict[str, Any]:
+    """All that a job asks for."""
+    device = "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
+    method = method_of(model, device)
+    scenes = open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]])
+    scores: dict[str, Any] = {"scenes": score_sets(method, scenes)}
+    scores["validation"] = score_sequences(method, sets / sequences_folder("validation"))
+    if "test" in job.scores:
+        scores["test"] = score_sequences(method, sets / sequences_folder("test"))
+    if "strips" in job.scores:
+        scores["strips"] = score_strips(method, sets / "hpatches_sample")
+    if "groups" in job.scores:
+        others = [(group, sets / scene) for group in "ABC" if group != job.train for scene in GROUPS[group]]
+        scores["groups"] = score_sets(method, open_test_sets(others))
+    if "sizes" in job.scores:
+        scores["sizes"] = {
+            str(size): score_sequences(
+                method_of(load(weights, patch_size=size), device), sets / "homography_validation"
+            )
+            for size in (32, 48, 64, 96)
+        }
+    if "tolerance" in job.scores:
+        scores["tolerance"] = score_tolerance(model, sets / "tolerance.npz", device)
+    return scores
+
+
+def work(tasks, answers, sets: Path, device: str, keep: Path | None, steps: int | None, until: float) -> None:
+    """Do jobs until there are none, or it is too late to start another."""
+    while (task := tasks.get()) is not None and time.time() < until:
+        experiment, job = task
+        try:
+            answers.put((experiment, job.name, do(job, sets, device, keep, steps)))
+        except Exception:
+            answers.put((experiment, job.name, {"error": traceback.format_exc()}))
+    answers.put(None)
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Replace the file of an experiment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part:
+        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Do what is left of the experiments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="+", choices=list(EXPERIMENTS))
+    parser.add_argument("--sets", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", nargs="+", help="jobs whose names hold one of these words")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--keep", type=Path, help="folder for the weights")
+    parser.add_argument("--steps", type=int, help="instead of the jobs' own, for trying out")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no job after so many")
+    options = parser.parse_args()
+    begun = time.time()
+    context = multiprocessing.get_context("spawn")
+    tasks, answers = context.Queue(), context.Queue()
+    results: dict[str, dict[str, Any]] = {}
+    for experiment in options.experiments:
+        path = options.results / f"{experiment}.json"
+        results[experiment] = json.loads(path.read_text()) if path.exists() else {}
+        for job in EXPERIMENTS[experiment]:
+            wanted = options.only is None or any(word in job.name for word in options.only)
+            if wanted and job.name not in results[experiment]:
+                tasks.put((experiment, job))
+    arguments = (tasks, answers, options.sets, options.device, options.keep, options.steps, begun + options.seconds)
+    workers = [context.Process(target=work, args=arguments) for _ in range(options.workers)]
+    for process in workers:
+        tasks.put(None)
+        process.start()
+    running = len(workers)
+    while running:
+        answer = answers.get()
+        if answer is None:
+            running -= 1
+            continue
+        experiment, name, result = answer
+        if "error" in result:
+            print(f"{name}: failed\n{result['error']}", file=sys.stderr, flush=True)
+            continue
+        results[experiment][name] = result
+        write(options.results / f"{experiment}.json", results[experiment])
+        print(f"{time.time() - begun:5.0f} s  {line(name, result)}", flush=True)
+
+
+def line(name: str, result: dict[str, Any]) -> str:
+    """A result in one line."""
+    scores = result["scores"]
+    three = [f"{100 * scores['validation'][task]:.2f}" for task in ("verification", "matching", "retrieval")]
+    scenes = scores["scenes"].values()
+    hard = 100 * sum(s["fpr95"]["hard"] for s in scenes) / len(scenes)
+    mean = 100 * sum(s["map"] for s in scenes) / len(scenes)
+    words = f"ver/match/retr {' '.join(three)}  hard FPR {hard:.2f} mAP {mean:.2f}"
+    return f"{name:28s} {words}  ({result['seconds']} s, scored in {result['scoring_seconds']} s)"
+
+
+if __name__ == "__main__":
+    main()

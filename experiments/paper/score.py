@@ -1,0 +1,102 @@
+"""What an experiment measures of a trained model: short tables of numbers, as JSON keeps them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.data.packed import PatchSet
+from matchkernel.describe import describe, inference_copy
+from matchkernel.descriptors import Descriptor
+from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
+from matchkernel.evaluation.methods import Method, configuration_name
+from matchkernel.evaluation.phototourism import score_patch_set
+
+NOISES = ("e", "h", "t")
+LISTS = {"m50": "ordinary", "m50hard": "hard"}
+
+
+def method_of(model: Descriptor, device: str) -> Method:
+    """A model in memory as something to score, at its own patch size."""
+    runner = inference_copy(model.fold(), device)
+    return Method(
+        configuration_name(model.config),
+        "l2",
+        {},
+        lambda patches, progress: describe(patches, runner, resize=True, progress=progress),
+    )
+
+
+def score_sets(method: Method, sets: Mapping[str, PatchSet]) -> dict[str, Any]:
+    """Set -> FPR@95 of its ordinary and of its hard pairs, and retrieval mAP, as shares."""
+    scores = {}
+    for name, patches in sets.items():
+        result = score_patch_set(method.name, method.describe(np.asarray(patches.patches)), patches)
+        fpr95 = {LISTS[name.split("_")[0]]: part["fpr95"] for name, part in result["pairs"].items()}
+        scores[name] = {"fpr95": fpr95, "map": result["retrieval_map"], "data_sha256": result["data_sha256"]}
+    return scores
+
+
+def score_sequences(method: Method, folder: Path) -> dict[str, Any]:
+    """The three HPatches tasks on a set of sequences: means, by noise, and by sequence, as shares."""
+    (result,) = evaluate_hpatches_splits(method, folder)
+    return short_hpatches(result)
+
+
+def score_strips(method: Method, folder: Path) -> dict[str, float]:
+    """Matching mAP of a single sequence of strips, by noise and in all (the other tasks need several sequences)."""
+    (result,) = evaluate_hpatches_splits(method, folder, only=("matching",))
+    return {noise: part["ap_trapezoid"] for noise, part in result["matching"]["mean"].items()}
+
+
+def short_hpatches(result: dict[str, Any]) -> dict[str, Any]:
+    """The numbers the experiments keep of an HPatches result: trapezoid APs, all distractors."""
+    verification, matching, retrieval = result["verification"], result["matching"], result["retrieval"]
+    ap = "ap_trapezoid"
+    by_sequence = {}
+    for name in result["sequences"]:
+        parts = verification["per_sequence"][name]
+        six = [parts[noise][kind]["imbalanced"][ap] for noise in NOISES for kind in ("inter", "intra")]
+        pairs = [pair[ap] for noise in NOISES for pair in matching["per_pair"][name][noise].values()]
+        queries = retrieval["per_sequence"].get(name)  # none where no query is of this sequence
+        found = float(np.mean([queries[noise][ap] for noise in NOISES])) if queries else None
+        by_sequence[name] = {"verification": float(np.mean(six)), "matching": float(np.mean(pairs)), "retrieval": found}
+    return {
+        "verification": verification["mean"][ap],
+        "matching": matching["mean"]["all"][ap],
+        "retrieval": retrieval["python"]["mean"]["20000"][ap],
+        "by_noise": {
+            "verification": {
+                noise: float(np.mean([part["imbalanced"][ap] for part in verification["noise"][noise].values()]))
+                for noise in NOISES
+            },
+            "matching": {noise: matching["mean"][noise][ap] for noise in NOISES},
+            "retrieval": {noise: retrieval["python"]["noise"][noise]["20000"][ap] for noise in NOISES},
+        },
+        "by_sequence": by_sequence,
+        "data_sha256": result["data_sha256"],
+    }
+
+
+@torch.no_grad()
+def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any]:
+    """Kind of change -> amounts, mean similarity of matching patches, and share that find their match first.
+
+    Args:
+        model: the descriptor.
+        path: made by tolerance.py: `reference` (K, 64, 64), and `<kind>` (T, K, 64, 64) with `<kind>_amounts` (T,).
+        device: where to compute.
+    """
+    runner = inference_copy(model.fold(), device)
+    with np.load(path) as file:
+        reference = torch.from_numpy(describe(file["reference"], runner, resize=True)).to(device)
+        curves = {}
+        for kind in ("shift", "rotation", "scale"):
+            rows = [torch.from_numpy(describe(patches, runner, resize=True)).to(device) for patches in file[kind]]
+            similarity = [float((reference * changed).sum(1).mean()) for changed in rows]
+            own = torch.arange(len(reference), device=device)
+            first = [float(((changed @ reference.t()).argmax(1) == own).float().mean()) for changed in rows]
+            curves[kind] = {"amounts": file[f"{kind}_amounts"].tolist(), "similarity": similarity, "first": first}
+    return curves
