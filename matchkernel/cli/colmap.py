@@ -8,27 +8,31 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import counting_bar, stderr, user_errors
+from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
 from matchkernel.images.adapters.colmap import ReconstructSettings, reconstruct
 from matchkernel.images.describers import open_describer
-from matchkernel.images.extract import KEYPOINTS, Detector
+from matchkernel.images.extract import Detector
 
 
 def colmap(
     images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
     out: Annotated[Path, typer.Option("--out", "-o", help="workspace to make; a stopped run goes on when run again")],
-    model: Annotated[str, typer.Option(help="trained weights, a .safetensors file, sift or rootsift")] = "dual",
-    untrained: Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")] = False,
-    keypoints: Annotated[int, typer.Option(min=0, help="the strongest of each image; 0 for all")] = KEYPOINTS,
+    model: Model = "dual",
+    untrained: Untrained = False,
+    keypoints: Keypoints = DEFAULT.keypoints,
     ratio: Annotated[float, typer.Option(min=0.01, max=1, help="nearest / second nearest distance; 1: no test")] = 0.8,
     overlap: Annotated[int | None, typer.Option(min=1, help="match so many neighbours by name, not all pairs")] = None,
-    upright: Annotated[bool, typer.Option(help="do not turn regions with the gradient")] = False,
+    contrast: Contrast = DEFAULT.contrast,
+    edge: Edge = DEFAULT.edge,
+    upright: Upright = False,
+    magnification: Magnification = DEFAULT.magnification,
     single_camera: Annotated[bool, typer.Option(help="all images are of one camera")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False,
 ) -> None:
     """Reconstruct a scene: our features and matches, COLMAP's importers, verification and mapper."""
     with user_errors():
-        detector = Detector(keypoints, upright=upright)
+        detector = Detector(keypoints, contrast, edge, upright, magnification)
         settings = ReconstructSettings(detector, None if ratio == 1 else ratio, overlap, single_camera)
         describer = open_describer(model, untrained=untrained, device=device)
         with counting_bar("reconstructing") as progress:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import stderr, user_errors
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.images.describers import open_describer
 from matchkernel.images.pipeline import MatchSettings, match_images, save_json, save_picture
 
@@ -51,6 +52,7 @@ def match(
 ) -> None:
     """Match two images: detect, describe, match, verify; write a picture and JSON."""
     with user_errors():
+        check_targets(a, b, out, json_)
         settings = MatchSettings(
             keypoints, contrast, edge, upright, magnification, mutual, ratio, geometry=geometry.value, pixels=pixels
         )
@@ -61,3 +63,16 @@ def match(
         if out:
             save_picture(found, a, b, out)
         stderr.print(found.one_line(), markup=False)
+
+
+def check_targets(a: Path, b: Path, out: Path | None, json_: Path | None) -> None:
+    """Refuse what could not be written, or would take the place of an image, before any work."""
+    if out and out.suffix.lower() != ".png":
+        raise ArgumentError(f"{out}: the picture is a PNG, so its name must end in .png")
+    for target in filter(None, (out, json_)):
+        if target.is_dir() or not target.parent.is_dir():
+            raise FileError(f"{target}: " + ("is a folder" if target.is_dir() else "its folder does not exist"))
+        if any(image.exists() and target.exists() and target.samefile(image) for image in (a, b)):
+            raise ArgumentError(f"{target}: is one of the images; choose another place")
+    if out and json_ and out.resolve() == json_.resolve():
+        raise ArgumentError(f"{out}: the picture and the JSON need a file each")

@@ -16,12 +16,14 @@ from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.images.devices import open_device
 from matchkernel.tensor_files import digest
 from matchkernel.weights import load, read_card
 
 CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
 SIFTS = ("sift", "rootsift")
+CPU = torch.device("cpu")
 # OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
 FIRST_SIGMA, LAYERS = 1.6, 3
 # OpenCV's SIFT doubles the image and keeps eleven float32 pictures of that size: 180 bytes a pixel, 2.8 GB here.
@@ -37,12 +39,14 @@ class Describer:
         D: numbers in a row.
         settings: what decides its rows (weights, patch size, sampler), JSON values.
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
+        device: where it runs, and where its rows are matched.
     """
 
     name: str
     D: int
     settings: dict[str, Any]
     compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
+    device: torch.device = CPU
 
 
 Model = Descriptor | Describer | str | Path
@@ -55,7 +59,7 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
         model: a Descriptor; a name of `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
             describer, which is returned as it is.
         untrained: take the name as that of a descriptor, with random weights (seed 0), for trying out.
-        device: where to compute (default: where the model is).
+        device: where to compute (default: where the model is). SIFT itself runs on the CPU anywhere.
     """
     if isinstance(model, Describer):
         return model
@@ -64,7 +68,7 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
     if not isinstance(model, str | Path):
         raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
     if str(model) in SIFTS:
-        return _of_sift(str(model))
+        return _of_sift(str(model), open_device(device))
     if untrained:
         if str(model) not in VARIANTS:
             raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
@@ -91,7 +95,7 @@ def _of_descriptor(network: Descriptor, name: str, weights: str, device: str | t
             rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
         return rows
 
-    return Describer(name, config.D or 0, settings, compute)
+    return Describer(name, config.D or 0, settings, compute, next(runner.parameters()).device)
 
 
 def _state_digest(network: Descriptor) -> str:
@@ -99,7 +103,7 @@ def _state_digest(network: Descriptor) -> str:
     return digest({"config": str(network.config.to_dict())}, tensors)
 
 
-def _of_sift(name: str) -> Describer:
+def _of_sift(name: str, device: torch.device) -> Describer:
     cv2 = load_opencv()
     extractor = cv2.SIFT_create(enable_precise_upscale=True)
 
@@ -118,13 +122,13 @@ def _of_sift(name: str) -> Describer:
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
     settings = {"weights": f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes", "cut": None}
-    return Describer(name, 128, settings, compute)
+    return Describer(name, 128, settings, compute, device)
 
 
 def reduced(image: np.ndarray, most: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
     """Halve (H, W) gray until it has at most so many pixels; also by what its coordinates are to be multiplied."""
     cv2, factor = load_opencv(), 1
-    while image.size > most and min(image.shape) > 1:
+    while image.size > most and image.size > 1:
         image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) stands at (2 i, 2 j)
     return image, factor
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from matchkernel.images.describers import SIFT_PIXELS, Describer, Model, open_de
 from matchkernel.images.features import Features
 
 KEYPOINTS, CONTRAST, EDGE = 4000, 0.04, 10.0
+LIMITS: dict[str, float] = {"contrast": 1e3, "edge": 1e6, "magnification": 1e3, "most_pixels": 10**9}
 FARTHEST = 1e6  # pixels; beyond, OpenCV's fixed-point sampling overflows
 
 Image = np.ndarray | str | Path
@@ -47,11 +49,14 @@ class Detector:
     most_pixels: int = SIFT_PIXELS
 
     def __post_init__(self) -> None:
-        if self.keypoints < 0:
-            raise ArgumentError(f"keypoints must be 0 (all) or more, got {self.keypoints}")
-        for name in ("contrast", "edge", "magnification", "most_pixels"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ArgumentError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not isinstance(self.keypoints, int | np.integer) or self.keypoints < 0:
+            raise ArgumentError(f"keypoints must be a whole number, 0 (all) or more, got {self.keypoints!r}")
+        object.__setattr__(self, "keypoints", int(self.keypoints))  # numpy's numbers are none of JSON's
+        for name, most in LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) <= most:
+                raise ArgumentError(f"{name} must be above 0 and at most {most:,.0f}, got {value!r}")
+            object.__setattr__(self, name, type(most)(value))
 
     def settings(self) -> dict[str, Any]:
         """What is recorded with features."""
@@ -99,7 +104,8 @@ def extract(
 
     Returns:
         K features, strongest first, or in the order of the frames given. K = 0 gives (0, D) descriptors. A region
-        without content (of one gray value) keeps its place, with a row of zeros that nothing matches.
+        without content (of one gray value, or outside the image) keeps its place, with a row of zeros that nothing
+        matches.
     """
     detector = Detector(keypoints, contrast, edge, upright, magnification)
     describer = open_describer(model, device=device)
@@ -108,8 +114,9 @@ def extract(
         return extract_with(gray, describer, detector)
     check_frames(frames)
     rows = describer.compute(gray, frames, magnification)
+    rows[~_touch(frames, gray)] = 0
     scores = np.ones(len(frames), np.float32)
-    settings = {"detector": "frames given", "magnification": magnification, **describer.settings}
+    settings = {"detector": "frames given", "magnification": detector.magnification, **describer.settings}
     return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
 
 
@@ -161,6 +168,8 @@ def as_gray(image: Image) -> np.ndarray:
 
 def check_frames(frames: Frames) -> None:
     """Refuse frames that are not finite or absurdly far away, naming the first by its index."""
+    if not isinstance(frames, Frames):
+        raise ArgumentTypeError(f"frames must be Frames (see geometry.conventions), got {type(frames).__name__}")
     numbers = np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1)
     for is_bad, reason in (
         (~np.isfinite(numbers).all(1), "holds a number that is not finite"),
@@ -169,3 +178,9 @@ def check_frames(frames: Frames) -> None:
         if is_bad.any():
             first = int(is_bad.argmax())
             raise ArgumentError(f"keypoint {first} {reason} ({int(is_bad.sum())} of {len(frames)} do); leave it out")
+
+
+def _touch(frames: Frames, gray: np.ndarray) -> np.ndarray:
+    """(K,) whether a region's bounding box reaches the image; beyond its edge patches repeat the last pixels."""
+    corners, size = frames.corners(), np.array(gray.shape[::-1])
+    return np.asarray((corners.max(1) > -0.5).all(1) & (corners.min(1) < size - 0.5).all(1))

@@ -2,14 +2,18 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from matchkernel.data.building import file_hash
 from matchkernel.data.images import SUFFIXES, read_gray
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.images.adapters.h5_files import check_name, load_h5py
+from matchkernel.images.adapters.hloc import image_names, read_features, recorded_facts, write_features
+from matchkernel.images.alone import alone_in
 from matchkernel.images.describers import Describer
 from matchkernel.images.extract import Detector, extract_with, recorded_settings
 from matchkernel.images.features import Features, load_features, save_features
@@ -70,75 +74,134 @@ def extract_images(
         progress: told how many of how many images are done.
     """
     out, detector = Path(out), detector or Detector()
-    is_h5 = out.suffix.lower() in H5_SUFFIXES
+    is_h5 = _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5 else out
-    wanted = json.loads(json.dumps(recorded_settings(describer, detector)))
-    there = _in_h5(out) if is_h5 and out.exists() else {}
-    if out.is_file() != bool(is_h5 and out.exists()) or (is_h5 and not out.parent.is_dir()):
-        raise FileError(f"{out}: its folder does not exist" if is_h5 else f"{out}: is a file, not a folder")
-    report = Extraction([], [], {}, 0)
-    count = 0
-    for number, (name, path) in enumerate(images.items(), 1):
-        target = folder / f"{name}.npz"
-        try:
-            hashed = {**wanted, IMAGE_HASH: _hash(path)}
-            known = there[name]() if name in there else load_features(target) if target.is_file() else None
-            if known is not None and _is_current(known, hashed, describer.name, name, out):
-                report.kept.append(name)
-                count += len(known)
-                continue
-            features = replace(extract_with(read_gray(path), describer, detector), settings=hashed)
-        except FileError as error:
-            report.skipped[name] = str(error)
-            say(f"skipped {error}")
-            continue
-        finally:
+    job = _Job(out, folder, is_h5, describer, detector, say)
+    with alone_in(folder, out):
+        there: dict[str, Callable[[], Features]] = {}
+        if is_h5:
+            _check_others(job, images)
+        if is_h5 and out.exists():
+            there = {name: partial(read_features, out, name) for name in image_names(out)}
+        report = Extraction([], [], {}, 0)
+        for number, (name, path) in enumerate(images.items(), 1):
+            try:
+                report = replace(report, keypoints=report.keypoints + _extract_one(job, report, there, name, path))
+            except FileError as error:
+                report.skipped[name] = str(error)
+                say(f"skipped {error}")
             progress(number, len(images))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_features(features, target)
-        report.done.append(name)
-        count += len(features)
+        if is_h5:
+            _gather(folder, out)
+    return report
+
+
+@dataclass(frozen=True)
+class _Job:
+    out: Path
+    folder: Path  # of the .npz files
+    is_h5: bool
+    describer: Describer
+    detector: Detector
+    say: Callable[[str], object]
+
+    def settings(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(recorded_settings(self.describer, self.detector))))
+
+
+def _check_target(out: Path, images: dict[str, Path]) -> bool:
+    """Whether features go into an .h5; refused before any work where they could not be written in the end."""
+    is_h5 = out.suffix.lower() in H5_SUFFIXES
+    if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
+        raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
+    if is_h5 and (out.is_dir() or not out.parent.is_dir()):
+        raise FileError(f"{out}: " + ("is a folder" if out.is_dir() else "its folder does not exist"))
     if is_h5:
-        _gather(folder, out)
-    return replace(report, keypoints=count)
+        load_h5py()
+        for name in images:
+            inside = next(
+                (str(parent) for parent in PurePosixPath(check_name(name)).parents if str(parent) in images), ""
+            )
+            if inside:
+                raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be in another")
+    return is_h5
+
+
+def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
+    """Have the features of one image, made now or before; how many."""
+    target = job.folder / f"{name}.npz"
+    settings = {**job.settings(), IMAGE_HASH: _hash(path)}
+    known = _known(job, target) if target.is_file() else there[name]() if name in there else None
+    if known is not None and _is_current(known, settings, job.describer.name, name, job.out):
+        report.kept.append(name)
+        return len(known)
+    features = replace(extract_with(read_gray(path), job.describer, job.detector), settings=settings)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{target.parent}: cannot be made ({error.strerror})") from None
+    save_features(features, target)
+    report.done.append(name)
+    return len(features)
+
+
+def _known(job: _Job, target: Path) -> Features | None:
+    try:
+        return load_features(target)
+    except FileError as error:
+        if job.is_h5:
+            return None  # a damaged part is made again
+        raise FileError(f"{error}; remove it to have it made again") from None
 
 
 def _hash(path: Path) -> str:
+    if not path.is_file():  # a pipe would never end
+        raise FileError(f"{path}: no such file")
     try:
         return file_hash(path)
     except OSError as error:
-        raise FileError(f"{path}: {'no such file' if not path.exists() else error.strerror}") from None
+        raise FileError(f"{path}: {error.strerror}") from None
 
 
 def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, out: Path) -> bool:
     """Whether features need not be made again; refused where they were made in another way."""
     before = {"model": known.model, **known.settings}
-    now = {"model": model, **wanted}
+    _check_same(before, {"model": model, **wanted}, name, out)
+    return bool(before.get(IMAGE_HASH) == wanted[IMAGE_HASH])
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
     for key in sorted((before.keys() | now.keys()) - {IMAGE_HASH}):
         if before.get(key) != now.get(key):
             raise ArgumentError(
                 f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
                 "remove them or choose another place"
             )
-    return before.get(IMAGE_HASH) == now[IMAGE_HASH]
 
 
-def _in_h5(path: Path) -> dict[str, Callable[[], Features]]:
-    from matchkernel.images.adapters.hloc import image_names, read_features
+def _check_others(job: _Job, images: dict[str, Path]) -> None:
+    """Refuse an .h5 whose other images, there or left by a run that was stopped, were made in another way."""
+    found = recorded_facts(job.out) if job.out.exists() else {}
+    for name, path in _parts(job.folder).items():
+        if name not in images:
+            left = _known(job, path)
+            if left is None:
+                path.unlink()
+            else:
+                found[name] = {"model": left.model, "settings": left.settings}
+    for name, facts in found.items():
+        if name not in images:
+            now = {"model": job.describer.name, **job.settings()}
+            _check_same({"model": facts["model"], **facts["settings"]}, now, name, job.out)
 
-    return {name: lambda name=name: read_features(path, name) for name in image_names(path)}  # type: ignore[misc]
+
+def _parts(folder: Path) -> dict[str, Path]:
+    return {path.relative_to(folder).as_posix().removesuffix(".npz"): path for path in sorted(folder.rglob("*.npz"))}
 
 
 def _gather(folder: Path, out: Path) -> None:
     """Put the parts into the .h5 and remove them."""
-    from matchkernel.images.adapters.hloc import write_features
-
-    parts = {path.relative_to(folder).as_posix().removesuffix(".npz"): path for path in folder.rglob("*.npz")}
-
-    def entries() -> Iterator[tuple[str, Features]]:
-        for name, path in sorted(parts.items()):
-            yield name, load_features(path)
-
+    parts = _parts(folder)
     if parts:
-        write_features(out, entries())
+        write_features(out, ((name, load_features(path)) for name, path in sorted(parts.items())))
     shutil.rmtree(folder, ignore_errors=True)

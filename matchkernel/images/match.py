@@ -1,12 +1,14 @@
 """Matches between the features of two images: nearest neighbours, and which of them to believe."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.images.devices import matching_device, open_device
 from matchkernel.images.features import Features
 from matchkernel.images.nearest import Nearest, has_faiss, two_nearest
 
@@ -45,7 +47,7 @@ def match(
     ratio: float | None = None,
     threshold: float | Literal["calibrated"] | None = None,
     engine: Engine = "auto",
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
 ) -> Matches:
     """Match descriptors by their exact nearest neighbours (L2; the lowest index among equals).
 
@@ -58,11 +60,12 @@ def match(
         ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
             mutual). From 0 to 1; None for no test.
         threshold: keep a pair only up to this distance; "calibrated" takes the model's value of THRESHOLDS, if any.
-        engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and there are a billion pairs. The
+        engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and a CPU has a billion pairs. The
             matches are the same.
-        device: where the tiles are computed.
+        device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
     """
     _check_options(ratio, engine)
+    place = matching_device(open_device(device))
     limit = _limit(threshold, a, b)
     rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
     if rows_a.shape[1] != rows_b.shape[1]:
@@ -71,16 +74,17 @@ def match(
     if not len(used_a) or not len(used_b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
     rows_a, rows_b = rows_a[used_a], rows_b[used_b]
-    asks_faiss = engine == "faiss" or (engine == "auto" and len(rows_a) * len(rows_b) >= FAISS_FROM and has_faiss())
-    there = two_nearest(rows_a, rows_b, faiss=asks_faiss, device=device)
+    is_large = place.type == "cpu" and len(rows_a) * len(rows_b) >= FAISS_FROM
+    asks_faiss = engine == "faiss" or (engine == "auto" and is_large and has_faiss())
+    there = two_nearest(rows_a, rows_b, faiss=asks_faiss, device=place)
     pairs = np.column_stack([np.arange(len(rows_a)), there.index])
     ratios = _ratios(there)
     kept = np.ones(len(pairs), bool)
     if mutual:
-        chosen, place = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
-        back = two_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=device)
-        kept = back.index[place] == pairs[:, 0]
-        ratios = np.maximum(ratios, _ratios(back)[place])
+        chosen, position = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
+        back = two_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
+        kept = back.index[position] == pairs[:, 0]
+        ratios = np.maximum(ratios, _ratios(back)[position])
     distances = np.sqrt(there.first)
     kept &= (distances <= limit) & (True if ratio is None else ratios < ratio)
     indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)
@@ -92,9 +96,14 @@ def _ratios(nearest: Nearest) -> np.ndarray:
         return np.where(nearest.second > 0, np.sqrt(nearest.first) / np.sqrt(nearest.second), 1.0)
 
 
+def check_ratio(ratio: float | None) -> None:
+    """Refuse what is no ratio of a nearer to a farther distance."""
+    if ratio is not None and (not isinstance(ratio, Real) or not 0 < float(ratio) <= 1):
+        raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+
+
 def _check_options(ratio: float | None, engine: str) -> None:
-    if ratio is not None and not 0 < ratio <= 1:
-        raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio}")
+    check_ratio(ratio)
     if engine not in ("auto", "torch", "faiss"):
         raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
 
@@ -121,7 +130,8 @@ def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
         raise ArgumentTypeError(f"descriptors of {side} must be a numpy array of numbers, got {kind}")
     if rows.ndim != 2:
         raise ArgumentError(f"descriptors of {side} must have shape (K, D), got {rows.shape}")
+    rows = rows if rows.dtype == np.float32 else rows.astype(np.float64)
     is_bad = ~(np.abs(rows) <= LARGEST).all(1)
     if is_bad.any():
         raise ArgumentError(f"descriptors of {side}: row {int(is_bad.argmax())} holds NaN or a value above {LARGEST:g}")
-    return rows if rows.dtype == np.float32 else rows.astype(np.float64)
+    return rows

@@ -4,7 +4,7 @@ A float32 matrix product gives all distances of a tile with a known error. Only 
 nearest is computed again, in float64 from differences, and decides. So the answer is that of brute force in float64:
 the nearest, the one with the lowest index among equals, whatever the tiles.
 
-Memory: beside a few copies of the rows a tile of 1024 x 8192 float32 and its mask, and at most 2^15 pairs of float64
+Memory: beside a few copies of the rows a tile of 1024 x 8192 float32 and its mask, and at most 2^22 numbers of float64
 rows at a time. 100,000 x 100,000 rows of 128 float32 took 450 MB beyond the 100 MB given.
 """
 
@@ -19,7 +19,7 @@ from matchkernel.errors import MissingExtraError
 from matchkernel.precision import full_precision
 
 ROWS, COLUMNS = 1024, 8192  # of a tile
-PAIRS_AT_A_TIME = 2**15
+NUMBERS_AT_A_TIME = 2**22  # float64, of pairs that are computed again
 FAISS_NEIGHBOURS = 8  # asked of FAISS; where its 8th could still be the second, the row is done again in tiles
 UNIT = 2.0**-24  # rounding of float32
 
@@ -144,8 +144,9 @@ class _Search:
 
     def _distances(self, rows: Tensor, columns: Tensor) -> Tensor:
         found = torch.empty(len(rows), dtype=torch.float64, device=self.device)
-        for start in range(0, len(rows), PAIRS_AT_A_TIME):
-            part = slice(start, start + PAIRS_AT_A_TIME)
+        step = max(1, NUMBERS_AT_A_TIME // max(1, self.a.shape[1]))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
             found[part] = (self.a[rows[part]].double() - self.b[columns[part]].double()).square().sum(1)
         return found
 

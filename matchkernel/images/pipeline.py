@@ -14,8 +14,8 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.describers import Model, open_describer
 from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
 from matchkernel.images.features import Features
-from matchkernel.images.match import Matches, match
-from matchkernel.images.verify import THRESHOLD, Verification, verify
+from matchkernel.images.match import Matches, check_ratio, match
+from matchkernel.images.verify import THRESHOLD, Verification, check_pixels, verify
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.matches import draw_matches
 
@@ -54,6 +54,9 @@ class MatchSettings:
     def __post_init__(self) -> None:
         if self.geometry not in ("homography", "fundamental", "none"):
             raise ArgumentError(f"geometry must be homography, fundamental or none, got {self.geometry!r}")
+        check_ratio(self.ratio)
+        check_pixels(self.pixels)
+        self.detector()
 
     def detector(self) -> Detector:
         """The part that finds keypoints."""
@@ -136,7 +139,7 @@ def match_images(
         b: of image B.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how (default: MatchSettings()).
-        device: where to run the network (default: where the model is).
+        device: where to run the network and to match (default: where the model is).
         options: fields of MatchSettings, instead of `settings`.
     """
     if settings is not None and options:
@@ -151,7 +154,14 @@ def match_images(
         pixels = as_gray(a), as_gray(b)
     first, second = (extract_with(gray, describer, chosen.detector(), seconds) for gray in pixels)
     with timed("match", seconds):
-        found = match(first, second, mutual=chosen.mutual, ratio=chosen.ratio, threshold=chosen.threshold)
+        found = match(
+            first,
+            second,
+            mutual=chosen.mutual,
+            ratio=chosen.ratio,
+            threshold=chosen.threshold,
+            device=describer.device,
+        )
     verification = None
     if chosen.geometry != "none":
         with timed("verify", seconds):
@@ -177,7 +187,8 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
         title: stands before the counts (default: the model's name).
     """
     (points_a, points_b), title = found.points, title or found.features[0].model
-    figure = draw_matches(_pixels(a), _pixels(b), points_a, points_b, found.inliers, title)
+    inliers = None if found.verification is None else found.inliers
+    figure = draw_matches(_pixels(a), _pixels(b), points_a, points_b, inliers, title)
     save_png(figure, path)
 
 

@@ -1,6 +1,7 @@
 """Which matches agree on one geometry: a homography or a fundamental matrix, by OpenCV's MAGSAC++."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from matchkernel.geometry.opencv import load_opencv
 Geometry = Literal["homography", "fundamental"]
 
 LEAST = {"homography": 4, "fundamental": 8}  # different matches that a model needs
-THRESHOLD = 3.0  # pixels
+THRESHOLD, MOST_PIXELS = 3.0, 100_000  # pixels
 CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points whose spread across a line is below this share of that along it lie on the line
 
@@ -57,8 +58,9 @@ def verify(
     """
     if geometry not in LEAST:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
-    if not threshold > 0 or iterations < 1:
-        raise ArgumentError(f"threshold and iterations must be above 0, got {threshold} and {iterations}")
+    check_pixels(threshold)
+    if iterations < 1:
+        raise ArgumentError(f"iterations must be 1 or more, got {iterations}")
     points_a, points_b = _points(points_a, points_b)
     nothing = Verification(geometry, None, np.zeros(len(points_a), bool), np.full(len(points_a), np.inf))
     if not _determine(points_a, points_b, geometry):
@@ -71,6 +73,14 @@ def verify(
     if not _determine(points_a[inliers], points_b[inliers], geometry):
         return nothing
     return Verification(geometry, model, inliers, errors)
+
+
+def check_pixels(threshold: float) -> None:
+    """Refuse a largest error of inliers that is no length, or longer than any image."""
+    if not isinstance(threshold, Real) or not 0 < float(threshold) <= MOST_PIXELS:
+        raise ArgumentError(
+            f"the largest error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
+        )
 
 
 def transfer_errors(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 GAP = 0.02  # between the images, of their width together
 WIDTH = 12.0  # of the figure in inches
+MOST_SIDE = 3000  # pixels of an image handed to matplotlib, which takes a gigabyte for 30 million
 MOST_LINES = 300  # drawn of each kind, evenly chosen; more hide the images
 INLIERS = "turbo"  # coloured by the place in image A, so that neighbours that cross are seen
 
@@ -21,7 +22,7 @@ def draw_matches(
     image_b: np.ndarray,
     points_a: np.ndarray,
     points_b: np.ndarray,
-    inliers: np.ndarray,
+    inliers: np.ndarray | None,
     title: str = "",
 ) -> "Figure":
     """Draw inliers as coloured lines and the other matches faintly in gray.
@@ -31,7 +32,7 @@ def draw_matches(
         image_b: of any other size; drawn at the same scale, both centred vertically.
         points_a: (M, 2) x, y in image A.
         points_b: (M, 2) x, y in image B.
-        inliers: (M,) bool.
+        inliers: (M,) bool; None where nothing was verified: all are drawn as inliers, and the title does not say so.
         title: stands before the counts.
     """
     (height_a, width_a), (height_b, width_b) = image_a.shape[:2], image_b.shape[:2]
@@ -41,15 +42,35 @@ def draw_matches(
     axes = figure.add_subplot()
     at_a, at_b = np.array([0.0, (height - height_a) / 2]), np.array([width_a + gap, (height - height_b) / 2])
     for image, (left, top) in ((image_a, at_a), (image_b, at_b)):
-        box = (left - 0.5, left + image.shape[1] - 0.5, top + image.shape[0] - 0.5, top - 0.5)
-        axes.imshow(image, cmap="gray", vmin=0, vmax=255, extent=box, interpolation="antialiased")
+        pixels, (covered_height, covered_width) = reduced(image)
+        box = (left - 0.5, left + covered_width - 0.5, top + covered_height - 0.5, top - 0.5)
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, extent=box, interpolation="antialiased")
     segments = np.stack([points_a + at_a, points_b + at_b], 1)
-    _draw_lines(axes, segments, inliers, points_a[:, 1] / max(height_a, 1))
+    shown = np.ones(len(points_a), bool) if inliers is None else inliers
+    _draw_lines(axes, segments, shown, points_a[:, 1] / max(height_a, 1))
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
     axes.set_axis_off()
-    counts = f"{int(inliers.sum()):,} of {len(inliers):,} matches agree"
+    counts = f"{len(shown):,} matches"
+    if inliers is not None:
+        counts = f"{int(inliers.sum()):,} of {counts} agree"
     axes.set_title(f"{title}: {counts}" if title else counts, fontsize=11, color=BLACK, loc="left")
     return figure
+
+
+def reduced(image: np.ndarray, most: int = MOST_SIDE) -> tuple[np.ndarray, tuple[int, int]]:
+    """Means of blocks, so that no side has twice as many pixels as `most`; also height and width of the part covered.
+
+    Args:
+        image: (H, W) or (H, W, 3) uint8.
+        most: pixels of a side.
+    """
+    tall, wide = (max(1, length // most) for length in image.shape[:2])
+    height, width = image.shape[0] // tall, image.shape[1] // wide
+    if tall == wide == 1:
+        return image, (height, width)
+    rows = (image[i * tall : (i + 1) * tall, : width * wide] for i in range(height))
+    means = np.stack([row.reshape(tall, width, wide, -1).mean((0, 2)) for row in rows])
+    return np.round(means).astype(np.uint8).reshape(height, width, *image.shape[2:]), (height * tall, width * wide)
 
 
 def _draw_lines(axes: "Axes", segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from matchkernel.data.building import Build, building
 from matchkernel.data.colmap_program import find_colmap, keep_largest, photos_of, run_stage
@@ -20,7 +21,7 @@ from matchkernel.images.describers import Describer, Model, open_describer
 from matchkernel.images.extract import Detector
 from matchkernel.images.features import load_features
 from matchkernel.images.folder import extract_images
-from matchkernel.images.match import match
+from matchkernel.images.match import check_ratio, match
 
 ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
 OVERLAP = 10  # neighbours on either side
@@ -57,6 +58,7 @@ class ReconstructSettings:
     def __post_init__(self) -> None:
         if self.overlap is not None and self.overlap < 1:
             raise ArgumentError(f"overlap must be 1 or more, got {self.overlap}")
+        check_ratio(self.ratio)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def reconstruct(
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
         pairs = pairs_of(len(names), settings.overlap)
-        _match(job, names, pairs)
+        _match(job, names, pairs, describer.device)
         _import(job, names, pairs)
         _map(job)
         facts = analyze(build.folder / "sparse", program)
@@ -184,7 +186,7 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
     return skipped
 
 
-def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
+def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]], device: torch.device) -> None:
     """Mutual nearest neighbours of every pair, kept in a file for each first image."""
     job.say(f"matching {len(pairs)} pairs")
     (job.build.folder / "matches").mkdir(exist_ok=True)
@@ -194,10 +196,10 @@ def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
         step = f"matches of {name} with {len(others)} of {len(names)}"
         if step not in job.build.done and others:
             here = load_features(_features(job.build, name))
-            found: dict[str, Any] = {
-                str(j): match(here, load_features(_features(job.build, names[j])), ratio=job.settings.ratio).indices
-                for j in others
-            }
+            found: dict[str, Any] = {}
+            for j in others:
+                there = load_features(_features(job.build, names[j]))
+                found[str(j)] = match(here, there, ratio=job.settings.ratio, device=device).indices
             with replacing(_matches(job.build, i)) as part, part.open("wb") as file:
                 np.savez(file, **found)
             job.build.mark(step)

@@ -102,6 +102,8 @@ def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str 
 def check_name(name: str) -> str:
     """An image's name that can be a path inside an HDF5 file."""
     parts = name.split("/")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
+        raise ArgumentError(f"an .h5 holds names in UTF-8 only, got {name!a}; rename the image")
     if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise ArgumentError(f"an image is named like photo.jpg or folder/photo.jpg, got {name!r}")
     return name

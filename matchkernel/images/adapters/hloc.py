@@ -89,6 +89,12 @@ def image_names(path: str | Path) -> list[str]:
     return sorted(names)
 
 
+def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Of each image of a features.h5 that this package wrote: its `model` and `settings`."""
+    with reading(path) as file:
+        return {name: _facts(path, file[name]) for name in image_names(path) if FACTS in file[name].attrs}
+
+
 def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) -> None:
     """Add or replace matches in a matches.h5, all of them or none.
 

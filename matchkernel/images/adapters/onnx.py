@@ -21,6 +21,7 @@ from matchkernel.weights import NORMALIZATION, OWN_KEYS, read_card
 
 LARGEST_DIFFERENCE = 1e-4  # of any number of a unit row from torch's
 BATCHES = (0, 1, 7)
+LARGEST_PATCH = 512  # the check with 7 of them takes more than a gigabyte
 INPUT, OUTPUT = "patches", "descriptors"
 
 
@@ -54,6 +55,8 @@ def export_onnx(
     runtime = _packages()
     N = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, N)
+    if N > LARGEST_PATCH:
+        raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
     reference = inference_copy(model, "cpu").float()
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}

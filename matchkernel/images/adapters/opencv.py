@@ -9,8 +9,8 @@ import torch
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.opencv import load_opencv
-from matchkernel.images.describers import Model, open_describer
-from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, extract
+from matchkernel.images.describers import Model, open_describer, reduced
+from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, extract
 
 
 class DescriptorExtractor:
@@ -38,24 +38,26 @@ class DescriptorExtractor:
         magnification: float = MAGNIFICATION,
         device: str | torch.device | None = None,
     ) -> None:
-        if keypoints < 0:
-            raise ArgumentError(f"keypoints must be 0 (all) or more, got {keypoints}")
+        self.detector = Detector(keypoints, contrast, edge, magnification=magnification)
         self.describer = open_describer(model, device=device)
-        self.keypoints, self.magnification = keypoints, magnification
         # The default leaves keypoints a quarter pixel to the right and down of where they are.
         self._sift = load_opencv().SIFT_create(
-            contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True
+            contrastThreshold=self.detector.contrast, edgeThreshold=self.detector.edge, enable_precise_upscale=True
         )
 
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
         """Keypoints of SIFT, strongest first; of a mask (H, W) uint8 only those where it is not 0."""
         gray = self._gray(image)
+        if mask is not None and not isinstance(mask, np.ndarray):
+            raise ArgumentTypeError(f"a mask is a numpy array, got {type(mask).__name__}")
         if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
             raise ArgumentError(f"a mask is uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
-        found = self._sift.detect(gray, mask)
+        gray, factor = reduced(gray, self.detector.most_pixels)
+        mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+        found = [_enlarged(point, factor) for point in self._sift.detect(gray, mask)]
         # As detect_dog: OpenCV's order depends on its threads.
         ordered = sorted(found, key=lambda p: (-p.response, p.pt[1], p.pt[0], p.size, p.angle))
-        return tuple(ordered[: self.keypoints or None])
+        return tuple(ordered[: self.detector.keypoints or None])
 
     def compute(self, image: np.ndarray, keypoints: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray | None]:
         """Describe keypoints: those described, in the order given, and (N, D) float32 unit rows, None for no rows.
@@ -63,11 +65,16 @@ class DescriptorExtractor:
         A keypoint whose region has one gray value throughout has no description and is left out, as OpenCV's own
         extractors leave out what they cannot describe. An angle of -1 means upright.
         """
-        if not all(isinstance(point, load_opencv().KeyPoint) for point in keypoints):
-            raise ArgumentTypeError("keypoints must be cv2.KeyPoint objects")
+        KeyPoint = load_opencv().KeyPoint
+        if not isinstance(keypoints, Sequence) or not all(isinstance(point, KeyPoint) for point in keypoints):
+            raise ArgumentTypeError("keypoints must be a list or tuple of cv2.KeyPoint objects")
         rows = np.array([(*point.pt, point.size, point.angle) for point in keypoints], np.float64).reshape(-1, 4)
-        frames = frames_from_opencv(rows, self.magnification)
-        features = extract(self._gray(image), self.describer, frames=frames, magnification=self.magnification)
+        if (rows[:, 2] < 0).any():
+            first = int((rows[:, 2] < 0).argmax())
+            raise ArgumentError(f"keypoint {first} has a size of {rows[first, 2]:g}; a diameter above 0 is wanted")
+        magnification = self.detector.magnification
+        frames = frames_from_opencv(rows, magnification)
+        features = extract(self._gray(image), self.describer, frames=frames, magnification=magnification)
         kept = np.asarray(features.descriptors.any(1))
         points = tuple(point for point, keep in zip(keypoints, kept.tolist(), strict=True) if keep)
         return points, features.descriptors[kept] if points else None
@@ -108,3 +115,14 @@ class DescriptorExtractor:
         if image.ndim != 3 or image.shape[2] not in (3, 4):
             raise ArgumentError(f"an image is (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}")
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY if image.shape[2] == 3 else cv2.COLOR_BGRA2GRAY))
+
+
+def _enlarged(point: Any, factor: int) -> Any:
+    """A keypoint of an image reduced by a power of two as one of the whole image."""
+    if factor == 1:
+        return point
+    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, with a sign
+    (x, y), rest = point.pt, point.octave & ~255
+    return load_opencv().KeyPoint(
+        x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id
+    )
