@@ -22,6 +22,7 @@ DESCRIPTORS: dict[str, Settings] = {
 }
 LIGHT = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
 STRONG_LIGHT = {"gamma": 0.8, "contrast": 0.6, "light_gradient": 0.4, "blur": 1.0, "noise": 8.0, "jpeg": 30}
+HYNET = {"same_side": True, "hybrid": 2.0, "margin": 1.2}
 GEOMETRY = {"rotation_degrees": 15.0, "scale_octaves": 0.25, "shift": 0.1, "aspect_octaves": 0.15}
 
 
@@ -71,7 +72,7 @@ def recipe() -> Iterator[Job]:
         "s2-kappa8": {"model": {"s": 2}},
         "s2-kappa2": {"model": {"s": 2, "kappa_cartesian": 2.0, "kappa_polar": 2.0}},
         "cartesian": {"model": {"variant": "cartesian"}},
-        "hynet-loss": {"loss": {"same_side": True, "hybrid": 2.0, "margin": 1.2}},
+        "hynet-loss": {"loss": HYNET},
         "encoding-norm": {"model": {"encoding_norm": True}},
         "geometry": {"augmentation": GEOMETRY},
         "strong-light": {"augmentation": STRONG_LIGHT},
@@ -89,6 +90,17 @@ def recipe() -> Iterator[Job]:
         yield Job(name, "shipped", {**base, **{key: _laid(base.get(key), value) for key, value in change.items()}})
 
 
+def ship() -> Iterator[Job]:
+    """The weights of the package: the paper's recipe, its baseline, and the best recipe so far."""
+    paper = {"steps": 39_060}
+    best: Settings = {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
+    yield Job("dual-paper", "shipped", {"model": {"variant": "dual", "s": 2}, "sampling": paper})
+    yield Job("dual", "shipped", {"model": {"variant": "dual", "s": 2}, **best})
+    yield Job("fc", "shipped", {"model": {"variant": "fc"}, "sampling": paper})
+    for variant in ("cartesian", "polar", "combined"):
+        yield Job(f"light-{variant}", "shipped", {"model": {"variant": variant, "s": 1}, **best})
+
+
 def _laid(under: Any, over: Any) -> Any:
     return {**(under or {}), **over} if isinstance(over, dict) else over
 
@@ -97,4 +109,5 @@ EXPERIMENTS: dict[str, list[Job]] = {
     "descriptors": list(descriptors()),
     "transfer": list(transfer()),
     "recipe": list(recipe()),
+    "ship": list(ship()),
 }

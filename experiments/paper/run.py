@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("experiments", nargs="+", choices=list(EXPERIMENTS))
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--only", nargs="+", help="jobs whose names hold one of these words")
+    parser.add_argument("--only", nargs="+", help="these jobs")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", type=Path, help="folder for the weights")
@@ -141,7 +141,7 @@ def main() -> None:
         path = options.results / f"{experiment}.json"
         results[experiment] = json.loads(path.read_text()) if path.exists() else {}
         for job in EXPERIMENTS[experiment]:
-            wanted = options.only is None or any(word in job.name for word in options.only)
+            wanted = options.only is None or job.name in options.only
             if wanted and job.name not in results[experiment]:
                 tasks.put((experiment, job))
     arguments = (tasks, answers, options.sets, options.device, options.keep, options.steps, begun + options.seconds)
