@@ -6,6 +6,8 @@ of image A's corners is at most 1, 3 or 5 px. A sequence counts once, whatever i
 
     python experiments/homography_matching.py ../shared/data/homography --models sift rootsift weights.safetensors
 
+With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
+
 The validation sequences are the default. The test sequences are scored once, by --split test, when all is chosen.
 """
 
@@ -23,6 +25,7 @@ import numpy as np
 import matchkernel
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.files import replacing
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.accuracy import corner_error, matching_accuracy
 from matchkernel.images.describers import Describer, open_describer
 from matchkernel.images.extract import Detector, as_gray, extract_with
@@ -51,7 +54,7 @@ KINDS = {
         "light": ["webcam_mexico", "webcam_frankfurt", "exposure_memorial"],
     },
 }
-COLUMNS = ("matches", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
+COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
 
 
 def main() -> None:
@@ -63,6 +66,7 @@ def main() -> None:
     parser.add_argument("--split", choices=list(KINDS), default="validation")
     parser.add_argument("--sequences", nargs="+", help="only these of the split")
     parser.add_argument("--keypoints", type=int, default=2000)
+    parser.add_argument("--magnifications", type=float, nargs="+", default=[MAGNIFICATION])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
     chosen = parser.parse_args()
@@ -75,14 +79,18 @@ def main() -> None:
     pairs = []
     for name, kind in sequences.items():
         if chosen.sequences is None or name in chosen.sequences:
-            for row in score_sequence(chosen.folder / name, describers, Detector(chosen.keypoints)):
-                pairs.append({"sequence": name, "kind": kind, **row})
+            for magnification in chosen.magnifications:
+                detector = Detector(chosen.keypoints, magnification=magnification)
+                for row in score_sequence(chosen.folder / name, describers, detector):
+                    row["model"] += f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
+                    pairs.append({"sequence": name, "kind": kind, **row})
             print(f"{name} done", flush=True)
-    print_table(pairs, [describer.name for describer in describers])
+    print_table(pairs, list(dict.fromkeys(pair["model"] for pair in pairs)))
     if chosen.out:
         facts = {
             "split": chosen.split,
             "detector": Detector(chosen.keypoints).settings(),
+            "magnifications": chosen.magnifications,
             "models": {describer.name: describer.settings for describer in describers},
             "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
             "machine": platform.machine(),
@@ -109,6 +117,7 @@ def score_sequence(folder: Path, describers: list[Describer], detector: Detector
                 "model": describer.name,
                 "keypoints": [len(a), len(b)],
                 "matches": len(found),
+                "right": round(len(found) * matching_accuracy(*points, H)) if len(found) else 0,
                 "accuracy 3 px": matching_accuracy(*points, H),
                 "corner error": error if np.isfinite(error) else None,
                 **{f"H {pixels} px": float(error <= pixels) for pixels in (1, 3, 5)},
@@ -127,7 +136,8 @@ def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:
                 rows = [pair for pair in pairs if pair["sequence"] == name and pair["model"] == model]
                 for column in COLUMNS:
                     means[column].append(np.mean([row[column] for row in rows]))
-            cells = [f"{np.mean(means['matches']):.0f}", *(f"{100 * np.mean(means[c]):.1f}" for c in COLUMNS[1:])]
+            cells = [f"{np.mean(means[c]):.0f}" for c in COLUMNS[:2]]
+            cells += [f"{100 * np.mean(means[c]):.1f}" for c in COLUMNS[2:]]
             print(f"| {kind} ({len(names)}) | {model} | " + " | ".join(cells) + " |")
 
 

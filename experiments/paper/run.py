@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from matchkernel.training.loop import train
 from matchkernel.weights import load, read_card
 
 RESULTS = Path(__file__).parent / "results"
+SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
 def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingConfig:
@@ -53,20 +55,15 @@ def do(job: Job, sets: Path, device: str, keep: Path | None, steps: int | None) 
         train(config, folder, device=device)
         seconds = time.perf_counter() - start
         weights = Path(folder) / "final.safetensors"
-        model, card = load(weights), read_card(weights)
         losses = [entry["loss"] for entry in read_log(Path(folder) / "log.jsonl") if entry["event"] == "training"]
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / f"{job.name}.safetensors").write_bytes(weights.read_bytes())
         start = time.perf_counter()
-        scores = measure(job, load(weights), sets, device, weights)
-    settings = config.to_dict()
-    settings.pop("data")
+        scores = measure(job, sets, device, weights)
+        facts = about(job, weights)
     return {
-        "train": job.train,
-        "training_sets": json.loads(card["training_sets"]),
-        "configuration": model.config.to_dict(),
-        "settings": settings,
+        **facts,
         "loss": losses[-1] if losses else None,
         "seconds": round(seconds, 1),
         "scoring_seconds": round(time.perf_counter() - start, 1),
@@ -76,30 +73,43 @@ def do(job: Job, sets: Path, device: str, keep: Path | None, steps: int | None) 
     }
 
 
-def measure(job: Job, model, sets: Path, device: str, weights: Path) -> dict[str, Any]:
-    """All that a job asks for."""
+def about(job: Job, weights: Path) -> dict[str, Any]:
+    """What a weight file says of its training, without the places of this machine."""
+    card = read_card(weights)
+    settings = json.loads(card["training"])
+    settings.pop("data")
+    return {
+        "train": job.train,
+        "training_sets": json.loads(card["training_sets"]),
+        "configuration": json.loads(card["config"]),
+        "settings": settings,
+    }
+
+
+def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[str] = ()) -> dict[str, Any]:
+    """All that a job asks for, apart from what is done."""
     device = "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
+    model = load(weights)
     method = method_of(model, device)
-    scenes = open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]])
-    scores: dict[str, Any] = {"scenes": score_sets(method, scenes)}
-    scores["validation"] = score_sequences(method, sets / sequences_folder("validation"))
-    if "test" in job.scores:
-        scores["test"] = score_sequences(method, sets / sequences_folder("test"))
-    if "strips" in job.scores:
-        scores["strips"] = score_strips(method, sets / "hpatches_sample")
-    if "groups" in job.scores:
-        others = [(group, sets / scene) for group in "ABC" if group != job.train for scene in GROUPS[group]]
-        scores["groups"] = score_sets(method, open_test_sets(others))
-    if "sizes" in job.scores:
-        scores["sizes"] = {
-            str(size): score_sequences(
-                method_of(load(weights, patch_size=size), device), sets / "homography_validation"
-            )
-            for size in (32, 48, 64, 96)
-        }
-    if "tolerance" in job.scores:
-        scores["tolerance"] = score_tolerance(model, sets / "tolerance.npz", device)
-    return scores
+    validation = sequences_folder("validation")
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
+        "scenes": lambda: score_sets(method, open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]])),
+        "validation": lambda: score_sequences(method, sets / validation),
+        "test": lambda: score_sequences(method, sets / sequences_folder("test")),
+        "strips": lambda: score_strips(method, sets / "hpatches_sample"),
+        "groups": lambda: score_sets(method, open_test_sets(others(job.train, sets))),
+        "sizes": lambda: {
+            str(size): score_sequences(method_of(load(weights, patch_size=size), device), sets / validation)
+            for size in SIZES
+        },
+        "tolerance": lambda: score_tolerance(model, sets / "tolerance.npz", device),
+    }
+    return {name: ways[name]() for name in ("scenes", "validation", *job.scores) if name not in done}
+
+
+def others(group: str, sets: Path) -> list[tuple[str, Path]]:
+    """The scenes of the two groups a model was not trained on, each under its group's name."""
+    return [(other, sets / scene) for other in "ABC" if other != group for scene in GROUPS[other]]
 
 
 def work(tasks, answers, sets: Path, device: str, keep: Path | None, steps: int | None, until: float) -> None:
@@ -172,7 +182,7 @@ def line(name: str, result: dict[str, Any]) -> str:
     hard = 100 * sum(s["fpr95"]["hard"] for s in scenes) / len(scenes)
     mean = 100 * sum(s["map"] for s in scenes) / len(scenes)
     words = f"ver/match/retr {' '.join(three)}  hard FPR {hard:.2f} mAP {mean:.2f}"
-    return f"{name:28s} {words}  ({result['seconds']} s, scored in {result['scoring_seconds']} s)"
+    return f"{name:28s} {words}  ({result.get('seconds')} s, scored in {result['scoring_seconds']} s)"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""Put trained weights into the package, with a card that says what they are.
+
+python experiments/paper/ship.py WEIGHTS
+
+WEIGHTS is the folder that `run.py ship --keep` filled; their scores are read from the results.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from run import RESULTS
+
+from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
+
+NAMES = {"dual": "dual", "dual-paper": "dual-paper", "light": "light-combined", "fc": "fc"}  # -> job
+LICENCE = (
+    "Apache-2.0, as the package. Trained on photos whose licences are stated only in part (lewis CC0, brighton BSD-2; "
+    "the others are Internet photo sets without a stated licence); no scene under non-commercial terms was used. "
+    "See docs/models.md."
+)
+
+
+def card_of(job: str, weights: Path) -> dict[str, str]:
+    """The card of a kept file, its training sets by name, with scores and licence."""
+    card = {key: word for key, word in read_card(weights).items() if key not in OWN_KEYS}
+    training = json.loads(card["training"])
+    training["data"]["train"] = [f"sets/{Path(folder).name}" for folder in training["data"]["train"]]
+    scores = json.loads((RESULTS / "ship.json").read_text(encoding="utf-8"))[job]["scores"]
+    return {
+        **card,
+        "training": json.dumps(training, sort_keys=True),
+        "metrics": json.dumps(metrics(scores), sort_keys=True),
+        "licence": LICENCE,
+    }
+
+
+def metrics(scores: dict[str, Any]) -> dict[str, float]:
+    """The scores of validation in percent: HPatches tasks on six sequences, FPR@95 and mAP on two scenes."""
+    found = {task: scores["validation"][task] for task in ("verification", "matching", "retrieval")}
+    scenes = list(scores["scenes"].values())
+    for kind in ("ordinary", "hard"):
+        found[f"fpr95_{kind}"] = sum(scene["fpr95"][kind] for scene in scenes) / len(scenes)
+    found["map"] = sum(scene["map"] for scene in scenes) / len(scenes)
+    return {f"validation_{name}": round(100 * value, 2) for name, value in found.items()}
+
+
+def main() -> None:
+    """Write matchkernel/trained/."""
+    SHIPPED.mkdir(exist_ok=True)
+    for name, job in NAMES.items():
+        weights = Path(sys.argv[1]) / f"{job}.safetensors"
+        path = SHIPPED / f"{name}.safetensors"
+        save(load(weights), path, card_of(job, weights))
+        print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {json.loads(read_card(path)['metrics'])}")
+
+
+if __name__ == "__main__":
+    main()
