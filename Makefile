@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow lint bench bench-gpu pictures clean
+.PHONY: demo test test-slow lint bench bench-gpu pictures results clean
 
 demo: $(READY)  ## the paper's Table 1 from live models, the kernel pictures, and two matched pairs of photos
 	$(BIN)/matchkernel params
@@ -37,7 +37,10 @@ pictures: $(READY)  ## draw the pictures of README and docs again
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 	$(BIN)/matchkernel demo -o out/demo
-	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/turned-copy-rootsift.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
+	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/turned-copy-dual.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
+
+results: $(READY)  ## write docs/results.md and its charts from the results of the experiments
+	$(BIN)/python experiments/paper/page.py
 
 clean:  ## remove everything that was made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,11 +26,12 @@ import matchkernel
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.files import replacing
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.images.accuracy import corner_error, matching_accuracy
-from matchkernel.images.describers import Describer, open_describer
+from matchkernel.images.accuracy import corner_error
+from matchkernel.images.describers import SIFTS, Describer, open_describer
 from matchkernel.images.extract import Detector, as_gray, extract_with
 from matchkernel.images.match import match
-from matchkernel.images.verify import verify
+from matchkernel.images.verify import transfer_errors, verify
+from matchkernel.weights import load
 
 KINDS = {
     "validation": {
@@ -54,6 +55,7 @@ KINDS = {
         "light": ["webcam_mexico", "webcam_frankfurt", "exposure_memorial"],
     },
 }
+PIXELS = 3.0  # a match this near to the truth is right
 COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
 
 
@@ -68,26 +70,33 @@ def main() -> None:
     parser.add_argument("--keypoints", type=int, default=2000)
     parser.add_argument("--magnifications", type=float, nargs="+", default=[MAGNIFICATION])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--bf16", action="store_true", help="describe in bfloat16: faster, for choices")
     parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
     chosen = parser.parse_args()
-    describers = [open_describer(model, device=chosen.device) for model in chosen.models]
+    models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
+    describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
     sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
     unknown = set(chosen.sequences or []) - set(sequences)
     if unknown:
         parser.error(f"not in the {chosen.split} split: {', '.join(sorted(unknown))}")
-    pairs = []
+    pairs: list[dict[str, Any]] = []
+    seen: dict[str, list[np.ndarray]] = defaultdict(list)
     for name, kind in sequences.items():
         if chosen.sequences is None or name in chosen.sequences:
             for magnification in chosen.magnifications:
                 detector = Detector(chosen.keypoints, magnification=magnification)
                 for row in score_sequence(chosen.folder / name, describers, detector):
                     row["model"] += f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
+                    seen[row["model"]].append(row.pop("seen"))
                     pairs.append({"sequence": name, "kind": kind, **row})
             print(f"{name} done", flush=True)
     print_table(pairs, list(dict.fromkeys(pair["model"] for pair in pairs)))
+    thresholds = {model: round(threshold_of(parts), 3) for model, parts in seen.items()}
+    print("\nlargest distance at which matches are more often right than wrong:", thresholds)
     if chosen.out:
         facts = {
+            "thresholds": thresholds,
             "split": chosen.split,
             "detector": Detector(chosen.keypoints).settings(),
             "magnifications": chosen.magnifications,
@@ -109,19 +118,36 @@ def score_sequence(folder: Path, describers: list[Describer], detector: Detector
         for number in list(images)[1:]:
             H = read_homography(folder / f"H_1_{number}")
             a, b = features[1], features[number]
-            found = match(a, b).indices
+            matches = match(a, b)
+            found = matches.indices
             points = a.keypoints[found[:, 0]], b.keypoints[found[:, 1]]
+            is_right = transfer_errors(H, *points) <= PIXELS
             error = corner_error(verify(*points, "homography").model, H, (width, height))
             yield {
                 "image": number,
                 "model": describer.name,
                 "keypoints": [len(a), len(b)],
                 "matches": len(found),
-                "right": round(len(found) * matching_accuracy(*points, H)) if len(found) else 0,
-                "accuracy 3 px": matching_accuracy(*points, H),
+                "right": int(is_right.sum()),
+                "accuracy 3 px": float(is_right.mean()) if len(found) else 0.0,
+                "seen": np.column_stack([matches.distances, is_right]),
                 "corner error": error if np.isfinite(error) else None,
                 **{f"H {pixels} px": float(error <= pixels) for pixels in (1, 3, 5)},
             }
+
+
+def threshold_of(parts: list[np.ndarray]) -> float:
+    """The distance up to which right matches most outnumber wrong ones, every pair of images counting the same.
+
+    Args:
+        parts: for each pair (M, 2) distances of its matches, and 1 where they are right.
+    """
+    parts = [part for part in parts if len(part)]
+    rows = np.concatenate(parts)
+    weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
+    order = np.argsort(rows[:, 0], kind="stable")
+    gain = np.cumsum((weights * np.where(rows[:, 1] > 0, 1, -1))[order])
+    return float(rows[order[gain.argmax()], 0])
 
 
 def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:

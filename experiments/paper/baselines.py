@@ -1,0 +1,156 @@
+"""Score the baselines on the patches of the experiments; what is done is not done again, part by part.
+
+python experiments/paper/baselines.py --sets SETS [--weights FOLDER] [--only NAME...] [--parts PART...]
+
+Results go to `<results>/baselines.json` after every part of a baseline. The sets are cut by data.py; mkd learns its
+whitening on the patches of group A, which the models of the experiments are trained on.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import torch
+from data import GROUPS, sequences_folder
+from run import RESULTS, write
+from score import score_sets, score_strips, short_hpatches
+
+from matchkernel.data.packed import open_patch_set
+from matchkernel.evaluation.baselines import baseline
+from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
+from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
+from matchkernel.evaluation.methods import Method, baseline_method, patches_sha256
+
+GROUP = "A"  # mkd learns its whitening on it
+WEIGHTS = Path(__file__).parents[3] / "shared" / "data" / "weights"
+FILES = {"mkd-liberty": "mkd-concat-64.pth", "tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"}
+TRAINED_ON = {"tfeat": "liberty"}  # PhotoTourism's, by the name of the file; of hardtfeat it is not known
+NAMES = ("sift", "rootsift", "orb", "brief", "mkd", *FILES)
+
+
+def method_of(name: str, sets: Path, weights: Path) -> Method:
+    """A baseline with its weights, or its whitening learned here."""
+    if name == "mkd":
+        return own_mkd(sets)
+    file = weights / FILES[name] if name in FILES else None
+    return baseline_method(name, weights=file, trained_on=TRAINED_ON.get(name))
+
+
+def own_mkd(sets: Path) -> Method:
+    """MKD with its whitening learned on all patches of group A."""
+    joined = join_patch_sets(GROUP, [open_patch_set(sets / scene) for scene in GROUPS[GROUP]])
+    found = baseline("mkd", training_patches=joined.patches)
+    scenes, hashes = joined.manifest["joined"], joined.manifest["sha256"]["patches.npy"]
+    learned_on = f"{found.settings['whitening learned on']}, all of group {GROUP}"
+    facts = {
+        "parameters": found.parameters,
+        "hand_crafted": found.hand_crafted,
+        "settings": {**found.settings, "whitening learned on": learned_on},
+        "train_set": ", ".join(scenes),
+        "training_sets": [{"name": s, "patches_sha256": h} for s, h in zip(scenes, hashes, strict=True)],
+    }
+    return Method(found.name, found.distance, facts, found.describe, frozenset(scenes), patches_sha256(joined))
+
+
+def as_numbers(method: Method) -> Method:
+    """Bits as 0 and 1, for scores by L2 distance: its order and its ties are those of the Hamming distance."""
+    if method.distance != "hamming":
+        return method
+    return replace(
+        method,
+        distance="l2",
+        compute=lambda patches, progress: np.unpackbits(method.describe(patches, progress), axis=1).astype(np.float32),
+    )
+
+
+def score_scenes(method: Method, sets: Path) -> dict[str, Any]:
+    """The validation scenes."""
+    return score_sets(as_numbers(method), open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]]))
+
+
+def score_split(method: Method, folder: Path) -> dict[str, Any]:
+    """score.score_sequences, and what ties make of it: bits have many, which the official retrieval counts as right."""
+    (result,) = evaluate_hpatches_splits(method, folder)
+    safe = "ap_trapezoid_tie_safe"
+    tie_safe = {
+        "verification": result["verification"]["mean"][safe],
+        "matching": result["matching"]["mean"]["all"][safe],
+        "retrieval": result["retrieval"]["python"]["mean"]["20000"][safe],
+    }
+    return {**short_hpatches(result), "tie_safe": tie_safe, "warnings": result["warnings"]}
+
+
+PARTS: dict[str, Callable[[Method, Path], dict[str, Any]]] = {
+    "scenes": score_scenes,
+    "validation": lambda method, sets: score_split(method, sets / sequences_folder("validation")),
+    "strips": lambda method, sets: score_strips(method, sets / "hpatches_sample"),
+    "test": lambda method, sets: score_split(method, sets / sequences_folder("test")),
+}
+
+
+def entry_of(method: Method, before: dict[str, Any] | None) -> dict[str, Any]:
+    """The result of a baseline so far; refuses one of other settings."""
+    entry = {
+        **method.facts,
+        "distance": method.distance,
+        "hardware": platform.machine(),
+        "torch": torch.__version__,
+        "scores": {},
+        "seconds": 0.0,
+    }
+    if before is None:
+        return entry
+    other = [key for key in entry if key not in ("scores", "seconds") and entry[key] != before.get(key)]
+    if other:
+        raise SystemExit(f"{method.name}: the results hold scores of another {', '.join(other)}")
+    return before
+
+
+def line(name: str, part: str, scores: dict[str, Any], seconds: float) -> str:
+    """A part in one line."""
+    if part == "scenes":
+        words = [f"{s} hard FPR {100 * v['fpr95']['hard']:.2f} mAP {100 * v['map']:.2f}" for s, v in scores.items()]
+    else:
+        words = [f"{key} {100 * value:.2f}" for key, value in scores.items() if isinstance(value, float)]
+    return f"{name:12s} {part:10s} {'  '.join(words)}  ({seconds:.0f} s)"
+
+
+def main() -> None:
+    """Do what is left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these baselines")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="these scores")
+    options = parser.parse_args()
+    path = options.results / "baselines.json"
+    results: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in options.only:
+        left = [part for part in options.parts if part not in results.get(name, {}).get("scores", {})]
+        if not left:
+            continue
+        method = method_of(name, options.sets, options.weights)
+        entry = entry_of(method, results.get(name))
+        for part in left:
+            start = time.perf_counter()
+            entry["scores"][part] = PARTS[part](method, options.sets)
+            seconds = time.perf_counter() - start
+            entry["seconds"] = round(entry["seconds"] + seconds, 1)
+            results[name] = entry
+            write(path, {key: results[key] for key in NAMES if key in results})
+            print(line(name, part, entry["scores"][part], seconds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

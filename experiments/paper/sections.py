@@ -1,0 +1,182 @@
+"""The sections of docs/results.md, each "not run yet" until its results are there."""
+
+from collections.abc import Callable
+
+import choices
+import tables
+from claims import OWN, Claim, claims_of
+from gather import Everything, Result, look
+
+KINDS = """### By kind of change
+
+Matching, mean of the sequences of a kind (their number in brackets), and by the noise of the frames."""
+
+STRIPS = """### A real HPatches sequence
+
+Matching on 400 patches of one sequence of the HPatches release, too few to rank by."""
+
+BASELINES = """### Baselines on the same patches
+
+The hard pairs count against `sift` and `rootsift`: they were chosen by RootSIFT."""
+
+SIZES = """## Other patch sizes without training again
+
+Matching on the validation sequences, patches resized to the size used. `fc` has a matrix for each position of its own
+size and cannot be used at another."""
+
+TOLERANCE = """## Tolerance to shift, rotation and scale
+
+Matching patches of images 1 and 2 of the validation sequences, one of each pair changed by a known amount. *Similarity
+kept* is the mean similarity over all amounts as a share of that without a change; *first*, the share whose match is the
+most similar of all patches, mean over the amounts."""
+
+CLAIMS = """## The paper's claims
+
+The rule of each decides, on the numbers above (test sequences; three numbers are verification / matching / retrieval).
+*Beyond the spread*: the means differ by more than the larger standard deviation over seeds, of two seeds or more."""
+
+
+def picture(name: str, words: str) -> str:
+    """A chart with its description."""
+    return f"![{words}](images/results_{name}.png)"
+
+
+def joined(*parts: str | None) -> str:
+    """Paragraphs, those that are there."""
+    return "\n\n".join(part for part in parts if part)
+
+
+def runs_of(rows: dict[str, list[Result]]) -> list[Result]:
+    """All models of some rows."""
+    return [result for results in rows.values() for result in results]
+
+
+def hpatches(everything: Everything) -> str:
+    """The HPatches experiment."""
+    title = "## The HPatches experiment\n\nTrained on group A, scored on the test sequences."
+    rows = tables.hpatches_rows(everything)
+    runs = runs_of(rows)
+    parts = [tables.NOT_RUN]
+    if rows:
+        origin = tables.origin(runs)
+        parts = [
+            tables.hpatches_table(everything),
+            origin,
+            tables.ties(everything),
+            tables.caution(runs, "test"),
+            picture("hpatches", "Bars of verification, matching and retrieval of every descriptor and baseline"),
+            KINDS,
+            tables.kinds_table(everything),
+            origin,
+        ]
+    return joined(title, *parts, strips(everything))
+
+
+def strips(everything: Everything) -> str:
+    """The strips of a real HPatches sequence."""
+    title = STRIPS
+    rows = tables.hpatches_rows(everything, "strips")
+    if not rows:
+        return joined(title, tables.NOT_RUN)
+    return joined(title, tables.strips_table(everything), tables.origin(runs_of(rows)))
+
+
+def transfer(everything: Everything) -> str:
+    """Table 2's protocol."""
+    title = "## Trained on one group, tested on the others\n\nThe protocol of the paper's Table 2 on groups A, B and C."
+    runs = tables.transfer_runs(everything)
+    if not runs:
+        return joined(title, tables.NOT_RUN)
+    every = runs_of(runs)
+    parts = [f"**{metric}**\n\n{tables.transfer_table(everything, metric)}" for metric in tables.METRICS]
+    cautions = sorted({tables.caution(every, "groups", group) for group in tables.GROUPS})
+    note = "The best of a row is bold. The mean is that of the seeds which have all six."
+    return joined(title, *parts, note, tables.origin(every), *cautions)
+
+
+def decided(everything: Everything, name: str, title: str, *more: str) -> str:
+    """A table of choices on validation."""
+    results = everything.get(name, {})
+    if not results:
+        return joined(title, tables.NOT_RUN)
+    every = list(results.values())
+    return joined(
+        title, choices.choices_table(results), tables.origin(every), tables.caution(every, "validation"), *more
+    )
+
+
+def ablations(everything: Everything) -> str:
+    """Ablations, recipes, and baselines on the same patches."""
+    words = "One row a choice; validation sequences (three tasks) and validation scenes (FPR@95 of hard pairs, mAP)."
+    charted = choices.differences(everything.get("recipe", {}))
+    chart = picture("recipe", "What each change of the recipe gives in matching") if charted else ""
+    baselines = {n: r for n, r in everything.get("baselines", {}).items() if look(r, "validation")}
+    validated = [r for name in ("ablation", "recipe", "baselines") for r in everything.get(name, {}).values()]
+    return joined(
+        f"## Choices made on validation\n\n{words}",
+        decided(everything, "ablation", "### Ablations"),
+        decided(everything, "recipe", "### Recipes\n\nOne change at a time from `base`.", chart),
+        BASELINES,
+        choices.baselines_table(baselines) if baselines else tables.NOT_RUN,
+        tables.origin(baselines.values()) if baselines else "",
+        tables.caution(validated, "validation"),
+    )
+
+
+def sizes(everything: Everything) -> str:
+    """Resolution independence."""
+    title = SIZES
+    runs = choices.sized_runs(everything)
+    if not runs:
+        return joined(title, tables.NOT_RUN)
+    chart = picture("sizes", "The three tasks over the patch size a model is used at")
+    return joined(title, choices.sizes_table(everything), tables.origin(runs_of(runs)), chart)
+
+
+def tolerance(everything: Everything) -> str:
+    """Similarity of matching patches under known changes."""
+    title = TOLERANCE
+    runs = choices.tolerance_runs(everything)
+    if not runs:
+        return joined(title, tables.NOT_RUN)
+    chart = picture("tolerance", "Similarity of matches, and share found first, over shift, rotation and scale")
+    return joined(title, choices.tolerance_table(everything), tables.origin(runs_of(runs)), chart)
+
+
+def shipped(everything: Everything) -> str:
+    """The models of the package."""
+    title = "## Shipped models\n\nOn validation:"
+    results = everything.get("ship", {})
+    if not results:
+        return joined("## Shipped models", tables.NOT_RUN)
+    tested = choices.ship_test_table(results)
+    origin = tables.origin(results.values())
+    test = f"On the test sequences:\n\n{tested}\n\n{origin}" if tested else "On the test sequences: not run yet."
+    return joined(title, choices.ship_table(results), origin, tables.caution(results.values(), "validation"), test)
+
+
+def claims(everything: Everything) -> str:
+    """The paper's claims with verdicts, then our own targets."""
+    return joined(
+        CLAIMS,
+        claims_table(claims_of(everything)),
+        "## Targets of our own",
+        claims_table(claims_of(everything, OWN)),
+    )
+
+
+def claims_table(found: list[Claim]) -> str:
+    """One row a claim."""
+    rows = [[c.number, c.text, f"**{c.verdict}**", c.figures or "–", c.rule] for c in found]
+    return tables.markdown(["", "claim", "here", "figures (ours)", "rule"], rows)
+
+
+SECTIONS: tuple[Callable[[Everything], str], ...] = (
+    hpatches,
+    transfer,
+    ablations,
+    sizes,
+    tolerance,
+    shipped,
+    claims,
+)
