@@ -18,6 +18,7 @@ from run import RESULTS
 from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
 
 NAMES = {"dual": "dual", "dual-paper": "dual-paper", "light": "light-combined", "fc": "fc"}  # -> job
+MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos whose licences are stated only in part (lewis CC0, brighton BSD-2; "
     "the others are Internet photo sets without a stated licence); no scene under non-commercial terms was used. "
@@ -25,8 +26,9 @@ LICENCE = (
 )
 
 
-def card_of(job: str, weights: Path) -> dict[str, str]:
-    """The card of a kept file, its training sets by name, with scores and licence."""
+def card_of(name: str, job: str, weights: Path) -> dict[str, str]:
+    """The card of a kept file, its training sets by name, with scores, licence and the distance matches may have."""
+    thresholds = json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"]
     card = {key: word for key, word in read_card(weights).items() if key not in OWN_KEYS}
     training = json.loads(card["training"])
     training["data"]["train"] = [f"sets/{Path(folder).name}" for folder in training["data"]["train"]]
@@ -35,6 +37,7 @@ def card_of(job: str, weights: Path) -> dict[str, str]:
         **card,
         "training": json.dumps(training, sort_keys=True),
         "metrics": json.dumps(metrics(scores), sort_keys=True),
+        "match_threshold": str(thresholds[name]),
         "licence": LICENCE,
     }
 
@@ -55,7 +58,7 @@ def main() -> None:
     for name, job in NAMES.items():
         weights = Path(sys.argv[1]) / f"{job}.safetensors"
         path = SHIPPED / f"{name}.safetensors"
-        save(load(weights), path, card_of(job, weights))
+        save(load(weights), path, card_of(name, job, weights))
         print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {json.loads(read_card(path)['metrics'])}")
 
 

@@ -1,8 +1,10 @@
 """What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from matchkernel.weights import load, read_card
 CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
 SIFTS = ("sift", "rootsift")
+THRESHOLD = "match_threshold"  # in a weight file's card and in the settings of features
 CPU = torch.device("cpu")
 # OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
 FIRST_SIGMA, LAYERS = 1.6, 3
@@ -80,13 +83,33 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
-    return _of_descriptor(network, Path(model).stem, read_card(model)["sha256"], device)
+    card = read_card(model)
+    return _of_descriptor(network, Path(model).stem, card["sha256"], device, _threshold(card, model))
 
 
-def _of_descriptor(network: Descriptor, name: str, weights: str, device: str | torch.device | None) -> Describer:
+def _threshold(card: Mapping[str, str], model: str | Path) -> dict[str, float]:
+    """The largest distance of a match that a weight file was calibrated to, where it says one."""
+    if THRESHOLD not in card:
+        return {}
+    try:
+        value = float(card[THRESHOLD])
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 2:
+        raise WeightsError(f"{model}: {THRESHOLD} of its card is no distance of unit rows: {card[THRESHOLD][:40]!r}")
+    return {THRESHOLD: value}
+
+
+def _of_descriptor(
+    network: Descriptor,
+    name: str,
+    weights: str,
+    device: str | torch.device | None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Describer:
     runner = inference_copy(network if network.is_folded else network.fold(), device)
     config = network.config
-    settings = {"weights": weights, "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+    settings = {"weights": weights, "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER, **more}
 
     def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
         rows = np.zeros((len(frames), config.D or 0), np.float32)

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.images.describers import THRESHOLD
 from matchkernel.images.devices import matching_device, open_device
 from matchkernel.images.features import Features
 from matchkernel.images.nearest import Nearest, has_faiss, two_nearest
 
-# Largest distance of a match by name of the weights; filled when weights are shipped, from validation scenes.
-THRESHOLDS: dict[str, float] = {}
 LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
 FAISS_FROM = 10**9  # pairs of rows from which FAISS is asked where it is installed
 
@@ -59,7 +58,7 @@ def match(
         mutual: keep a pair only if each is the other's nearest; otherwise every row of A gets its nearest.
         ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
             mutual). From 0 to 1; None for no test.
-        threshold: keep a pair only up to this distance; "calibrated" takes the model's value of THRESHOLDS, if any.
+        threshold: keep a pair only up to this distance; "calibrated" takes the one that came with the weights, if any.
         engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and a CPU has a billion pairs. The
             matches are the same.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
@@ -115,12 +114,12 @@ def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features 
         if ours != theirs:
             raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
     if threshold == "calibrated":
-        return THRESHOLDS.get(a.model, np.inf) if isinstance(a, Features) else np.inf
+        threshold = a.settings.get(THRESHOLD) if isinstance(a, Features) else None
     if threshold is None:
         return np.inf
-    if isinstance(threshold, str) or not threshold >= 0:
+    if not isinstance(threshold, Real) or not float(threshold) >= 0:
         raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
-    return threshold
+    return float(threshold)
 
 
 def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchkernel.errors import ArgumentError, ArgumentTypeError
+import matchkernel
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.geometry.frames import Frames
-from matchkernel.images import match as matching
+from matchkernel.images.describers import open_describer
 from matchkernel.images.features import Features
 from matchkernel.images.match import match
 from matchkernel.images.nearest import two_nearest
@@ -157,19 +158,30 @@ def test_what_cannot_be_matched():
         match(rows, np.ones(3))
 
 
-def features_of(model, rows):
+def features_of(model, rows, **settings):
     frames = Frames.turned_squares(np.zeros((len(rows), 2)), np.ones(len(rows)), np.zeros(len(rows)))
-    return Features(frames, rows, np.ones(len(rows)), (9, 9), model)
+    return Features(frames, rows, np.ones(len(rows)), (9, 9), model, settings)
 
 
-def test_a_calibrated_threshold_goes_by_the_model(monkeypatch):
+def test_a_calibrated_threshold_comes_with_the_weights(tmp_path):
     a, b = np.array([[1, 0], [0, 1]], np.float32), np.array([[1, 0.1], [0.7, 1]], np.float32)
-    monkeypatch.setitem(matching.THRESHOLDS, "ours", 0.5)
-    assert len(match(features_of("ours", a), features_of("ours", b), threshold="calibrated")) == 1
+    ours, theirs = (features_of("ours", rows, match_threshold=0.5) for rows in (a, b))
+    assert len(match(ours, theirs, threshold="calibrated")) == 1
+    assert len(match(ours, theirs)) == 2
     assert len(match(features_of("other", a), features_of("other", b), threshold="calibrated")) == 2
     assert len(match(a, b, threshold="calibrated")) == 2
     with pytest.raises(ArgumentError, match="'ours', of B by 'other'"):
-        match(features_of("ours", a), features_of("other", b))
+        match(ours, features_of("other", b))
+    with pytest.raises(ArgumentError, match="threshold"):
+        match(features_of("ours", a, match_threshold="wide"), theirs, threshold="calibrated")
+    for word, is_good in {"0.75": True, "wide": False, "nan": False, "-1": False}.items():
+        path = tmp_path / "mine.safetensors"
+        matchkernel.save(matchkernel.build("sum"), path, {"match_threshold": word})
+        if is_good:
+            assert open_describer(path).settings["match_threshold"] == 0.75
+        else:
+            with pytest.raises(WeightsError, match="match_threshold"):
+                open_describer(path)
 
 
 @pytest.mark.slow
