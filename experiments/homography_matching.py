@@ -25,9 +25,10 @@ import numpy as np
 import matchkernel
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.files import replacing
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.accuracy import corner_error
 from matchkernel.images.describers import SIFTS, Describer, open_describer
-from matchkernel.images.extract import REGION, Detector, as_gray, extract_with
+from matchkernel.images.extract import Detector, as_gray, extract_with
 from matchkernel.images.match import match
 from matchkernel.images.verify import transfer_errors, verify
 from matchkernel.weights import load
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--split", choices=list(KINDS), default="validation")
     parser.add_argument("--sequences", nargs="+", help="only these of the split")
     parser.add_argument("--keypoints", type=int, default=2000)
-    parser.add_argument("--magnifications", type=float, nargs="+", default=[REGION])
+    parser.add_argument("--magnifications", type=float, nargs="+", default=[MAGNIFICATION])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true", help="describe in bfloat16: faster, for choices")
     parser.add_argument("--out", type=Path, help="JSON of all pairs to write")

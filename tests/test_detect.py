@@ -42,15 +42,15 @@ def test_half_a_keypoints_size_is_the_sigma_of_the_blob(sigma):
     frames = detect_dog(blobs(sigma)).frames
     for place in PLACES:
         near = np.linalg.norm(frames.centers - place, axis=1) < 0.5
-        assert frames.half_widths[near] / 6 / sigma == pytest.approx(np.full(near.sum(), 2 ** (-1 / 6)), rel=0.03)
+        assert frames.half_widths[near] / 8 / sigma == pytest.approx(np.full(near.sum(), 2 ** (-1 / 6)), rel=0.03)
 
 
 def test_magnification_changes_the_region_only():
     image = blobs(3.0)
-    six, two = detect_dog(image), detect_dog(image, magnification=2.0)
-    assert (six.frames.centers == two.frames.centers).all()
-    assert six.frames.half_widths == pytest.approx(3 * two.frames.half_widths)
-    assert six.frames.angles == pytest.approx(two.frames.angles)
+    eight, two = detect_dog(image), detect_dog(image, magnification=2.0)
+    assert (eight.frames.centers == two.frames.centers).all()
+    assert eight.frames.half_widths == pytest.approx(4 * two.frames.half_widths)
+    assert eight.frames.angles == pytest.approx(two.frames.angles)
 
 
 def test_the_same_image_gives_the_same_list_with_any_number_of_threads():

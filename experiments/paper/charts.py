@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from choices import CHANGES, curve, differences, seed_spread, sized_runs, sizes_of, tolerance_runs
 from gather import TASKS, Everything, Result, score, signed, tasks_of
+from maps import by_distance, map_runs
 from tables import hpatches_rows
 
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
@@ -25,6 +26,7 @@ COLOURS = {
     "combined-s1": "#cc79a7",
     "concat": "#e69f00",
     "sum": GRAY,
+    "sum-m": "#d4c400",
 }
 BASELINE = "#c9c9c9"
 NEUTRAL = "#3d5a73"  # where bars are not descriptors
@@ -163,6 +165,20 @@ def draw_tolerance(everything: Everything) -> "Figure | None":
     return figure
 
 
+def draw_maps(everything: Everything) -> "Figure | None":
+    """Mean of the scaled similarity maps over the distance from p."""
+    runs = map_runs(everything)
+    if not runs:
+        return None
+    figure = new_figure(6.5, 3.6)
+    axes = figure.subplots()
+    lines = {name: by_distance(found) for name, found in runs.items()}
+    draw_lines(axes, {name: ([float(k) for k in range(len(values))], values) for name, values in lines.items()})
+    axes.set(xlabel="distance of q from p (cells)", xticks=range(max(map(len, lines.values()))))
+    axes.set_title("mean of S, scaled to [0, 1] map by map", fontsize=11, loc="left")
+    return figure
+
+
 def draw_lines(axes: "Axes", lines: Lines, marker: str | None = None) -> None:
     """A line for each descriptor, its name at its right end, names moved apart where lines end together."""
     bare(axes, "y")
@@ -204,6 +220,7 @@ CHARTS: dict[str, Callable[[Everything], "Figure | None"]] = {
     "results_recipe.png": draw_recipe,
     "results_sizes.png": draw_sizes,
     "results_tolerance.png": draw_tolerance,
+    "results_maps.png": draw_maps,
 }
 
 

@@ -35,14 +35,14 @@ def validation_scores(results: list[Result]) -> list[Spread | None]:
     return [*tasks_of(results, "validation"), scene_score(results, "fpr95", "hard"), scene_score(results, "map")]
 
 
-def choices_table(results: Results) -> str:
-    """One row for each choice, with what it changes and, where there is a `base`, the difference to it."""
+def choices_table(results: Results, base_name: str = BASE) -> str:
+    """One row for each choice, with what it changes and, where there is a base, the difference to it."""
     groups = by_name(results)
-    base = groups.get(BASE)
-    head = ["name", f"differs from {f'`{BASE}`' if base else 'the preset `paper`'} in", "steps × pairs", "seeds"]
+    base = groups.get(base_name)
+    head = ["name", f"differs from {f'`{base_name}`' if base else 'the preset `paper`'} in", "steps × pairs", "seeds"]
     head += [*TASKS, *(["matching, difference"] if base else []), HARD, "mAP"]
     start = base[0] if base else {"settings": _defaults()}
-    rows, gains = [], differences(results)
+    rows, gains = [], differences(results, base_name)
     for name, runs in groups.items():
         three, scenes = validation_scores(runs)[:3], validation_scores(runs)[3:]
         change = [signed(gains[name]) if name in gains else None] if base else []
@@ -50,11 +50,11 @@ def choices_table(results: Results) -> str:
     return markdown(head, rows, low=(HARD,))
 
 
-def differences(results: Results) -> dict[str, float]:
-    """Matching on the validation sequences less that of `base`, mean over seeds, of every choice but `base`."""
+def differences(results: Results, base_name: str = BASE) -> dict[str, float]:
+    """Matching on the validation sequences less that of the base, mean over seeds, of every choice but the base."""
     groups = by_name(results)
     found = {name: score(runs, "validation", "matching") for name, runs in groups.items()}
-    base = found.pop(BASE, None)
+    base = found.pop(base_name, None)
     return {name: spread.mean - base.mean for name, spread in found.items() if spread is not None and base is not None}
 
 
@@ -65,11 +65,16 @@ def seed_spread(results: Results) -> float | None:
 
 
 def changed(result: Result, base: Result) -> str:
-    """The settings in which a model differs from another."""
+    """The settings, and the data, in which a model differs from another."""
     defaults = _defaults()
     own, other = (_flat({**defaults, **r.get("settings", {})}, defaults) for r in (result, base))
     told = [key for key in own if own[key] != other.get(key) and key.split(".")[-1] not in UNTOLD]
-    return ", ".join(f"{key.split('.')[-1]} {_plain(own[key])}" for key in told) or "–"
+    words = [f"{key.split('.')[-1]} {_plain(own[key])}" for key in told]
+    if "train" in base and result["train"] != base["train"]:
+        words.append(f"trained on {result['train']}")
+    if result.get("train_cut", "") != base.get("train_cut", ""):
+        words.append(f"patches of the cut {result.get('train_cut') or 'used elsewhere'}")
+    return ", ".join(words) or "–"
 
 
 def _defaults() -> dict[str, Any]:

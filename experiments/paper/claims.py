@@ -1,61 +1,15 @@
 """The paper's claims, one by one: what was measured here, and a stated rule that decides whether each holds."""
 
-import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from choices import kept, tolerance_runs
-from gather import TASKS, Everything, Spread, by_name, parameters, score, signed
+from gather import TASKS, Everything, Spread, parameters, score
 from jobs import DESCRIPTORS
+from kernel_claims import map_claims, memory_claims, projected_sum_claims, tolerance_claims
 from tables import transfer_mean, transfer_runs
+from verdicts import Claim, above, better, gains, on_test, say, say_test, verdict
 
 from matchkernel.counting import CountedRow, table_1
-
-HOLDS, FAILS, OPEN = "holds", "does not hold here", "not measured yet"
-MEMORY = Path(__file__).parents[2] / "benchmarks" / "results" / "aggregation_memory.json"
-Three = list[Spread | None]  # verification, matching, retrieval
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim with its verdict."""
-
-    number: str  # of spec §6
-    text: str  # what the paper says
-    rule: str  # decides whether it holds here
-    verdict: str
-    figures: str  # ours
-
-
-def better(a: Spread | None, b: Spread | None, low: bool = False) -> bool | None:
-    """Whether a is better than b by more than the larger spread over seeds; None unless both have two seeds."""
-    if a is None or b is None or a.std is None or b.std is None:
-        return None
-    return (b.mean - a.mean if low else a.mean - b.mean) > max(a.std, b.std)
-
-
-def verdict(answers: Iterable[bool | None]) -> str:
-    """Holds if all do; open while one is not known."""
-    known = list(answers)
-    return OPEN if not known or None in known else HOLDS if all(known) else FAILS
-
-
-def on_test(everything: Everything, name: str, size: int = 32) -> Three:
-    """The three tasks of a descriptor on the test sequences."""
-    runs = by_name(everything.get("descriptors", {})).get(f"{name}-n{size}", [])
-    return [score(runs, "test", task) for task in TASKS]
-
-
-def say(**spreads: Three) -> str:
-    """Names with their three scores, those that are there."""
-    there = {name: three for name, three in spreads.items() if any(three)}
-    return "; ".join(f"{name} {' / '.join(str(s or '–') for s in three)}" for name, three in there.items())
-
-
-def _named(everything: Everything, *names: str) -> str:
-    return say(**{f"`{name}`": on_test(everything, name) for name in names})
 
 
 def parameter_claims(everything: Everything) -> list[Claim]:
@@ -127,7 +81,7 @@ def sum_and_concat_claims(everything: Everything) -> list[Claim]:
     three = {name: on_test(everything, name) for name in DESCRIPTORS}
     others = [name for name in DESCRIPTORS if name != "sum"]
     behind = [better(three[name][k], three["sum"][k]) for name in others for k in range(3)]
-    far = _above(three["fc"][1], three["sum"][1], 0.05)
+    far = above(three["fc"][1], three["sum"][1], 0.05)
     beaten = [_any(better(three[n][k], three["concat"][k]) for n in DESCRIPTORS if n != "concat") for k in range(3)]
     shares = [_recovered(*(three[name][k] for name in ("cartesian-s1", "sum", "fc"))) for k in range(3)]
     recovered = " / ".join("–" if share is None else f"{100 * share:.0f} %" for share in shares)
@@ -137,14 +91,14 @@ def sum_and_concat_claims(everything: Everything) -> list[Claim]:
             "`sum` is far behind",
             "below all others beyond the spread in all tasks, and more than 5 mAP below `fc` in matching",
             verdict([*behind, far]),
-            _named(everything, "sum", "fc"),
+            say_test(everything, "sum", "fc"),
         ),
         Claim(
             "3",
             "`concat` is no top performer in spite of 8192 numbers",
             "in each task another is better beyond the spread",
             verdict(beaten),
-            _named(everything, "concat", "fc", "dual-s2"),
+            say_test(everything, "concat", "fc", "dual-s2"),
         ),
         Claim(
             "3",
@@ -177,17 +131,17 @@ def dual_claims(everything: Everything) -> list[Claim]:
     unbeaten = [f"`{name}`" for name, answers in beaten.items() if False in answers]
     large = {name: on_test(everything, name, 64) for name in ("fc", "cartesian-s1", "dual-s2")}
     grown = [better(large[name][k], three[name][k]) for name in large for k in range(3)]
-    figures = "; ".join(f"`{n}` {_gains(large[n], three[n])}" for n in large if any(large[n]))
+    figures = "; ".join(f"`{n}` {gains(large[n], three[n])}" for n in large if any(large[n]))
     rival = f"; not beaten in every task: {', '.join(unbeaten)}" if unbeaten else ""
     beyond = "better beyond the spread in all three tasks"
     return [
-        Claim("3", "`dual` s=2 beats `fc`", beyond, verdict(beaten["fc"]), _named(everything, "dual-s2", "fc")),
+        Claim("3", "`dual` s=2 beats `fc`", beyond, verdict(beaten["fc"]), say_test(everything, "dual-s2", "fc")),
         Claim(
             "3",
             "`dual` s=2 is the best on all three tasks",
             f"{beyond}, against each other descriptor at N = 32",
             verdict(answer for answers in beaten.values() for answer in answers),
-            _named(everything, "dual-s2") + rival,
+            say_test(everything, "dual-s2") + rival,
         ),
         Claim(
             "3",
@@ -199,53 +153,6 @@ def dual_claims(everything: Everything) -> list[Claim]:
     ]
 
 
-def _gains(new: Three, old: Three) -> str:
-    """Differences of three scores in percent."""
-    pairs = zip(new, old, strict=True)
-    return " / ".join("–" if a is None or b is None else signed(a.mean - b.mean) for a, b in pairs)
-
-
-def tolerance_claims(everything: Everything) -> list[Claim]:
-    """Who keeps more of the similarity of matching patches under which change."""
-    runs = tolerance_runs(everything)
-    claims = []
-    for change, winner, loser in (
-        ("shift", "cartesian", "polar"),
-        ("rotation", "polar", "cartesian"),
-        ("scale", "polar", "cartesian"),
-    ):
-        a, b = (kept(runs.get(f"{name}-s1", []), change) for name in (winner, loser))
-        figures = f"`{winner}` {a}; `{loser}` {b} % kept" if a is not None and b is not None else ""
-        rule = f"keeps more similarity than `{loser}`, mean over the amounts, beyond the spread"
-        claims.append(Claim("4", f"`{winner}` tolerates {change}", rule, verdict([better(a, b)]), figures))
-    return claims
-
-
-def map_claims(everything: Everything) -> list[Claim]:
-    """No experiment measures it yet."""
-    text = "The similarity maps of every architecture are high near p, of `fc` too"
-    return [Claim("5", text, "–", OPEN, "")]
-
-
-def memory_claims(everything: Everything) -> list[Claim]:
-    """Counted, and measured by benchmarks/aggregation_memory.py."""
-    text, rule = "20.9 times less memory in aggregation", "numbers a patch, rounded to one decimal, as in the paper"
-    if not MEMORY.exists():
-        return [Claim("6", text, rule, OPEN, "")]
-    found = json.loads(MEMORY.read_text(encoding="utf-8"))
-    ratio = found["numbers_a_patch"]["expanded"] / found["numbers_a_patch"]["aggregated"]
-    measured = {part["pass"]: part["ratio"] for part in found["measured"]}  # of the largest batch
-    words = ", ".join(f"{ratio} × ({name})" for name, ratio in measured.items())
-    return [
-        Claim("6", text, rule, verdict([round(ratio, 1) == 20.9]), f"{ratio:.1f} × counted; process memory: {words}")
-    ]
-
-
-def projected_sum_claims(everything: Everything) -> list[Claim]:
-    """No descriptor of the package has M behind `sum`."""
-    return [Claim("7", "M behind `sum` gives nothing", "–", OPEN, "")]
-
-
 def baseline_targets(everything: Everything) -> list[Claim]:
     """More than 2 mAP above the baselines that the paper's field knows."""
     ours, baselines = on_test(everything, "dual-s2"), everything.get("baselines", {})
@@ -253,7 +160,7 @@ def baseline_targets(everything: Everything) -> list[Claim]:
         f"`{name}`": [score([baselines[name]] if name in baselines else [], "test", task) for task in TASKS]
         for name in ("rootsift", "mkd", "tfeat")
     }
-    answers = [_above(a, b, 0.02) for three in theirs.values() for a, b in zip(ours, three, strict=True)]
+    answers = [above(a, b, 0.02) for three in theirs.values() for a, b in zip(ours, three, strict=True)]
     text, rule = "`dual` s=2 is above RootSIFT, MKD and TFeat", "by more than 2 mAP in all three tasks"
     return [Claim("–", text, rule, verdict(answers), say(**{"`dual-s2`": ours}, **theirs))]
 
@@ -264,11 +171,7 @@ def shipped_targets(everything: Everything) -> list[Claim]:
     a, b = (score([ship[name]] if name in ship else [], "test", "matching") for name in ("dual", "fc"))
     text, rule = "Shipped `dual` is above shipped `fc` in matching", "by more than 5 mAP"
     figures = f"`dual` {a}; `fc` {b}" if a is not None and b is not None else ""
-    return [Claim("–", text, rule, verdict([_above(a, b, 0.05)]), figures)]
-
-
-def _above(a: Spread | None, b: Spread | None, margin: float) -> bool | None:
-    return None if a is None or b is None else a.mean - b.mean > margin
+    return [Claim("–", text, rule, verdict([above(a, b, 0.05)]), figures)]
 
 
 PAPER: tuple[Callable[[Everything], list[Claim]], ...] = (

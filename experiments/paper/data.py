@@ -1,7 +1,9 @@
 """The photos of the experiments: groups of scenes, sequences with homographies, and the patch sets cut from them.
 
 python experiments/paper/data.py DATA SETS [--scenes ...] [--sequences validation test] [--magnification 6]
+                                           [--no-geometric]
 
+Scenes are given by name or by group. Other cuts of the same photos lie in folders of SETS: `SETS/x8`, `SETS/tracks`.
 DATA holds `scenes/<scene>/{images,sparse,database.db}` and `homography/<sequence>/{1..6.jpg,H_1_2..H_1_6}`.
 """
 
@@ -16,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
 
 GROUPS = {
     "A": ("liberty", "lund_door", "fox", "horns", "truck", "statue", "kitchen"),
@@ -51,14 +53,14 @@ def sequences_folder(split: str) -> str:
     return f"homography_{split}"
 
 
-def build(work: tuple[str, str, Path, Path, float]) -> str:
+def build(work: tuple[str, str, Path, Path, float, bool]) -> str:
     """Cut one set, unless it is there."""
-    kind, name, data, target, magnification = work
+    kind, name, data, target, magnification, geometric = work
     if target.exists():
         return f"{target.name} is there"
     if kind == "scene":
         place = data / "scenes" / name
-        settings = CutSettings(magnification=magnification, mosaics=False)
+        settings = CutSettings(magnification=magnification, geometric=geometric, mosaics=False)
         build_from_colmap(place / "images", place / "sparse", place / "database.db", target, settings)
     else:
         names = [sequence for kind in SEQUENCES[name].values() for sequence in kind]
@@ -82,17 +84,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("sets", type=Path)
-    parser.add_argument("--scenes", nargs="*", default=[scene for group in GROUPS.values() for scene in group])
-    parser.add_argument("--sequences", nargs="*", default=list(SEQUENCES))
-    parser.add_argument("--magnification", type=float, default=MAGNIFICATION)
+    parser.add_argument("--scenes", nargs="*", default=list(GROUPS), help="scenes, or groups of them")
+    parser.add_argument("--sequences", nargs="*", default=list(SEQUENCES), help="splits of the sequences")
+    parser.add_argument("--magnification", type=float, default=SET_MAGNIFICATION)
+    parser.add_argument("--no-geometric", action="store_true", help="matches by tracks alone")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     options.sets.mkdir(parents=True, exist_ok=True)
     copy_strips(options.data / "hpatches_sample", options.sets / "hpatches_sample")
     work = [("sequences", s, options.data, options.sets / sequences_folder(s)) for s in options.sequences]
-    work += [("scene", scene, options.data, options.sets / scene) for scene in options.scenes]
+    scenes = [scene for name in options.scenes for scene in GROUPS.get(name, (name,))]
+    work += [("scene", scene, options.data, options.sets / scene) for scene in scenes]
+    how = (options.magnification, not options.no_geometric)
     with ProcessPoolExecutor(options.processes) as pool:
-        for word in pool.map(build, [(*item, options.magnification) for item in work]):
+        for word in pool.map(build, [(*item, *how) for item in work]):
             print(word, flush=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 Settings = dict[str, Any]
 SEEDS = (0, 1, 2)
 STEPS = 10_000  # of 512 pairs, in the experiments of the paper
-SCREENING = 5_000  # steps when recipes are compared
+SCREENING = 5_000  # steps when choices are compared on validation
 
 # The eight of the HPatches experiment: six of them at N = 32 with s = 1, as the paper's light ones, `dual` with both.
 DESCRIPTORS: dict[str, Settings] = {
@@ -20,8 +20,23 @@ DESCRIPTORS: dict[str, Settings] = {
     "sum": {"variant": "sum"},
     "concat": {"variant": "concat"},
 }
+# M behind `sum`: with s = 0 the position code is a constant, so this is M applied to the plain sum of the map.
+PROJECTED_SUM: Settings = {"variant": "cartesian", "s": 0, "center_weight": False}
+MAPPED = ("fc", "dual-s2", "dual-s1", "cartesian-s1", "polar-s1", "combined-s1")  # whose similarity maps are measured
+CONTROL = "sum"  # measured with them: what features without a position give
+KAPPAS = (1, 2, 4, 8, 16)
+MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
+TRACKS = "tracks"  # the cut without geometric positives
+
+PRESET_GEOMETRY = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "shift": 0.05}  # of the preset `paper`
 LIGHT = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
 STRONG_LIGHT = {"gamma": 0.8, "contrast": 0.6, "light_gradient": 0.4, "blur": 1.0, "noise": 8.0, "jpeg": 30}
+LIGHT_PARTS: dict[str, Settings] = {
+    "tone": {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2},
+    "blur": {"blur": 0.7},
+    "noise-jpeg": {"noise": 4.0, "jpeg": 50},
+}
+HALF_LIGHT = {"gamma": 0.2, "contrast": 0.15, "light_gradient": 0.1, "noise": 2.0}  # half of LIGHT, no blur
 HYNET = {"same_side": True, "hybrid": 2.0, "margin": 1.2}
 GEOMETRY = {"rotation_degrees": 15.0, "scale_octaves": 0.25, "shift": 0.1, "aspect_octaves": 0.15}
 
@@ -33,7 +48,9 @@ class Job:
     name: str
     train: str  # a group of scenes, see data.scenes_of
     settings: Settings  # laid over the preset `paper`
-    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance
+    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps
+    train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
+    score_cut: str = ""  # scored on SETS/<score_cut>/...
 
 
 def descriptors() -> Iterator[Job]:
@@ -42,8 +59,12 @@ def descriptors() -> Iterator[Job]:
     for seed in SEEDS:
         for name, model in DESCRIPTORS.items():
             scores = ("test", "strips", "groups", "tolerance", *(("sizes",) if name in resolution_free else ()))
+            scores += ("maps",) if name in (*MAPPED, CONTROL) else ()
             settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
             yield Job(f"{name}-n32-seed{seed}", "A", settings, scores)
+    for seed in SEEDS:
+        settings = {"model": PROJECTED_SUM, "sampling": {"steps": STEPS}, "seed": seed}
+        yield Job(f"sum-m-n32-seed{seed}", "A", settings, ("test", "strips"))
     for seed in SEEDS:
         for name in ("fc", "cartesian-s1", "dual-s2"):
             model = {**DESCRIPTORS[name], "patch_size": 64}
@@ -60,8 +81,57 @@ def transfer() -> Iterator[Job]:
                 yield Job(f"{name}-on-{group}-seed{seed}", group, settings, ("groups",))
 
 
+def ablation() -> Iterator[Job]:
+    """One change at a time from `dual` s = 2 with kappa 8, trained on group A; what has two seeds is done twice."""
+    model = {"variant": "dual", "s": 2, "kappa_cartesian": 8.0, "kappa_polar": 8.0}  # whatever the defaults become
+    base: Settings = {"model": model, "sampling": {"steps": SCREENING}}
+    twice = {**kappa_changes(), **norm_changes()}
+    yield from (_changed("base", "A", base, {}, seed) for seed in (0, 1))
+    for name, change in {**twice, **other_changes()}.items():
+        yield _changed(name, "A", base, change, 0)
+    yield _changed("positives-geometric", "B", base, {}, 0)  # B: brandenburg has the keypoints they are found among
+    yield _changed("positives-tracks", "B", base, {}, 0, train_cut=TRACKS)
+    for amount in MAGNIFICATIONS:
+        cut = f"x{amount}"
+        yield _changed(f"magnification-{amount}", "A", base, {}, 0, train_cut=cut, score_cut=cut)
+    yield from (_changed(name, "A", base, change, 1) for name, change in twice.items())
+
+
+def kappa_changes() -> dict[str, Settings]:
+    """Every kappa, of both coordinate systems together, for s = 1, 2, 3; that of `base` is left out."""
+    pairs = [(s, kappa) for s in (1, 2, 3) for kappa in KAPPAS if (s, kappa) != (2, 8)]
+    return {
+        f"kappa-s{s}-{kappa}": {"model": {"s": s, "kappa_cartesian": float(kappa), "kappa_polar": float(kappa)}}
+        for s, kappa in pairs
+    }
+
+
+def norm_changes() -> dict[str, Settings]:
+    """A norm before M (s = 1 beside `kappa-s1-1`, s = 2 beside `base`), and none after it."""
+    return {
+        "encoding-norm-s1": {"model": {"s": 1, "kappa_cartesian": 1.0, "kappa_polar": 1.0, "encoding_norm": True}},
+        "encoding-norm-s2": {"model": {"encoding_norm": True}},
+        "output-norm-none": {"model": {"output_norm": "none"}},
+    }
+
+
+def other_changes() -> dict[str, Settings]:
+    """Batch, dropout, statistics, and augmentation, of geometry and of light apart."""
+    geometry = {"none": 0.0, "half": 0.5, "double": 2.0}
+    return {
+        **{f"pairs-{pairs}": {"sampling": {"pairs": pairs}} for pairs in (1024, 2048, 4096)},
+        **{f"dropout-{share}": {"model": {"dropout": share}} for share in (0.1, 0.3)},
+        "statistics-joint": {"loop": {"statistics": "joint"}},
+        **{f"geometry-{word}": {"augmentation": _times(PRESET_GEOMETRY, k)} for word, k in geometry.items()},
+        **{f"light-{part}": {"augmentation": amounts} for part, amounts in LIGHT_PARTS.items()},
+    }
+
+
 def recipe() -> Iterator[Job]:
-    """One change at a time from `dual` s = 1 with 1024 pairs a batch, on everything that shipped weights may see."""
+    """Changes of `dual` s = 1 with 1024 pairs a batch, one at a time, then those that won together.
+
+    Trained on everything that shipped weights may see.
+    """
     base: Settings = {"model": {"variant": "dual", "s": 1}, "sampling": {"steps": SCREENING, "pairs": 1024}}
     changes: dict[str, Settings] = {
         "base": {},
@@ -86,8 +156,23 @@ def recipe() -> Iterator[Job]:
         "polar": {"model": {"variant": "polar"}},
         "combined": {"model": {"variant": "combined"}},
     }
-    for name, change in changes.items():
-        yield Job(name, "shipped", {**base, **{key: _laid(base.get(key), value) for key, value in change.items()}})
+    for name, change in {**changes, **best_changes()}.items():
+        yield Job(name, "shipped", _over(base, change), ("sizes",) if name.endswith("mixed-sizes") else ())
+
+
+def best_changes() -> dict[str, Settings]:
+    """2,048 pairs a batch and HyNet's loss, which won, with s = 2; and what may add to them."""
+    best: Settings = {"model": {"s": 2}, "sampling": {"pairs": 2048}, "loss": HYNET}
+    changes: dict[str, Settings] = {
+        "best-2048": {},
+        "best-2048-average": {"optimizer": {"average": 0.999}},
+        "best-2048-light-half": {"augmentation": HALF_LIGHT},
+        "best-2048-geometry-half": {"augmentation": _times(PRESET_GEOMETRY, 0.5)},
+        "best-2048-mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
+        "best-2048-dropout": {"model": {"dropout": 0.1}},
+        "best-2048-s1": {"model": {"s": 1}},
+    }
+    return {name: _over(best, change) for name, change in changes.items()}
 
 
 def ship() -> Iterator[Job]:
@@ -101,13 +186,27 @@ def ship() -> Iterator[Job]:
         yield Job(f"light-{variant}", "shipped", {"model": {"variant": variant, "s": 1}, **best})
 
 
+def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:
+    return Job(f"{name}-seed{seed}", train, _over(base, {**change, "seed": seed}), **cuts)
+
+
+def _over(base: Settings, change: Settings) -> Settings:
+    """A change laid over settings, table by table."""
+    return {**base, **{key: _laid(base.get(key), value) for key, value in change.items()}}
+
+
 def _laid(under: Any, over: Any) -> Any:
     return {**(under or {}), **over} if isinstance(over, dict) else over
+
+
+def _times(amounts: Settings, factor: float) -> Settings:
+    return {name: factor * amount for name, amount in amounts.items()}
 
 
 EXPERIMENTS: dict[str, list[Job]] = {
     "descriptors": list(descriptors()),
     "transfer": list(transfer()),
+    "ablation": list(ablation()),
     "recipe": list(recipe()),
     "ship": list(ship()),
 }

@@ -14,10 +14,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import jobs
 import tables
 from charts import write_charts
-from claims import FAILS, HOLDS, OPEN, claims_of
+from claims import claims_of
 from data import GROUPS, NON_COMMERCIAL, SEQUENCES
 from gather import Everything, look, read_results, without_seed
 from sections import SECTIONS
+from verdicts import FAILS, HOLDS, OPEN
 
 from matchkernel.files import replacing
 

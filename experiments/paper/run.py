@@ -2,7 +2,8 @@
 
 python experiments/paper/run.py EXPERIMENT... --sets SETS [--only WORD...] [--workers 3] [--results FOLDER]
 
-Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py and tolerance.py.
+Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py and tolerance.py; a job that
+names another cut of them finds it in SETS/<cut>.
 """
 
 import argparse
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from data import GROUPS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
-from score import method_of, score_sequences, score_sets, score_strips, score_tolerance
+from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
 
 from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.files import replacing
@@ -38,7 +39,8 @@ SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingConfig:
     """The run of a job; fewer steps for trying out."""
-    settings = {**job.settings, "data": {"train": [str(sets / scene) for scene in scenes_of(job.train)]}}
+    folders = [str(sets / job.train_cut / scene) for scene in scenes_of(job.train)]
+    settings = {**job.settings, "data": {"train": folders}}
     if steps is not None:
         settings["sampling"] = {**settings.get("sampling", {}), "steps": steps}
     length = settings["sampling"]["steps"]
@@ -78,8 +80,10 @@ def about(job: Job, weights: Path) -> dict[str, Any]:
     card = read_card(weights)
     settings = json.loads(card["training"])
     settings.pop("data")
+    cuts = {"train_cut": job.train_cut, "score_cut": job.score_cut}
     return {
         "train": job.train,
+        **{name: cut for name, cut in cuts.items() if cut},
         "training_sets": json.loads(card["training_sets"]),
         "configuration": json.loads(card["config"]),
         "settings": settings,
@@ -91,18 +95,19 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
     device = "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
     model = load(weights)
     method = method_of(model, device)
-    validation = sequences_folder("validation")
+    cut = sets / job.score_cut
+    validation, scenes = cut / sequences_folder("validation"), [(None, cut / name) for name in GROUPS["validation"]]
     ways: dict[str, Callable[[], dict[str, Any]]] = {
-        "scenes": lambda: score_sets(method, open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]])),
-        "validation": lambda: score_sequences(method, sets / validation),
-        "test": lambda: score_sequences(method, sets / sequences_folder("test")),
+        "scenes": lambda: score_sets(method, open_test_sets(scenes)),
+        "validation": lambda: score_sequences(method, validation),
+        "test": lambda: score_sequences(method, cut / sequences_folder("test")),
         "strips": lambda: score_strips(method, sets / "hpatches_sample"),
-        "groups": lambda: score_sets(method, open_test_sets(others(job.train, sets))),
+        "groups": lambda: score_sets(method, open_test_sets(others(job.train, cut))),
         "sizes": lambda: {
-            str(size): score_sequences(method_of(load(weights, patch_size=size), device), sets / validation)
-            for size in SIZES
+            str(size): score_sequences(method_of(load(weights, patch_size=size), device), validation) for size in SIZES
         },
         "tolerance": lambda: score_tolerance(model, sets / "tolerance.npz", device),
+        "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }
     return {name: ways[name]() for name in ("scenes", "validation", *job.scores) if name not in done}
 

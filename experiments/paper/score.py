@@ -13,8 +13,11 @@ from matchkernel.descriptors import Descriptor
 from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
 from matchkernel.evaluation.methods import Method, configuration_name
 from matchkernel.evaluation.phototourism import score_patch_set
+from matchkernel.kernel_view import pairwise_terms, position_encodings
+from matchkernel.resize import resize_patches
 
 NOISES = ("e", "h", "t")
+MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured
 LISTS = {"m50": "ordinary", "m50hard": "hard"}
 
 
@@ -100,3 +103,51 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
             first = [float(((changed @ reference.t()).argmax(1) == own).float().mean()) for changed in rows]
             curves[kind] = {"amounts": file[f"{kind}_amounts"].tolist(), "similarity": similarity, "first": first}
     return curves
+
+
+@torch.no_grad()
+def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PAIRS) -> dict[str, Any]:
+    """Where the similarity maps of matching patches are high: S_p(q) of every position p, against its distance from p.
+
+    Args:
+        model: a descriptor whose positions are projected or encoded (or `sum`, to compare with).
+        path: made by tolerance.py; pairs of `reference` and the match that is not shifted, evenly from all of them.
+        device: where to compute.
+        most: pairs.
+
+    Returns:
+        `near`, the share of maps whose maximum lies within one cell of p, `near_chance`, that of a maximum anywhere,
+        `mean`, of S scaled to [0, 1] map by map, `by_distance`, the same by |p - q| rounded to cells, and `pairs`.
+    """
+    runner = inference_copy(model, device)
+    with np.load(path) as file:
+        unchanged = int(np.flatnonzero(file["shift_amounts"] == 0)[0])
+        both = np.stack([file["reference"], file["shift"][unchanged]])
+    chosen = np.unique(np.linspace(0, both.shape[1] - 1, most).round().astype(int))
+    patches = torch.from_numpy(both[:, chosen]).to(device).float()[:, :, None]
+    one, two = (position_encodings(runner, resize_patches(p, model.config.patch_size), weighted=False) for p in patches)
+    return map_statistics(pairwise_terms(one.double(), two.double()), model.config.n)
+
+
+def map_statistics(maps: torch.Tensor, n: int) -> dict[str, Any]:
+    """The numbers of score_maps.
+
+    Args:
+        maps: (B, n * n, n * n), row p of one patch, column q of the other.
+        n: side of the feature map.
+    """
+    cells = torch.cartesian_prod(torch.arange(n), torch.arange(n)).to(maps)  # row, column
+    steps = (cells[:, None] - cells).abs()
+    is_near = steps.amax(-1) <= 1
+    distance = steps.square().sum(-1).sqrt().round().long()
+    low, high = maps.amin(-1, keepdim=True), maps.amax(-1, keepdim=True)
+    scaled = (maps - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)
+    hits = is_near[torch.arange(n * n, device=maps.device), maps.argmax(-1)]
+    mean_map = scaled.mean(0)
+    return {
+        "near": float(hits.double().mean()),
+        "near_chance": float(is_near.double().mean()),
+        "mean": float(mean_map.mean()),
+        "by_distance": [float(mean_map[distance == k].mean()) for k in range(int(distance.max()) + 1)],
+        "pairs": len(maps),
+    }

@@ -3,9 +3,16 @@
 from collections.abc import Callable
 
 import choices
+import maps as similarity_maps
 import tables
-from claims import OWN, Claim, claims_of
+from ablations import ablation_sections
+from claims import OWN, claims_of
 from gather import Everything, Result, look
+from verdicts import Claim
+
+HPATCHES = """## The HPatches experiment
+
+Trained on group A, scored on the test sequences. `sum-m` is `sum` with a learned M behind it."""
 
 KINDS = """### By kind of change
 
@@ -30,6 +37,18 @@ Matching patches of images 1 and 2 of the validation sequences, one of each pair
 kept* is the mean similarity over all amounts as a share of that without a change; *first*, the share whose match is the
 most similar of all patches, mean over the amounts."""
 
+MAPS = """## Similarity maps
+
+S_p(q) is how similar position p of a patch is to position q of its match, as the descriptor adds them up; matching
+patches of images 1 and 2 of the validation sequences, unchanged, BatchNorm folded. Counted over all p: the share of
+maps whose maximum lies within one cell of p (sideways, up, down or diagonally), and the mean of S, scaled to [0, 1] map
+by map, by the distance of q from p in cells. A map that knew nothing of p would have the mean *anywhere* at every
+distance. `sum`, which has no positions, shows what features alone give."""
+
+RECIPES = """### Recipes
+
+One change at a time from `base`; `best-…` take together what won, and try further changes on top."""
+
 CLAIMS = """## The paper's claims
 
 The rule of each decides, on the numbers above (test sequences; three numbers are verification / matching / retrieval).
@@ -53,7 +72,7 @@ def runs_of(rows: dict[str, list[Result]]) -> list[Result]:
 
 def hpatches(everything: Everything) -> str:
     """The HPatches experiment."""
-    title = "## The HPatches experiment\n\nTrained on group A, scored on the test sequences."
+    title = HPATCHES
     rows = tables.hpatches_rows(everything)
     runs = runs_of(rows)
     parts = [tables.NOT_RUN]
@@ -94,32 +113,32 @@ def transfer(everything: Everything) -> str:
     return joined(title, *parts, note, tables.origin(every), *cautions)
 
 
-def decided(everything: Everything, name: str, title: str, *more: str) -> str:
-    """A table of choices on validation."""
-    results = everything.get(name, {})
+def recipes(everything: Everything) -> list[str]:
+    """The recipes on validation, with a chart."""
+    results = everything.get("recipe", {})
     if not results:
-        return joined(title, tables.NOT_RUN)
+        return [RECIPES, tables.NOT_RUN]
     every = list(results.values())
-    return joined(
-        title, choices.choices_table(results), tables.origin(every), tables.caution(every, "validation"), *more
-    )
+    charted = choices.differences(results)
+    chart = picture("recipe", "What each change of the recipe gives in matching") if charted else ""
+    origin = tables.origin(every)
+    return [RECIPES, choices.choices_table(results), origin, tables.caution(every, "validation"), chart]
 
 
 def ablations(everything: Everything) -> str:
     """Ablations, recipes, and baselines on the same patches."""
     words = "One row a choice; validation sequences (three tasks) and validation scenes (FPR@95 of hard pairs, mAP)."
-    charted = choices.differences(everything.get("recipe", {}))
-    chart = picture("recipe", "What each change of the recipe gives in matching") if charted else ""
     baselines = {n: r for n, r in everything.get("baselines", {}).items() if look(r, "validation")}
-    validated = [r for name in ("ablation", "recipe", "baselines") for r in everything.get(name, {}).values()]
+    every = [r for name in ("ablation", "recipe", "baselines") for r in everything.get(name, {}).values()]
+    comparable = [r for r in every if not r.get("score_cut")]  # the others stand in a table of their own
     return joined(
         f"## Choices made on validation\n\n{words}",
-        decided(everything, "ablation", "### Ablations"),
-        decided(everything, "recipe", "### Recipes\n\nOne change at a time from `base`.", chart),
+        *ablation_sections(everything),
+        *recipes(everything),
         BASELINES,
         choices.baselines_table(baselines) if baselines else tables.NOT_RUN,
         tables.origin(baselines.values()) if baselines else "",
-        tables.caution(validated, "validation"),
+        tables.caution(comparable, "validation", rows="of the tables of ablations, recipes and baselines"),
     )
 
 
@@ -141,6 +160,15 @@ def tolerance(everything: Everything) -> str:
         return joined(title, tables.NOT_RUN)
     chart = picture("tolerance", "Similarity of matches, and share found first, over shift, rotation and scale")
     return joined(title, choices.tolerance_table(everything), tables.origin(runs_of(runs)), chart)
+
+
+def maps(everything: Everything) -> str:
+    """Where the similarity maps are high."""
+    runs = similarity_maps.map_runs(everything)
+    if not runs:
+        return joined(MAPS, tables.NOT_RUN)
+    chart = picture("maps", "Mean of the similarity maps over the distance from p")
+    return joined(MAPS, similarity_maps.maps_table(everything), tables.origin(runs_of(runs)), chart)
 
 
 def shipped(everything: Everything) -> str:
@@ -177,6 +205,7 @@ SECTIONS: tuple[Callable[[Everything], str], ...] = (
     ablations,
     sizes,
     tolerance,
+    maps,
     shipped,
     claims,
 )

@@ -104,9 +104,10 @@ def _range(sorted_values: list[float]) -> str:
     return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (sorted_values[0], sorted_values[-1])))
 
 
-def caution(results: Iterable[Result], *parts: str) -> str:
+def caution(results: Iterable[Result], *parts: str, rows: str = "of this table") -> str:
     """A warning where rows were scored on different data, else nothing."""
-    return "" if same_data(results, *parts) else "**Caution: not all rows of this table were scored on the same data.**"
+    words = f"**Caution: not all rows {rows} were scored on the same data; those that were not cannot be compared.**"
+    return "" if same_data(results, *parts) else words
 
 
 def hpatches_rows(everything: Everything, part: str = "test") -> dict[str, list[Result]]:

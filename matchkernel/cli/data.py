@@ -16,7 +16,7 @@ from matchkernel.data import (
     summary,
     synthetic,
 )
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at patch sets.")
 
@@ -55,7 +55,7 @@ def from_colmap_(
     out: Out,
     all_keypoints: Annotated[Path | None, typer.Option(help="database with more keypoints of the same photos")] = None,
     size: Annotated[int, typer.Option(min=8, help="side of a patch")] = 64,
-    magnification: Magnification = MAGNIFICATION,
+    magnification: Magnification = SET_MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
     mosaics: Mosaics = True,
@@ -76,7 +76,7 @@ def from_photos_(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Out,
     sequential: Annotated[bool | None, typer.Option(help="match neighbours by name instead of all pairs")] = None,
-    magnification: Magnification = MAGNIFICATION,
+    magnification: Magnification = SET_MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
     mosaics: Mosaics = True,
@@ -103,7 +103,7 @@ def from_homographies_(
     out: Out,
     sequence: Annotated[list[str] | None, typer.Option(help="use this one only; may be repeated")] = None,
     most: Annotated[int, typer.Option(min=2, help="patches of a sequence")] = 1000,
-    magnification: Magnification = MAGNIFICATION,
+    magnification: Magnification = SET_MAGNIFICATION,
     verification: Annotated[int, typer.Option(min=1, help="rows of each verification list")] = 50_000,
     seed: Seed = 0,
 ) -> None:

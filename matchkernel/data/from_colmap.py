@@ -18,7 +18,7 @@ from matchkernel.data.scene import Scene, read_scene
 from matchkernel.detect import rootsift
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 
@@ -28,7 +28,7 @@ class CutSettings:
     """How patches are chosen and cut."""
 
     size: int = PATCH
-    magnification: float = MAGNIFICATION  # half side of the region / sigma
+    magnification: float = SET_MAGNIFICATION  # half side of the region / sigma
     geometric: bool = True  # look for positives beyond the tracks
     pairs: int = 10_000  # positives, and as many negatives, of each test list; 0: no lists
     seed: int = 0

@@ -16,7 +16,7 @@ from matchkernel.data.images import read_gray, write_png
 from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes
 from matchkernel.detect import detect_dog
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import Jitter, jittered
@@ -35,7 +35,7 @@ class HomographySettings:
     """How patches are chosen and cut."""
 
     most: int = 1000  # patches of a sequence, the strongest
-    magnification: float = MAGNIFICATION
+    magnification: float = SET_MAGNIFICATION
     seed: int = 0
     verification: int = 50_000  # rows of each list
 

@@ -9,7 +9,7 @@ from matchkernel.data.colmap_database import read_keypoints
 from matchkernel.data.colmap_model import NO_POINT
 from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives, pixels_per_unit
 from matchkernel.data.scene import Photo, Scene, read_scene
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
 
 WRONG = 0.25  # half widths between the true places of two patches that may not be called the same point
 
@@ -52,7 +52,7 @@ def _true_places(folder: Path, photo: Photo, keypoints: np.ndarray) -> np.ndarra
     rows = {
         (*center, *shape): k for k, (center, shape) in enumerate(zip(centers.round(3), shapes.round(3), strict=True))
     }
-    ratio = photo.frames.shapes.reshape(-1, 4) / MAGNIFICATION / photo.scale.mean()
+    ratio = photo.frames.shapes.reshape(-1, 4) / SET_MAGNIFICATION / photo.scale.mean()
     keys = zip(photo.frames.centers.round(3), ratio.round(3), strict=True)
     return np.array([truth[rows[(*center, *shape)]] for center, shape in keys]).reshape(-1, 3)
 

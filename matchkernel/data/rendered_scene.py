@@ -15,7 +15,7 @@ import numpy as np
 from matchkernel.data.images import write_png
 from matchkernel.data.textures import random_texture, sample_linear
 from matchkernel.detect import detect_dog
-from matchkernel.geometry.conventions import frames_to_colmap
+from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
 from matchkernel.geometry.frames import Frames
 
 TEXTURE = 1024
@@ -84,7 +84,7 @@ def render_scene(
     for number, view in enumerate(views):
         photo = render(planes, view, random)
         write_png(folder / "images" / f"{number:03}.png", photo)
-        detected = detect_dog(photo).frames
+        detected = detect_dog(photo, magnification=SET_MAGNIFICATION).frames
         place, _ = intersect(planes, view.centre, view.rays(detected.centers))
         seen = np.isfinite(place).all(1)
         frames.append(detected[seen])
@@ -201,7 +201,7 @@ def _write_model(
         images.append(
             f"{number + 1} {quaternion} {' '.join(f'{value:.12f}' for value in view.t)} {number + 1} {number:03}.png"
         )
-        keypoints = frames_to_colmap(frames[number])
+        keypoints = frames_to_colmap(frames[number], SET_MAGNIFICATION)
         images.append(
             " ".join(f"{x:.6f} {y:.6f} {p}" for (x, y), p in zip(keypoints[:, :2], point_of[number], strict=True))
         )
@@ -222,6 +222,6 @@ def _write_database(path: Path, frames: list[Frames]) -> None:
             "CREATE TABLE keypoints (image_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)"
         )
         for number, detected in enumerate(frames, 1):
-            rows = frames_to_colmap(detected)
+            rows = frames_to_colmap(detected, SET_MAGNIFICATION)
             connection.execute("INSERT INTO images VALUES (?, ?, ?)", (number, f"{number - 1:03}.png", number))
             connection.execute("INSERT INTO keypoints VALUES (?, ?, 6, ?)", (number, len(rows), rows.tobytes()))

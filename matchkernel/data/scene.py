@@ -10,7 +10,7 @@ from matchkernel.data.colmap_database import read_keypoints
 from matchkernel.data.colmap_model import NO_POINT, Camera, RegisteredImage, read_reconstruction
 from matchkernel.data.images import read_gray
 from matchkernel.errors import FileError
-from matchkernel.geometry.conventions import COLMAP_ORIGIN, MAGNIFICATION, frames_from_colmap
+from matchkernel.geometry.conventions import COLMAP_ORIGIN, SET_MAGNIFICATION, frames_from_colmap
 from matchkernel.geometry.frames import Frames
 
 
@@ -49,7 +49,7 @@ def read_scene(
     database: str | Path,
     *,
     all_keypoints: str | Path | None = None,
-    magnification: float = MAGNIFICATION,
+    magnification: float = SET_MAGNIFICATION,
 ) -> Scene:
     """Join a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
 

@@ -1,7 +1,7 @@
 """To and from the keypoints of other programs. The half pixel, degrees and sizes are settled here and nowhere else.
 
 Inside the package the centre of the top-left pixel is (0, 0), angles are radians from +x towards +y, and a region is
-given by its half width in pixels: MAGNIFICATION times the detector's sigma.
+given by its half width in pixels: a magnification times the detector's sigma.
 """
 
 import numpy as np
@@ -9,7 +9,9 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 
-MAGNIFICATION = 6.0  # half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2
+# Half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2. Images are matched with the first, which
+# gave the most right matches on validation (docs/match.md); patch sets are cut with the second, as those trained on.
+MAGNIFICATION, SET_MAGNIFICATION = 8.0, 6.0
 COLMAP_ORIGIN = 0.5  # COLMAP's coordinates of the centre of the top-left pixel
 
 

@@ -14,13 +14,13 @@ import torch
 from matchkernel.data.images import read_gray
 from matchkernel.detect import Detection, detect_dog
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.images.describers import SIFT_PIXELS, Describer, Model, open_describer, reduced, scaled
 from matchkernel.images.features import Features
 
 KEYPOINTS, CONTRAST, EDGE = 4000, 0.04, 10.0
-REGION = 8.0  # half side / sigma: more right matches than the 6 of the training patches, see docs/match.md
 LIMITS: dict[str, float] = {"contrast": 1e3, "edge": 1e6, "magnification": 1e3, "most_pixels": 10**9}
 FARTHEST = 1e6  # pixels; beyond, OpenCV's fixed-point sampling overflows
 
@@ -45,7 +45,7 @@ class Detector:
     contrast: float = CONTRAST
     edge: float = EDGE
     upright: bool = False
-    magnification: float = REGION
+    magnification: float = MAGNIFICATION
     most_pixels: int = SIFT_PIXELS
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ def extract(
     edge: float = EDGE,
     upright: bool = False,
     frames: Frames | None = None,
-    magnification: float = REGION,
+    magnification: float = MAGNIFICATION,
     device: str | torch.device | None = None,
 ) -> Features:
     """Find keypoints in an image and describe the regions around them.

@@ -10,8 +10,9 @@ import torch
 
 from matchkernel.errors import ArgumentError
 from matchkernel.files import replacing
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.describers import Model, open_describer
-from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, REGION, Detector, Image, as_gray, extract_with, timed
+from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
 from matchkernel.images.features import Features
 from matchkernel.images.match import Matches, check_ratio, match
 from matchkernel.images.verify import THRESHOLD, Verification, check_pixels, verify
@@ -43,7 +44,7 @@ class MatchSettings:
     contrast: float = CONTRAST
     edge: float = EDGE
     upright: bool = False
-    magnification: float = REGION
+    magnification: float = MAGNIFICATION
     mutual: bool = True
     ratio: float | None = None
     threshold: float | Literal["calibrated"] | None = "calibrated"

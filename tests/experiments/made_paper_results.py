@@ -52,8 +52,17 @@ def tolerance(level, name):
     return curves
 
 
+def similarity_maps(name):
+    falling = [0.9 - 0.1 * min(k, 6) for k in range(11)]
+    near = 0.2 if name.startswith("sum") else 0.8
+    return {"near": near, "near_chance": 0.118, "mean": 0.3, "by_distance": falling, "pairs": 300}
+
+
 def scores_of(job, level):
     scores = {"scenes": sets(level, GROUPS["validation"]), "validation": sequences(level, "validation")}
+    scores["validation"]["data_sha256"] += job.score_cut  # other patches
+    if "maps" in job.scores:
+        scores["maps"] = similarity_maps(job.name)
     if "test" in job.scores:
         scores["test"] = sequences(level, "test")
     if "strips" in job.scores:
@@ -72,8 +81,10 @@ def result_of(job, levels=None):
     seed = job.settings.get("seed", 0)
     model = DescriptorConfig.from_dict(job.settings["model"]).to_dict()
     level = level_of(job.name, levels or LEVELS) + STEP * seed + (0.03 if "-n64" in job.name else 0)
+    cuts = {"train_cut": job.train_cut, "score_cut": job.score_cut}
     return {
         "train": job.train,
+        **{name: cut for name, cut in cuts.items() if cut},
         "configuration": model,
         "settings": {
             **job.settings,

@@ -214,7 +214,7 @@ def test_a_large_image_is_reduced_for_detection_and_points_stay_where_they_are()
     for frames in (whole, small):
         near = np.linalg.norm(frames.centers - [200.4, 150.8], axis=1)
         assert near.min() < 0.2
-        assert frames.half_widths[near.argmin()] / 6 == pytest.approx(8 * 2 ** (-1 / 6), rel=0.05)
+        assert frames.half_widths[near.argmin()] / 8 == pytest.approx(8 * 2 ** (-1 / 6), rel=0.05)
     shrunk, factor = reduced(image, 10**4)
     assert (shrunk.shape, factor) == ((75, 100), 4)
     assert reduced(np.zeros((1, 50), np.uint8), 10)[0].shape == (1, 7)

@@ -7,9 +7,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.files import replacing
-from matchkernel.geometry.conventions import frames_from_colmap, frames_to_colmap
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_colmap, frames_to_colmap
 from matchkernel.geometry.frames import Frames
-from matchkernel.images.extract import REGION
 
 WIDTH = 128  # bytes of a descriptor, fixed by the importer
 # Descriptors with negative numbers do not fit COLMAP's bytes, so matches are imported instead. Zeros in their place
@@ -17,7 +16,7 @@ WIDTH = 128  # bytes of a descriptor, fixed by the importer
 NO_DESCRIPTOR = " 0" * WIDTH
 
 
-def write_keypoints(path: str | Path, frames: Frames, magnification: float = REGION) -> None:
+def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAGNIFICATION) -> None:
     """Write the keypoints of an image for `colmap feature_importer`: x, y, scale, orientation, then 128 zeros.
 
     Args:
@@ -35,7 +34,7 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = REG
         file.writelines(lines)
 
 
-def read_keypoints(path: str | Path, magnification: float = REGION) -> Frames:
+def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
     """Frames of a keypoint file in COLMAP's text layout."""
     try:
         lines = Path(path).read_text(encoding="ascii").splitlines()

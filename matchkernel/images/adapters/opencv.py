@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.geometry.conventions import frames_from_opencv
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.images.describers import Model, open_describer, reduced
-from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, REGION, Detector, extract
+from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, extract
 
 
 class DescriptorExtractor:
@@ -35,7 +35,7 @@ class DescriptorExtractor:
         keypoints: int = KEYPOINTS,
         contrast: float = CONTRAST,
         edge: float = EDGE,
-        magnification: float = REGION,
+        magnification: float = MAGNIFICATION,
         device: str | torch.device | None = None,
     ) -> None:
         self.detector = Detector(keypoints, contrast, edge, magnification=magnification)

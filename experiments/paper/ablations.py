@@ -1,0 +1,88 @@
+"""The ablation tables of docs/results.md, and which of its jobs may stand in one table."""
+
+import re
+
+from choices import BASE, choices_table, validation_scores
+from gather import TASKS, Everything, Result, Results, by_name, score, without_seed
+from jobs import KAPPAS
+from tables import NOT_RUN, caution, cell, markdown, origin
+
+from matchkernel.geometry.conventions import SET_MAGNIFICATION
+
+MAIN = """### Ablations
+
+One change at a time from `base`: `dual`, s = 2, κ = 8, trained on group A. `encoding-norm-s1` is to be compared with
+`kappa-s1-1`, the same without the norm. The amounts of `geometry-…` are none, half and double of the preset's; flips
+stay."""
+
+KAPPA = """### κ by s
+
+Matching of the rows above (mean ± standard deviation over seeds), κ of both coordinate systems together."""
+
+POSITIVES = """### Tracks alone, or geometric positives too
+
+Trained on group B, where brandenburg has the keypoints geometric positives are found among; scored on the same
+validation sets as all others."""
+
+MAGNIFICATION = f"""### Magnification of the region
+
+Patches cut at another magnification are other patches: each row is trained **and scored on its own cut**, so the rows
+do not say which is better, and none is compared with the tables above, whose magnification is {SET_MAGNIFICATION:g}
+(the first row). The magnification is chosen by matching images, where all have the same keypoints:
+`experiments/homography_matching.py`, `experiments/results/magnification.json`, [match.md](match.md)."""
+POSITIVES_BASE = "positives-geometric"
+
+
+def parts_of(results: Results) -> dict[str, Results]:
+    """The jobs that may be compared with each other: `main`, `positives`, and `magnification`, by itself each."""
+    parts: dict[str, Results] = {"main": {}, "positives": {}, "magnification": {}}
+    for name, result in results.items():
+        is_positives = name.startswith("positives-")
+        part = "magnification" if result.get("score_cut") else "positives" if is_positives else "main"
+        parts[part][name] = result
+    return parts
+
+
+def ablation_sections(everything: Everything) -> list[str]:
+    """All tables, each where it has rows."""
+    parts = parts_of(everything.get("ablation", {}))
+    main, positives = (list(parts[name].values()) for name in ("main", "positives"))
+    found = [MAIN, *([choices_table(parts["main"]), origin(main), caution(main, "validation")] if main else [NOT_RUN])]
+    kappas = kappa_runs(parts["main"])
+    if len(kappas) > 1:
+        found += [KAPPA, kappa_table(kappas), origin(run for runs in kappas.values() for run in runs)]
+    if positives:
+        table = choices_table(parts["positives"], POSITIVES_BASE)
+        found += [POSITIVES, table, origin(positives), caution(positives, "validation")]
+    if parts["magnification"]:
+        base = {name: run for name, run in parts["main"].items() if without_seed(name) == BASE}
+        rows = {**base, **parts["magnification"]}
+        found += [MAGNIFICATION, magnification_table(rows), origin(rows.values())]
+    return found
+
+
+def kappa_runs(main: Results) -> dict[tuple[int, int], list[Result]]:
+    """(s, kappa) -> models, `base` among them."""
+    groups = {name: runs for name, runs in by_name(main).items() if name == BASE or re.match(r"kappa-s\d+-\d+$", name)}
+    configurations = {name: runs[0]["configuration"] for name, runs in groups.items()}
+    return {(c["s"], int(c["kappa_polar"])): groups[name] for name, c in configurations.items()}
+
+
+def kappa_table(kappas: dict[tuple[int, int], list[Result]]) -> str:
+    """Matching on the validation sequences, a row for each s; the best of all is bold."""
+    scores = {place: score(runs, "validation", "matching") for place, runs in kappas.items()}
+    best = max(filter(None, scores.values()), key=lambda spread: spread.mean, default=None)
+    rows = []
+    for s in sorted({s for s, _ in scores}):
+        row = [scores.get((s, kappa)) for kappa in KAPPAS]
+        rows.append([s, *(f"**{v}**" if v is not None and v is best else cell(v) for v in row)])
+    return markdown(["s", *(f"κ = {kappa}" for kappa in KAPPAS)], rows)
+
+
+def magnification_table(results: Results) -> str:
+    """Scores on patches of each magnification, none bold."""
+    rows = []
+    for name, runs in by_name(results).items():
+        cut = runs[0].get("score_cut", f"x{SET_MAGNIFICATION:g}")
+        rows.append([f"`{name}`", cut.removeprefix("x"), len(runs), *map(cell, validation_scores(runs))])
+    return markdown(["name", "magnification", "seeds", *TASKS, "FPR@95, hard", "mAP"], rows)

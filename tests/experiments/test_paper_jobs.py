@@ -1,0 +1,152 @@
+"""The jobs of the paper's experiments: all can be trained, names say what they are, and cuts are found and told."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
+
+import data
+import jobs
+import run
+from jobs import EXPERIMENTS, Job
+
+from matchkernel.data.packed import open_patch_set
+from matchkernel.data.rendered_scene import render_scene
+from matchkernel.descriptors import build
+from matchkernel.errors import MatchKernelError
+from matchkernel.training.augment import Augmentation
+from matchkernel.training.config import TrainingConfig
+from matchkernel.weights import save
+
+EVERY = [pytest.param(job, id=f"{name}-{job.name}") for name, wanted in EXPERIMENTS.items() for job in wanted]
+KNOWN = {"test", "strips", "groups", "sizes", "tolerance", "maps"}
+SETS = Path("sets")
+
+
+def job_of(experiment, name):
+    (found,) = (job for job in EXPERIMENTS[experiment] if job.name == name)
+    return found
+
+
+def settings_of(experiment, name):
+    return run.configuration(job_of(experiment, name), SETS)
+
+
+@pytest.mark.parametrize("job", EVERY)
+def test_every_job_can_be_trained(job):
+    config = run.configuration(job, SETS)
+    assert config.seed == int(job.name.split("-seed")[1] if "-seed" in job.name else 0)
+    assert all(Path(folder).parent == SETS / job.train_cut for folder in config.data.train)
+    assert set(job.scores) <= KNOWN
+    assert run.configuration(job, SETS, steps=3).sampling.steps == 3
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_names_and_settings_are_different(experiment):
+    wanted = EXPERIMENTS[experiment]
+    assert len({job.name for job in wanted}) == len(wanted)
+    assert len({repr(run.configuration(job, SETS)) for job in wanted}) == len(wanted)
+
+
+def test_kappas_are_those_of_the_names():
+    found = set()
+    for job in EXPERIMENTS["ablation"]:
+        if job.name.startswith(("kappa-", "base-")):
+            model = run.configuration(job, SETS).model
+            assert model.kappa_cartesian == model.kappa_polar
+            found.add((model.s, model.kappa_polar))
+            assert job.name.startswith(("base-", f"kappa-s{model.s}-{model.kappa_polar:g}-"))
+    assert found == {(s, kappa) for s in (1, 2, 3) for kappa in (1, 2, 4, 8, 16)}
+
+
+def test_ablations_change_one_thing_from_base():
+    base = settings_of("ablation", "base-seed0").to_dict()
+    for job in EXPERIMENTS["ablation"]:
+        config = run.configuration(job, SETS).to_dict()
+        assert config["sampling"]["steps"] == 5000
+        other = [table for table in config if table not in ("seed", "data") and config[table] != base[table]]
+        assert len(other) <= 1, job.name
+
+
+def test_geometry_is_none_half_and_double_of_the_preset():
+    preset = TrainingConfig.from_dict({"data": {"train": ["any"]}}).augmentation
+    assert preset == Augmentation(**jobs.PRESET_GEOMETRY)
+    for word, factor in {"none": 0, "half": 0.5, "double": 2}.items():
+        found = settings_of("ablation", f"geometry-{word}-seed0").augmentation
+        assert found.rotation_degrees == factor * preset.rotation_degrees
+        assert found.scale_octaves == factor * preset.scale_octaves
+        assert found.shift == factor * preset.shift
+        assert found.flips == preset.flips
+
+
+def test_light_is_taken_apart():
+    parts = {name: amount for part in jobs.LIGHT_PARTS.values() for name, amount in part.items()}
+    assert parts == {**jobs.LIGHT, "jpeg": 50}
+    assert {name: amount * 2 for name, amount in jobs.HALF_LIGHT.items()} == {
+        name: amount for name, amount in jobs.LIGHT.items() if name != "blur"
+    }
+
+
+def test_best_recipes_share_what_won():
+    for job in EXPERIMENTS["recipe"]:
+        if job.name.startswith("best-"):
+            config = run.configuration(job, SETS)
+            assert (config.sampling.pairs, config.loss.hybrid, config.loss.same_side) == (2048, 2.0, True)
+            assert config.model.s == (1 if job.name.endswith("-s1") else 2)
+        assert ("sizes" in job.scores) == ("mixed-sizes" in job.name)
+
+
+def test_projected_sum_is_m_times_the_sum():
+    model = build(**jobs.PROJECTED_SUM).eval()
+    F = model.aggregations[0].position_matrix(8)
+    assert F.shape == (64, 1)
+    assert bool((F[0] == F).all())
+
+
+def test_cuts_are_found_and_told(tmp_path):
+    job = job_of("ablation", "magnification-8-seed0")
+    assert (job.train_cut, job.score_cut) == ("x8", "x8")
+    tracks = job_of("ablation", "positives-tracks-seed0")
+    assert (tracks.train, tracks.train_cut, tracks.score_cut) == ("B", "tracks", "")
+    weights = tmp_path / "any.safetensors"
+    config = run.configuration(tracks, SETS).to_dict()
+    save(build(variant="dual", d=4, D=4), weights, {"training": json.dumps(config), "training_sets": "[]"})
+    facts = run.about(tracks, weights)
+    assert facts["train_cut"] == "tracks"
+    assert "score_cut" not in facts
+    for part in ("scenes", "validation"):
+        done = {"scenes", "validation"} - {part}
+        with pytest.raises(MatchKernelError, match="x8"):
+            run.measure(job, tmp_path, "cpu", weights, done)
+        with pytest.raises(MatchKernelError) as refused:
+            run.measure(replace(job, score_cut=""), tmp_path, "cpu", weights, done)
+        assert "x8" not in str(refused.value)
+
+
+def test_scenes_may_be_given_by_group(tmp_path, monkeypatch, capsys):
+    for scene in (*data.GROUPS["B"], "fox"):
+        (tmp_path / "cut" / scene).mkdir(parents=True)
+    words = ["data.py", str(tmp_path), str(tmp_path / "cut"), "--scenes", "B", "fox", "--sequences", "--processes", "1"]
+    monkeypatch.setattr(sys, "argv", words)
+    data.main()
+    assert capsys.readouterr().out.split(" is there\n")[:-1] == [*data.GROUPS["B"], "fox"]
+
+
+def test_sets_by_tracks_alone(tmp_path):
+    render_scene(tmp_path / "scenes" / "made", photos=4, width=320, height=240)
+    counts = {}
+    for geometric in (True, False):
+        target = tmp_path / str(geometric)
+        data.build(("scene", "made", tmp_path, target, 6.0, geometric))
+        counts[geometric] = len(np.asarray(open_patch_set(target).labels))
+    assert 0 < counts[False] < counts[True]
+
+
+def test_a_job_knows_its_cuts_by_default():
+    job = Job("any", "A", {"sampling": {"steps": 1}})
+    assert run.configuration(job, SETS).data.train[0] == str(SETS / "liberty")
