@@ -24,8 +24,8 @@ from matchkernel.weights import load, read_card
 
 CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
-SIFTS = ("sift", "rootsift")
-THRESHOLD = "match_threshold"  # in a weight file's card and in the settings of features
+SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with the distances they are calibrated to, see docs/match.md
+THRESHOLD = "match_threshold"  # such a distance in a weight file's card and in the settings of features
 CPU = torch.device("cpu")
 # OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
 FIRST_SIGMA, LAYERS = 1.6, 3
@@ -144,7 +144,8 @@ def _of_sift(name: str, device: torch.device) -> Describer:
             rows = np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    settings = {"weights": f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes", "cut": None}
+    weights = f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes"
+    settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name]}
     return Describer(name, 128, settings, compute, device)
 
 

@@ -171,7 +171,7 @@ def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, 
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
-    for key in sorted((before.keys() | now.keys()) - {IMAGE_HASH}):
+    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, "model"})]:
         if before.get(key) != now.get(key):
             raise ArgumentError(
                 f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
