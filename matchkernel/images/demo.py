@@ -17,7 +17,7 @@ from matchkernel.weights import available
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this near to the truth is right
-PREFERRED = ("dual", "cartesian")  # weights to show, the first that came with the package
+PREFERRED = ("dual", "light")  # weights to show, the first that came with the package
 
 
 @dataclass(frozen=True)
