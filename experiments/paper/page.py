@@ -48,6 +48,8 @@ are trained and scored; what is done is not done again:
 
 ```text
 python experiments/paper/data.py DATA SETS
+python experiments/paper/data.py DATA SETS/tracks --no-geometric --scenes B --sequences
+python experiments/paper/data.py DATA SETS/x8 --magnification 8 --scenes A validation --sequences validation  # x5, x10
 python experiments/paper/tolerance.py DATA SETS
 python experiments/paper/run.py EXPERIMENT --sets SETS    # {experiments}
 python experiments/paper/baselines.py --sets SETS

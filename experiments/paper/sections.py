@@ -14,6 +14,8 @@ HPATCHES = """## The HPatches experiment
 
 Trained on group A, scored on the test sequences. `sum-m` is `sum` with a learned M behind it."""
 
+BEST = "best-2048"
+
 KINDS = """### By kind of change
 
 Matching, mean of the sequences of a kind (their number in brackets), and by the noise of the frames."""
@@ -47,7 +49,11 @@ distance. `sum`, which has no positions, shows what features alone give."""
 
 RECIPES = """### Recipes
 
-One change at a time from `base`; `best-…` take together what won, and try further changes on top."""
+One change at a time from `base`; `best-2048` takes together what won."""
+
+ON_TOP = """### What adds to the best
+
+One change at a time from `best-2048`."""
 
 CLAIMS = """## The paper's claims
 
@@ -119,10 +125,16 @@ def recipes(everything: Everything) -> list[str]:
     if not results:
         return [RECIPES, tables.NOT_RUN]
     every = list(results.values())
-    charted = choices.differences(results)
-    chart = picture("recipe", "What each change of the recipe gives in matching") if charted else ""
-    origin = tables.origin(every)
-    return [RECIPES, choices.choices_table(results), origin, tables.caution(every, "validation"), chart]
+    chart = picture("recipe", "What each change of the recipe gives in matching")
+    on_top = {name: result for name, result in results.items() if name.startswith(BEST)}
+    single = {name: result for name, result in results.items() if name not in on_top or name == BEST}
+    parts = [RECIPES]
+    if single:
+        parts += [choices.choices_table(single), tables.origin(single.values())]
+    parts += [tables.caution(every, "validation"), chart if choices.differences(results) else ""]
+    if len(on_top) > 1:
+        parts += [ON_TOP, choices.choices_table(on_top, BEST), tables.origin(on_top.values())]
+    return parts
 
 
 def ablations(everything: Everything) -> str:

@@ -75,11 +75,14 @@ def test_base_is_a_place_of_the_kappa_table(tmp_path):
     assert rows[3] == "| 2 | 50.10 ± 0.14 | 50.10 ± 0.14 | **61.10 ± 0.14** | 60.10 ± 0.14 | 50.10 ± 0.14 |"
 
 
-def test_recipes_say_what_they_combine(everything):
-    row = row_of(section_of(sections.ablations(everything), "Recipes"), "best-2048-average")
-    assert "pairs 2048" in row
-    assert "hybrid 2" in row
-    assert "average 0.999" in row
+def test_recipes_say_what_they_combine_and_what_adds_to_it(everything):
+    text = sections.ablations(everything)
+    best = row_of(section_of(text, "Recipes"), "best-2048")
+    assert "s 2, kappa_cartesian 8, kappa_polar 8, pairs 2048, margin 1.2, same_side true, hybrid 2 |" in best
+    assert "`best-2048-average`" not in section_of(text, "Recipes")
+    assert row_of(section_of(text, "What adds to the best"), "best-2048-average").startswith(
+        "| `best-2048-average` | average 0.999 | 5,000 × 2,048 |"
+    )
 
 
 def test_maps_far_from_p_refute_the_claim(tmp_path, everything):
