@@ -1,10 +1,12 @@
+import json
+
 import pytest
 
 from matchkernel import weights
 from matchkernel.config import VARIANTS
 from matchkernel.counting import count_parameters
 from matchkernel.descriptors import build
-from matchkernel.overview import overview
+from matchkernel.overview import card_facts, overview, trained_weights
 
 
 @pytest.fixture
@@ -37,3 +39,17 @@ def test_every_row_tells_the_truth():
         model = build(row.variant)
         assert (row.parameters, row.D) == (count_parameters(model), model.config.D)
         assert ("multiples of 4" in row.sizes) == VARIANTS[row.variant].any_size
+
+
+def test_weights_are_told_one_by_one(shipped, tmp_path):
+    rows = {row.name: row for row in trained_weights()}
+    assert (rows["polar-small"].descriptor, rows["polar-small"].training) == ("polar, s=1", "-")
+    assert rows["dual"].parameters == count_parameters(build("dual", d=8, s=1))
+    training = {"sampling": {"steps": 2000, "pairs": 16}, "seed": 3}
+    card = {"training": json.dumps(training), "metrics": '{"validation_matching": 51.25}', "odd": "{", "step": "2000"}
+    weights.save(build("fc", d=8), tmp_path / "fc.safetensors", card)
+    row = {row.name: row for row in trained_weights()}["fc"]
+    assert (row.training, row.matching, row.descriptor) == ("2,000 steps of 16 pairs", 51.25, "fc")
+    facts = card_facts(tmp_path / "fc.safetensors")
+    assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", "2000")
+    assert facts["config"]["variant"] == "fc"

@@ -53,6 +53,16 @@ def test_info_lists_every_descriptor():
         assert row["variant"] in result.stdout
         assert f"{row['parameters']:,}" in result.stdout
     assert sorted(name for row in rows for name in row["weights"]) == matchkernel.available()
+    assert "39,060 steps of 512 pairs" in result.stdout
+
+
+def test_info_tells_what_weights_say_of_themselves(weights):
+    result = run("info", "dual")
+    assert result.exit_code == 0
+    assert "licence: Apache-2.0" in result.stdout
+    facts = json.loads(run("info", weights, "--json").stdout)
+    assert facts["config"]["variant"] == matchkernel.load(weights).config.variant
+    assert run("info", "nothing").exit_code == 2
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv"])
