@@ -47,7 +47,7 @@ class WeightsRow:
     descriptor: str  # with its s, where it has one
     parameters: int
     patch_size: int
-    training: str  # how long
+    training: str  # steps x pairs
     matching: float | None  # mAP in percent on validation, where the card says it
 
 
@@ -70,9 +70,7 @@ def _weights_row(name: str) -> WeightsRow:
     facts = card_facts(name)
     config, sampling = facts["config"], _table(_table(facts, "training"), "sampling")
     descriptor = config["variant"] + (f", s={config['s']}" if config.get("s") else "")
-    training = (
-        f"{sampling['steps']:,} steps of {sampling['pairs']:,} pairs" if {"steps", "pairs"} <= set(sampling) else "-"
-    )
+    training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
     matching = _table(facts, "metrics").get("validation_matching")
     return WeightsRow(name, descriptor, facts["parameters"], config["patch_size"], training, matching)
 

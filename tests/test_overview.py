@@ -49,7 +49,7 @@ def test_weights_are_told_one_by_one(shipped, tmp_path):
     card = {"training": json.dumps(training), "metrics": '{"validation_matching": 51.25}', "odd": "{", "step": "2000"}
     weights.save(build("fc", d=8), tmp_path / "fc.safetensors", card)
     row = {row.name: row for row in trained_weights()}["fc"]
-    assert (row.training, row.matching, row.descriptor) == ("2,000 steps of 16 pairs", 51.25, "fc")
+    assert (row.training, row.matching, row.descriptor) == ("2,000 x 16", 51.25, "fc")
     facts = card_facts(tmp_path / "fc.safetensors")
     assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", "2000")
     assert facts["config"]["variant"] == "fc"

@@ -53,7 +53,7 @@ def test_info_lists_every_descriptor():
         assert row["variant"] in result.stdout
         assert f"{row['parameters']:,}" in result.stdout
     assert sorted(name for row in rows for name in row["weights"]) == matchkernel.available()
-    assert "39,060 steps of 512 pairs" in result.stdout
+    assert "39,060 x 512" in result.stdout
 
 
 def test_info_tells_what_weights_say_of_themselves(weights):
