@@ -46,6 +46,8 @@ class Descriptor(nn.Module):
         variant = VARIANTS[config.variant]
         self.config = config
         self.is_folded = False
+        self.name = config.variant  # that of its weights, where they were loaded
+        self.card: dict[str, str] = {}  # what their file says of them
         self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
         self.aggregations = nn.ModuleList(_aggregations(config))

@@ -65,6 +65,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         config = _at_size(config, patch_size, path)
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
     model.load_state_dict(tensors)
+    model.name, model.card = path.stem, metadata
     return model.eval()
 
 

@@ -20,9 +20,9 @@ from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
 NAMES = {"dual": "dual", "dual-paper": "dual-paper", "light": "light-combined", "fc": "fc"}  # -> job
 MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
-    "Apache-2.0, as the package. Trained on photos whose licences are stated only in part (lewis CC0, brighton BSD-2; "
-    "the others are Internet photo sets without a stated licence); no scene under non-commercial terms was used. "
-    "See docs/models.md."
+    "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
+    "BSD-2); for the others none is stated. No scene under non-commercial terms was trained on; recipes and "
+    "match_threshold were chosen on validation photos, some of which have such terms. See docs/models.md."
 )
 
 

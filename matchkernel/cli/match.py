@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,6 +44,9 @@ def match(
     pixels: Annotated[float, typer.Option(help="largest error of an inlier")] = DEFAULT.pixels,
     ratio: Annotated[float | None, typer.Option(help="of distances to the nearest and the next, at most")] = None,
     mutual: Annotated[bool, typer.Option(help="keep pairs that are each other's nearest only")] = True,
+    threshold: Annotated[
+        str, typer.Option(help="largest distance of a match: calibrated, none, or a number")
+    ] = "calibrated",
     contrast: Contrast = DEFAULT.contrast,
     edge: Edge = DEFAULT.edge,
     upright: Upright = False,
@@ -54,7 +57,16 @@ def match(
     with user_errors():
         check_targets(a, b, out, json_)
         settings = MatchSettings(
-            keypoints, contrast, edge, upright, magnification, mutual, ratio, geometry=geometry.value, pixels=pixels
+            keypoints,
+            contrast,
+            edge,
+            upright,
+            magnification,
+            mutual,
+            ratio,
+            _distance(threshold),
+            geometry.value,
+            pixels,
         )
         describer = open_describer(model, untrained=untrained, device=device)
         found = match_images(a, b, describer, settings)
@@ -76,3 +88,13 @@ def check_targets(a: Path, b: Path, out: Path | None, json_: Path | None) -> Non
             raise ArgumentError(f"{target}: is one of the images; choose another place")
     if out and json_ and out.resolve() == json_.resolve():
         raise ArgumentError(f"{out}: the picture and the JSON need a file each")
+
+
+def _distance(word: str) -> Any:
+    """A number where it is one; MatchSettings refuses other words."""
+    if word == "none":
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        return word

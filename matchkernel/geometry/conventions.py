@@ -10,7 +10,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 
 # Half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2. Images are matched with the first, which
-# gave the most right matches on validation (docs/match.md); patch sets are cut with the second, as those trained on.
+# was better on validation (docs/match.md); patch sets are cut with the second, as those were that the weights know.
 MAGNIFICATION, SET_MAGNIFICATION = 8.0, 6.0
 COLMAP_ORIGIN = 0.5  # COLMAP's coordinates of the centre of the top-left pixel
 

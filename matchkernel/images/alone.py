@@ -19,14 +19,17 @@ def alone_in(folder: Path, out: Path) -> Iterator[None]:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise WriteError(f"{folder}: cannot be made ({error.strerror})") from None
+    has_lock = None
     try:
-        if not _has_lock(lock, folder):
+        has_lock = _has_lock(lock, folder)
+        if has_lock is False:
             raise FileError(f"{out}: another process is extracting into it right now")
-        for path in [*folder.rglob(".*.part.npz"), *_left_beside(out)]:
+        parts = folder.rglob(".*.part.npz") if has_lock else []  # without a lock another may be writing them
+        for path in [*parts, *_left_beside(out)]:
             path.unlink(missing_ok=True)
         yield
     finally:
-        if is_new and _is_at(lock, folder):
+        if is_new and has_lock and _is_at(lock, folder):
             with suppress(OSError):  # it is not empty
                 folder.rmdir()
         os.close(lock)
@@ -50,13 +53,14 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _has_lock(lock: int, folder: Path) -> bool:
+def _has_lock(lock: int, folder: Path) -> bool | None:
+    """Whether this process alone has the folder; None where the file system cannot tell."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system that locks no folders, such as some over a network
-        return True
+        return None
     return _is_at(lock, folder)  # else who had it has just ended and removed the folder
 
 

@@ -1,10 +1,10 @@
 """What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from matchkernel.geometry.opencv import load_opencv
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.images.devices import open_device
 from matchkernel.tensor_files import digest
-from matchkernel.weights import load, read_card
+from matchkernel.weights import load
 
 CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
@@ -67,7 +67,7 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
     if isinstance(model, Describer):
         return model
     if isinstance(model, Descriptor):
-        return _of_descriptor(model, model.config.variant, _state_digest(model), device)
+        return _of_descriptor(model, device)
     if not isinstance(model, str | Path):
         raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
     if str(model) in SIFTS:
@@ -76,40 +76,34 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
         if str(model) not in VARIANTS:
             raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
         network = build(str(model), generator=torch.Generator().manual_seed(0))
-        return _of_descriptor(network, f"{model}, untrained", "random, seed 0", device)
+        network.name = f"{model}, untrained"
+        return _of_descriptor(network, device)
     try:
         network = load(model)
     except WeightsError as error:
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
-    card = read_card(model)
-    return _of_descriptor(network, Path(model).stem, card["sha256"], device, _threshold(card, model))
+    return _of_descriptor(network, device)
 
 
-def _threshold(card: Mapping[str, str], model: str | Path) -> dict[str, float]:
-    """The largest distance of a match that a weight file was calibrated to, where it says one."""
-    if THRESHOLD not in card:
+def _threshold(network: Descriptor) -> dict[str, float]:
+    """The largest distance of a match that weights were calibrated to, where their card says one."""
+    if THRESHOLD not in network.card:
         return {}
-    try:
-        value = float(card[THRESHOLD])
-    except ValueError:
-        value = math.nan
+    word, value = network.card[THRESHOLD], math.nan
+    with suppress(ValueError):
+        value = float(word)
     if not 0 <= value <= 2:
-        raise WeightsError(f"{model}: {THRESHOLD} of its card is no distance of unit rows: {card[THRESHOLD][:40]!r}")
+        raise WeightsError(f"{network.name}: {THRESHOLD} of its card is no distance of unit rows: {word[:40]!r}")
     return {THRESHOLD: value}
 
 
-def _of_descriptor(
-    network: Descriptor,
-    name: str,
-    weights: str,
-    device: str | torch.device | None,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> Describer:
+def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
     runner = inference_copy(network if network.is_folded else network.fold(), device)
     config = network.config
-    settings = {"weights": weights, "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER, **more}
+    settings = {"weights": _state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+    settings |= _threshold(network)
 
     def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
         rows = np.zeros((len(frames), config.D or 0), np.float32)
@@ -118,7 +112,7 @@ def _of_descriptor(
             rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
         return rows
 
-    return Describer(name, config.D or 0, settings, compute, next(runner.parameters()).device)
+    return Describer(network.name, config.D or 0, settings, compute, next(runner.parameters()).device)
 
 
 def _state_digest(network: Descriptor) -> str:

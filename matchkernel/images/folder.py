@@ -14,7 +14,7 @@ from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.images.adapters.h5_files import check_name, load_h5py
 from matchkernel.images.adapters.hloc import image_names, read_features, recorded_facts, write_features
 from matchkernel.images.alone import alone_in
-from matchkernel.images.describers import Describer
+from matchkernel.images.describers import THRESHOLD, Describer
 from matchkernel.images.extract import Detector, extract_with, recorded_settings
 from matchkernel.images.features import Features, load_features, save_features
 
@@ -171,7 +171,7 @@ def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, 
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
-    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, "model"})]:
+    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, "model"})]:
         if before.get(key) != now.get(key):
             raise ArgumentError(
                 f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "

@@ -110,16 +110,32 @@ def _check_options(ratio: float | None, engine: str) -> None:
 def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features | np.ndarray) -> float:
     """The largest distance allowed; also refuses features of two models."""
     if isinstance(a, Features) and isinstance(b, Features):
-        ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
-        if ours != theirs:
-            raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
+        _check_same_kind(a, b)
     if threshold == "calibrated":
-        threshold = a.settings.get(THRESHOLD) if isinstance(a, Features) else None
+        told = [f.settings.get(THRESHOLD) for f in (a, b) if isinstance(f, Features)]
+        threshold = next((value for value in told if value is not None), None)
     if threshold is None:
         return np.inf
-    if not isinstance(threshold, Real) or not float(threshold) >= 0:
-        raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
+    check_threshold(threshold)
     return float(threshold)
+
+
+def _check_same_kind(a: Features, b: Features) -> None:
+    """Refuse features of two models, and of regions cut in two ways (SIFT cuts its own)."""
+    ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
+    if ours != theirs:
+        raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
+    for key in ("patch_size", "cut", "sampler", "magnification"):
+        one, two = (f.settings.get(key) for f in (a, b))
+        if a.settings.get("cut") is not None and one != two:
+            raise ArgumentError(f"features of A were made with {key} {one}, of B with {two}: not comparable")
+
+
+def check_threshold(threshold: object) -> None:
+    """Refuse what is no largest distance."""
+    is_distance = isinstance(threshold, Real) and float(threshold) >= 0
+    if threshold is not None and threshold != "calibrated" and not is_distance:
+        raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
 
 
 def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:

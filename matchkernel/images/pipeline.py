@@ -14,7 +14,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.describers import Model, open_describer
 from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
 from matchkernel.images.features import Features
-from matchkernel.images.match import Matches, check_ratio, match
+from matchkernel.images.match import Matches, check_ratio, check_threshold, match
 from matchkernel.images.verify import THRESHOLD, Verification, check_pixels, verify
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.matches import draw_matches
@@ -55,6 +55,7 @@ class MatchSettings:
         if self.geometry not in ("homography", "fundamental", "none"):
             raise ArgumentError(f"geometry must be homography, fundamental or none, got {self.geometry!r}")
         check_ratio(self.ratio)
+        check_threshold(self.threshold)
         check_pixels(self.pixels)
         self.detector()
 

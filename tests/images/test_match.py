@@ -174,6 +174,11 @@ def test_a_calibrated_threshold_comes_with_the_weights(tmp_path):
         match(ours, features_of("other", b))
     with pytest.raises(ArgumentError, match="threshold"):
         match(features_of("ours", a, match_threshold="wide"), theirs, threshold="calibrated")
+    assert len(match(features_of("ours", a), theirs, threshold="calibrated")) == 1  # either side knows it
+    eight, six = (features_of("ours", rows, cut=64, magnification=m) for rows, m in ((a, 8.0), (b, 6.0)))
+    with pytest.raises(ArgumentError, match=r"made with magnification 8\.0, of B with 6\.0"):
+        match(eight, six)
+    assert len(match(features_of("sift", a, magnification=8.0), features_of("sift", b, magnification=6.0))) == 2
     for word, is_good in {"0.75": True, "wide": False, "nan": False, "-1": False}.items():
         path = tmp_path / "mine.safetensors"
         matchkernel.save(matchkernel.build("sum"), path, {"match_threshold": word})

@@ -1,5 +1,7 @@
 """What match refuses before any work, and where it computes."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,8 @@ from matchkernel.plots.matches import draw_matches, reduced
         (["--magnification", "1e300"], "magnification must be above 0 and at most 1,000"),
         (["--edge", "1e300"], "edge must be above 0 and at most"),
         (["--ratio", "2"], "ratio must be"),
+        (["--threshold", "wide"], "threshold must be a distance"),
+        (["--threshold", "-1"], "threshold must be a distance"),
         (["--device", "banana"], "device 'banana' cannot be used"),
     ],
 )
@@ -143,3 +147,23 @@ def test_a_picture_of_what_was_not_verified_does_not_say_agree():
         for inliers in (None, np.array([True, False]))
     ]
     assert titles == ["2 matches", "1 of 2 matches agree"]
+
+
+def test_a_loaded_model_keeps_its_name_and_its_distance():
+    by_name, by_model = (open_describer(model) for model in ("light", matchkernel.load("light")))
+    assert (by_name.name, by_name.settings) == (by_model.name, by_model.settings)
+    assert by_name.settings["match_threshold"] < 1
+
+
+def test_the_largest_distance_is_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png"):
+        save(texture(), tmp_path / name)
+    counts = {}
+    for word in ("none", "0"):
+        options = ["--model", "sift", "--threshold", word, "--json", f"{word}.json"]
+        done = CliRunner().invoke(app, ["match", "a.png", "b.png", *options])
+        assert done.exit_code == 0, done.output
+        counts[word] = json.loads((tmp_path / f"{word}.json").read_text())["matches"]
+    assert len(counts["none"]) > 10  # of an image with itself: every distance is 0
+    assert len(counts["0"]) == len(counts["none"])
