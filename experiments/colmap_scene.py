@@ -1,6 +1,6 @@
 """Reconstruct one scene with COLMAP from several features, and with COLMAP's own SIFT, side by side.
 
-python experiments/colmap_scene.py ../shared/data/scenes/fountain/images /tmp/fountain rootsift untrained:dual
+python experiments/colmap_scene.py fountain/images OUT rootsift untrained:dual
 """
 
 import argparse

@@ -5,7 +5,7 @@ nearest neighbours within 3 px of the truth; the homography is MAGSAC's from tho
 descriptor's calibrated distance (all, where it has none), right where the mean error of image A's corners is at most
 1, 3 or 5 px, a mean over ten orders of the matches. A sequence counts once, whatever its number of images.
 
-    python experiments/homography_matching.py ../shared/data/homography --models sift rootsift weights.safetensors
+    python experiments/homography_matching.py homography --models sift rootsift weights.safetensors
 
 With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
 
@@ -102,6 +102,7 @@ def main() -> None:
             "split": chosen.split,
             "detector": Detector(chosen.keypoints).settings(),
             "magnifications": chosen.magnifications,
+            "bf16": chosen.bf16,
             "models": {describer.name: describer.settings for describer in describers},
             "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
             "machine": platform.machine(),

@@ -9,6 +9,8 @@ import typer
 from matchkernel.cli.console import plain_table, stdout, user_errors
 from matchkernel.overview import card_facts, overview, trained_weights
 
+FIRST = ("parameters", "config", "trained_on", "licence", "metrics", "match_threshold")
+
 
 def info(
     weights: Annotated[str | None, typer.Argument(help="tell all about these weights: a name, or a file")] = None,
@@ -51,6 +53,9 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    for key, value in facts.items():
-        words = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-        stdout.print(f"{key}: {words}", markup=False, highlight=False, soft_wrap=True)
+    for key in (*FIRST, *(key for key in facts if key not in FIRST)):
+        value = facts.get(key)
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {word}" for name, word in value.items() if not isinstance(word, dict))
+        if value is not None and not isinstance(value, list):  # --json prints all
+            stdout.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)

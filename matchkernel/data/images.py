@@ -10,6 +10,7 @@ from matchkernel.errors import FileError, MissingExtraError
 from matchkernel.files import replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from PIL import Image
@@ -25,7 +26,15 @@ def read_gray(path: str | Path) -> np.ndarray:
     The orientation in the EXIF header is ignored, as COLMAP and hloc ignore it: pixels stay where the file has them.
     16 bit gray loses its lower byte; transparency is dropped.
     """
-    path = Path(path)
+    return _read(Path(path), _gray)
+
+
+def read_colour(path: str | Path) -> np.ndarray:
+    """Decode a photo to (H, W, 3) uint8 RGB to be looked at; gray where it has no colour, or is too large for three."""
+    return _read(Path(path), _colour)
+
+
+def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np.ndarray:
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     pillow = _pillow()
@@ -35,7 +44,7 @@ def read_gray(path: str | Path) -> np.ndarray:
             with pillow.open(path, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
-                return _gray(image, path)
+                return decode(image, path)
     except FileError:
         raise
     except pillow.DecompressionBombError:
@@ -62,6 +71,12 @@ def _gray(image: "Image.Image", path: Path) -> np.ndarray:
     if image.mode == "F":
         raise FileError(f"{path}: floating point gray values are not read; save 8 or 16 bits")
     return np.array(image.convert("L"))
+
+
+def _colour(image: "Image.Image", path: Path) -> np.ndarray:
+    is_small = image.width * image.height <= MAX_PIXELS // 4
+    has_colour = image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr")
+    return np.array(image.convert("RGB")) if is_small and has_colour else _gray(image, path)
 
 
 def _pillow() -> "ModuleType":

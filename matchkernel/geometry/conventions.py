@@ -39,7 +39,12 @@ def frames_to_colmap(frames: Frames, magnification: float = MAGNIFICATION) -> np
 
 def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
     """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none)."""
-    keypoints = np.asarray(keypoints, np.float64)
+    keypoints = np.asarray(keypoints)
+    if keypoints.dtype == object:
+        raise ArgumentError(
+            "keypoints are given as (K, 4) numbers; cv2.KeyPoint objects go to DescriptorExtractor.compute"
+        )
+    keypoints = keypoints.astype(np.float64)
     if not keypoints.size:
         keypoints = keypoints.reshape(0, 4)
     if keypoints.ndim != 2 or keypoints.shape[1] != 4:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from matchkernel.data.images import read_colour
 from matchkernel.errors import ArgumentError
 from matchkernel.files import replacing
 from matchkernel.geometry.conventions import MAGNIFICATION
@@ -182,7 +183,7 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
 
     Args:
         found: what match_images gave.
-        a: file or pixels of image A; pixels keep their colours.
+        a: file or pixels of image A, in their colours.
         b: of image B.
         path: to write.
         title: stands before the counts (default: the model's name).
@@ -194,4 +195,6 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
 
 
 def _pixels(image: Image) -> np.ndarray:
-    return image if isinstance(image, np.ndarray) and image.dtype == np.uint8 else as_gray(image)
+    if isinstance(image, np.ndarray):
+        return image if image.dtype == np.uint8 else as_gray(image)
+    return read_colour(image)
