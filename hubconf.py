@@ -1,7 +1,7 @@
-"""torch.hub: `torch.hub.load("<folder of this repository>", "descriptor", "dual", source="local")`.
+"""torch.hub: `torch.hub.load("<folder of this repository>", "dual", source="local")`.
 
-One entry for each of the trained weights that came with the package, under its name, and `descriptor` for untrained
-ones. Nothing is downloaded.
+One entry for each of the trained weights that came with the package, under its name (dual_paper for dual-paper), and
+`descriptor` for untrained ones. Nothing is downloaded.
 """
 
 from collections.abc import Callable
