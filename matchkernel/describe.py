@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.descriptors import Descriptor, check_patch_size
+from matchkernel.devices import open_device
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.precision import unit_rows
 from matchkernel.resize import resize_patches
@@ -126,14 +127,7 @@ def inference_copy(model: Descriptor, device: str | torch.device | None = None) 
     """The model itself where it can be used as it is, else a copy: in eval mode, on the device asked for."""
     if not isinstance(model, Descriptor):
         raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        wanted = next(model.parameters()).device if device is None else torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
-    if wanted.type == "meta":
-        raise ArgumentError("device 'meta' holds no numbers to compute with")
+    wanted = open_device(next(model.parameters()).device if device is None else device)
     moved = next(model.parameters()).device != wanted
     if moved or any(module.training for module in model.modules()):
         return copy.deepcopy(model).to(wanted).eval()

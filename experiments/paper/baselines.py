@@ -12,14 +12,12 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import numpy as np
 import torch
 from data import GROUPS, sequences_folder
 from run import RESULTS, write
@@ -62,20 +60,9 @@ def own_mkd(sets: Path) -> Method:
     return Method(found.name, found.distance, facts, found.describe, frozenset(scenes), patches_sha256(joined))
 
 
-def as_numbers(method: Method) -> Method:
-    """Bits as 0 and 1, for scores by L2 distance: its order and its ties are those of the Hamming distance."""
-    if method.distance != "hamming":
-        return method
-    return replace(
-        method,
-        distance="l2",
-        compute=lambda patches, progress: np.unpackbits(method.describe(patches, progress), axis=1).astype(np.float32),
-    )
-
-
 def score_scenes(method: Method, sets: Path) -> dict[str, Any]:
     """The validation scenes."""
-    return score_sets(as_numbers(method), open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]]))
+    return score_sets(method, open_test_sets([(None, sets / scene) for scene in GROUPS["validation"]]))
 
 
 def score_split(method: Method, folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ names another cut of them finds it in SETS/<cut>.
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import sys
 import tempfile
@@ -119,7 +120,8 @@ def others(group: str, sets: Path) -> list[tuple[str, Path]]:
 
 def work(tasks, answers, sets: Path, device: str, keep: Path | None, steps: int | None, until: float) -> None:
     """Do jobs until there are none, or it is too late to start another."""
-    while (task := tasks.get()) is not None and time.time() < until:
+    parent = os.getppid()
+    while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
         experiment, job = task
         try:
             answers.put((experiment, job.name, do(job, sets, device, keep, steps)))

@@ -36,7 +36,9 @@ def score_sets(method: Method, sets: Mapping[str, PatchSet]) -> dict[str, Any]:
     """Set -> FPR@95 of its ordinary and of its hard pairs, and retrieval mAP, as shares."""
     scores = {}
     for name, patches in sets.items():
-        result = score_patch_set(method.name, method.describe(np.asarray(patches.patches)), patches)
+        result = score_patch_set(
+            method.name, method.describe(np.asarray(patches.patches)), patches, distance=method.distance
+        )
         fpr95 = {LISTS[name.split("_")[0]]: part["fpr95"] for name, part in result["pairs"].items()}
         scores[name] = {"fpr95": fpr95, "map": result["retrieval_map"], "data_sha256": result["data_sha256"]}
     return scores

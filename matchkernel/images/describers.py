@@ -13,12 +13,12 @@ import torch
 from matchkernel.config import VARIANTS
 from matchkernel.describe import describe, inference_copy
 from matchkernel.descriptors import Descriptor, build
+from matchkernel.devices import open_device
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.images.devices import open_device
 from matchkernel.tensor_files import digest
 from matchkernel.weights import load
 

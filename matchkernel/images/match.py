@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from matchkernel.devices import matching_device, open_device
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.images.describers import THRESHOLD
-from matchkernel.images.devices import matching_device, open_device
 from matchkernel.images.features import Features
 from matchkernel.images.nearest import Nearest, has_faiss, two_nearest
 

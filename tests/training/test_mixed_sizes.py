@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from made_runs import assert_equal, saved
 
 from matchkernel.data.packed import open_patch_set
 from matchkernel.errors import ArgumentError
@@ -25,17 +26,6 @@ SIZES = [8, 12, 16]
 
 def config(tables, **changes):
     return TrainingConfig.from_dict(merged(tables, {"sampling": {"patch_sizes": SIZES}}, changes))
-
-
-def saved(folder, prefix=""):
-    tensors = read_checkpoint(folder / "last.safetensors").tensors
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def assert_equal(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
 
 
 def fresh_run(settings, folder):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from made_runs import assert_equal, saved
 
 from matchkernel import load
 from matchkernel.data.packed import open_patch_set
@@ -36,17 +37,6 @@ def without(tables, **changes):
 
 def weights(folder, name="final.safetensors"):
     return load(folder / name).state_dict()
-
-
-def saved(folder, prefix=""):
-    tensors = read_checkpoint(folder / "last.safetensors").tensors
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def assert_equal(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
 
 
 def fresh_run(settings, tables, folder):

@@ -1,4 +1,4 @@
-"""Where images are computed on."""
+"""Where to compute."""
 
 import torch
 

@@ -1,0 +1,64 @@
+"""Numbers that documents show are those of the results they name."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def means_of_sequences(name):
+    """Model -> column -> mean over sequences of the means over their pairs."""
+    cells = defaultdict(lambda: defaultdict(list))
+    for pair in json.loads((RESULTS / name).read_text())["pairs"]:
+        cells[pair["model"]][pair["sequence"]].append(pair)
+    columns = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
+    return {
+        model: {c: np.mean([np.mean([row[c] for row in rows]) for rows in parts.values()]) for c in columns}
+        for model, parts in cells.items()
+    }
+
+
+def test_matching_of_every_descriptor():
+    thresholds = json.loads((RESULTS / "matching_validation.json").read_text())["thresholds"]
+    for model, mean in means_of_sequences("matching_validation.json").items():
+        homographies = " / ".join(f"{100 * mean[f'H {pixels} px']:.1f}" for pixels in (1, 3, 5))
+        counts = f"{mean['matches']:.0f} | {mean['right']:.0f} | {100 * mean['accuracy 3 px']:.1f}"
+        assert f"| `{model}` | {counts} | {homographies} | {thresholds[model]} |" in page("match.md")
+
+
+def test_matching_by_magnification():
+    means = list(means_of_sequences("magnification.json").values())
+    for name, column, times, digits in (
+        ("matches", "matches", 1, 0),
+        ("right", "right", 1, 0),
+        ("share right, %", "accuracy 3 px", 100, 1),
+    ):
+        cells = " | ".join(f"{times * mean[column]:.{digits}f}" for mean in means)
+        assert f"| {name} | {cells} |" in page("match.md")
+
+
+@pytest.mark.parametrize("scene", ["sceaux", "fountain"])
+def test_reconstructions(scene):
+    for name, row in json.loads((RESULTS / f"colmap_{scene}.json").read_text()).items():
+        numbers = f"{row['points']:,} | {row['track_length']:.2f} | {row['error']:.3f}"
+        shown = name if "COLMAP" in name else f"`{name}`"
+        line = f"| {shown} | {row['keypoints']:,} | {row['registered']} of {row['images']} | {numbers} |"
+        assert line in page("adapters.md")
+
+
+def test_speed_of_training():
+    rows = json.loads((ROOT / "benchmarks" / "results" / "training.json").read_text())["rows"]
+    for row in rows.values():
+        patches = float(f"{row['patches_per_s']:.3g}")
+        cells = f"| {row['paper_run_s']:.0f} s | {patches:,.0f} |"
+        assert cells in page("training.md")
+        assert f"| {row['ratio']:.1f} | {row['share_of_floor']:.2f} |" in page("training.md")
