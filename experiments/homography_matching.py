@@ -9,7 +9,9 @@ descriptor's calibrated distance (all, where it has none), right where the mean 
 
 With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
 
-The validation sequences are the default. The test sequences are scored once, by --split test, when all is chosen.
+Distances are calibrated by every run and stand in its JSON; --thresholds takes those of an earlier run on validation,
+for weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
+test, when all is chosen.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import json
 import platform
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +75,16 @@ def main() -> None:
     parser.add_argument("--keypoints", type=int, default=2000)
     parser.add_argument("--magnifications", type=float, nargs="+", default=[MAGNIFICATION])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--thresholds", type=Path, help="JSON of an earlier run: its calibrated distances, by name")
     parser.add_argument("--bf16", action="store_true", help="describe in bfloat16: faster, for choices")
     parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
     chosen = parser.parse_args()
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
     describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
+    if chosen.thresholds:
+        found = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"]
+        describers = [replace(d, settings={**d.settings, THRESHOLD: found[d.name]}) for d in describers]
     sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
     unknown = set(chosen.sequences or []) - set(sequences)
     if unknown:

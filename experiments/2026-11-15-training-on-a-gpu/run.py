@@ -46,6 +46,22 @@ def run(options: argparse.Namespace, name: str, steps: int, seed: int, loop: dic
     return {"fpr95": last["fpr95"], "map": last["map"], "loss": loss, "seconds": seconds}
 
 
+def report(result: dict, ways: list[str], seeds: list[int]) -> None:
+    """Print means and spreads over seeds, and the difference of two ways, seed by seed, with its standard error."""
+    for measure in ("fpr95", "map", "loss"):
+        values = {way: [result[f"{way}, seed {seed}"][measure] for seed in seeds] for way in ways}
+        for way, found in values.items():
+            print(f"{measure:6s} {way:24s} {statistics.mean(found):.4f} +- {_spread(found):.4f}", flush=True)
+        if len(ways) == 2:
+            gaps = [one - two for one, two in zip(*values.values(), strict=True)]
+            error = _spread(gaps) / len(gaps) ** 0.5
+            print(f"{measure:6s} {' - '.join(ways):24s} {statistics.mean(gaps):.4f} +- {error:.4f}", flush=True)
+
+
+def _spread(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
 def main() -> None:
     """Run what is not done yet, and write result.json after each run."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -71,11 +87,7 @@ def main() -> None:
         if name not in result:
             result[name] = run(options, name.replace(" ", "-").replace(",", ""), steps, seed, loop)
             place.write_text(json.dumps(result, indent=1) + "\n")
-    for way in options.ways:
-        for measure in ("fpr95", "map"):
-            values = [result[f"{way}, seed {s}"][measure] for s in options.seeds]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            print(f"{way:12s} {measure:6s} {statistics.mean(values):.4f} +- {spread:.4f}", flush=True)
+    report(result, options.ways, options.seeds)
     if options.full_steps:
         shutil.copy(options.out / "runs" / "full" / "log.jsonl", options.out / "log.jsonl")
 
