@@ -99,11 +99,11 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
     cut = sets / job.score_cut
     validation, scenes = cut / sequences_folder("validation"), [(None, cut / name) for name in GROUPS["validation"]]
     ways: dict[str, Callable[[], dict[str, Any]]] = {
-        "scenes": lambda: score_sets(method, open_test_sets(scenes)),
+        "scenes": lambda: score_sets(method, open_test_sets(scenes), device),
         "validation": lambda: score_sequences(method, validation),
         "test": lambda: score_sequences(method, cut / sequences_folder("test")),
         "strips": lambda: score_strips(method, sets / "hpatches_sample"),
-        "groups": lambda: score_sets(method, open_test_sets(others(job.train, cut))),
+        "groups": lambda: score_sets(method, open_test_sets(others(job.train, cut)), device),
         "sizes": lambda: {
             str(size): score_sequences(method_of(load(weights, patch_size=size), device), validation) for size in SIZES
         },

@@ -1,12 +1,15 @@
 """What an experiment measures of a trained model: short tables of numbers, as JSON keeps them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from matchkernel.data.hpatches import HPatchesSet, open_hpatches
 from matchkernel.data.packed import PatchSet
 from matchkernel.describe import describe, inference_copy
 from matchkernel.descriptors import Descriptor
@@ -32,13 +35,32 @@ def method_of(model: Descriptor, device: str) -> Method:
     )
 
 
-def score_sets(method: Method, sets: Mapping[str, PatchSet]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class StripsInMemory(HPatchesSet):
+    """A set whose strips are decoded once for all models of a process: it takes longer than to describe them."""
+
+    strips: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+
+    def read(self, sequence: str, image: str = "ref") -> np.ndarray:
+        """As HPatchesSet.read."""
+        if (sequence, image) not in self.strips:
+            self.strips[sequence, image] = super().read(sequence, image)
+        return self.strips[sequence, image]
+
+
+@cache
+def in_memory(folder: Path) -> StripsInMemory:
+    """The set of a folder, opened once."""
+    found = open_hpatches(folder)
+    return StripsInMemory(found.root, found.counts)
+
+
+def score_sets(method: Method, sets: Mapping[str, PatchSet], device: str = "cpu") -> dict[str, Any]:
     """Set -> FPR@95 of its ordinary and of its hard pairs, and retrieval mAP, as shares."""
     scores = {}
     for name, patches in sets.items():
-        result = score_patch_set(
-            method.name, method.describe(np.asarray(patches.patches)), patches, distance=method.distance
-        )
+        rows = torch.from_numpy(method.describe(np.asarray(patches.patches))).to(device)
+        result = score_patch_set(method.name, rows, patches, distance=method.distance)
         fpr95 = {LISTS[name.split("_")[0]]: part["fpr95"] for name, part in result["pairs"].items()}
         scores[name] = {"fpr95": fpr95, "map": result["retrieval_map"], "data_sha256": result["data_sha256"]}
     return scores
@@ -46,13 +68,13 @@ def score_sets(method: Method, sets: Mapping[str, PatchSet]) -> dict[str, Any]:
 
 def score_sequences(method: Method, folder: Path) -> dict[str, Any]:
     """The three HPatches tasks on a set of sequences: means, by noise, and by sequence, as shares."""
-    (result,) = evaluate_hpatches_splits(method, folder)
+    (result,) = evaluate_hpatches_splits(method, in_memory(folder))
     return short_hpatches(result)
 
 
 def score_strips(method: Method, folder: Path) -> dict[str, float]:
     """Matching mAP of a single sequence of strips, by noise and in all (the other tasks need several sequences)."""
-    (result,) = evaluate_hpatches_splits(method, folder, only=("matching",))
+    (result,) = evaluate_hpatches_splits(method, in_memory(folder), only=("matching",))
     return {noise: part["ap_trapezoid"] for noise, part in result["matching"]["mean"].items()}
 
 

@@ -27,7 +27,7 @@ class DescriptorFiles:
 
 def evaluate_hpatches_splits(
     source: Method | DescriptorFiles,
-    folder: str | Path | None = None,
+    folder: str | Path | HPatchesSet | None = None,
     *,
     tasks: str | Path | None = None,
     splits: Sequence[str] = ("full",),
@@ -42,8 +42,8 @@ def evaluate_hpatches_splits(
 
     Args:
         source: what to score, see choose_methods.
-        folder: of the set. Descriptor files can do without; with it their numbers of rows are checked, and its
-            patches are taken for those described.
+        folder: of the set, or the set, opened. Descriptor files can do without; with it their numbers of rows are
+            checked, and its patches are taken for those described.
         tasks: folder of splits and lists (default: `tasks` in the set's).
         splits: a, b, c, full, illum, view, or your own.
         distance: "l1" or "l2" (default: the method's own; Hamming for bits).
@@ -64,8 +64,8 @@ def evaluate_hpatches_splits(
         raise ArgumentError(f"splits must be named once each, got {', '.join(splits) or 'none'}")
     if folder is None and isinstance(source, Method):
         raise ArgumentError(f"give the folder of a set for {source.name} to describe")
-    place = _tasks_folder(tasks, folder)
-    patches = None if folder is None else open_hpatches(folder)
+    patches = folder if folder is None or isinstance(folder, HPatchesSet) else open_hpatches(folder)
+    place = _tasks_folder(tasks, patches)
     coming = _describing(source, patches, needed_sequences(place, splits, whitening), progress)
     lists = [read_tasks(place, split, coming.counts, patches) for split in splits]
     tests = dict.fromkeys(name for part in lists for name in part.test)
@@ -114,9 +114,9 @@ def _distance(source: Method | DescriptorFiles, wanted: Distance | None) -> Dist
     return chosen_distance(str(source.folder), "hamming" if source.bits else "l2", wanted)
 
 
-def _tasks_folder(tasks: str | Path | None, folder: str | Path | None) -> Path:
+def _tasks_folder(tasks: str | Path | None, patches: HPatchesSet | None) -> Path:
     if tasks is not None:
         return Path(tasks)
-    if folder is None:
+    if patches is None:
         raise ArgumentError("give the folder of task lists, --tasks, or that of a set which has one")
-    return Path(folder) / "tasks"
+    return patches.root / "tasks"
