@@ -130,6 +130,12 @@ print([entry for entry in seen if not finding_modules(*entry)])
     assert result.stdout == "[]\n"
 
 
+def test_the_command_line_loads_no_compiler():
+    """It takes seconds to import, which every command would pay."""
+    result = python("import sys, matchkernel.cli.app; print('torch._dynamo' in sys.modules)")
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
 def test_the_bare_command_says_what_is_missing():
     result = python("import sys; sys.modules['typer'] = None; from matchkernel.cli.entry import main; main()")
     assert result.returncode == 2

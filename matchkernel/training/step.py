@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 import torch
-import torch._dynamo
 from torch import Tensor
 
 from matchkernel.descriptors import Descriptor
@@ -125,7 +124,9 @@ class Update:
 
     def _capture(self) -> None:
         # Each run is compiled for its own settings; a process may train more than the few that torch expects.
-        with torch._dynamo.config.patch(recompile_limit=MOST_COMPILED):
+        from torch._dynamo import config as compiler  # takes seconds, and only compiled steps need it
+
+        with compiler.patch(recompile_limit=MOST_COMPILED):
             self._record()
 
     def _record(self) -> None:
