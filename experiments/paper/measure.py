@@ -34,7 +34,9 @@ def main() -> None:
         parser.error(f"{options.experiment} has no job {options.job}")
     path = RESULTS / f"{options.experiment}.json"
     results = json.loads(path.read_text()) if path.exists() else {}
-    there = results.setdefault(job.name, {**about(job, options.weights), "scores": {}})
+    trained = options.weights.with_suffix(".json")  # by run.py --keep
+    facts = json.loads(trained.read_text()) if trained.exists() else {}
+    there = results.setdefault(job.name, {**about(job, options.weights), **facts, "scores": {}})
     start = time.perf_counter()
     wanted = replace(job, scores=tuple(options.scores))
     found = measure(wanted, options.sets, options.device, options.weights, there["scores"])

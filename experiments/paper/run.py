@@ -11,11 +11,13 @@ import json
 import multiprocessing
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+import torch._dynamo
 from data import GROUPS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
 from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
@@ -49,30 +52,39 @@ def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingCon
     return TrainingConfig.from_dict(settings)
 
 
-def do(job: Job, sets: Path, device: str, keep: Path | None, steps: int | None) -> dict[str, Any]:
-    """Train a model and measure it."""
-    config = configuration(job, sets, steps)
+def do(
+    job: Job, sets: Path, device: str, keep: Path, steps: int | None, turn: AbstractContextManager
+) -> dict[str, Any]:
+    """Train a model, unless its weights are kept from a run that was stopped while it was scored, and measure it."""
+    keep.mkdir(parents=True, exist_ok=True)
+    weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
+    if not facts.exists():
+        with turn:
+            facts.write_text(json.dumps(train_job(configuration(job, sets, steps), weights, device)), encoding="utf-8")
+    start = time.perf_counter()
+    scores = measure(job, sets, device, weights)
+    return {
+        **about(job, weights),
+        **json.loads(facts.read_text(encoding="utf-8")),
+        "scoring_seconds": round(time.perf_counter() - start, 1),
+        "scores": scores,
+    }
+
+
+def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, Any]:
+    """Train a model, write its weights, and say how it went."""
     torch._dynamo.reset()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         train(config, folder, device=device)
         seconds = time.perf_counter() - start
-        weights = Path(folder) / "final.safetensors"
+        shutil.copyfile(Path(folder) / "final.safetensors", weights)
         losses = [entry["loss"] for entry in read_log(Path(folder) / "log.jsonl") if entry["event"] == "training"]
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-            (keep / f"{job.name}.safetensors").write_bytes(weights.read_bytes())
-        start = time.perf_counter()
-        scores = measure(job, sets, device, weights)
-        facts = about(job, weights)
     return {
-        **facts,
         "loss": losses[-1] if losses else None,
         "seconds": round(seconds, 1),
-        "scoring_seconds": round(time.perf_counter() - start, 1),
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
         "torch": torch.__version__,
-        "scores": scores,
     }
 
 
@@ -118,13 +130,13 @@ def others(group: str, sets: Path) -> list[tuple[str, Path]]:
     return [(other, sets / scene) for other in "ABC" if other != group for scene in GROUPS[other]]
 
 
-def work(tasks, answers, sets: Path, device: str, keep: Path | None, steps: int | None, until: float) -> None:
+def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int | None, until: float) -> None:
     """Do jobs until there are none, or it is too late to start another."""
     parent = os.getppid()
     while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
         experiment, job = task
         try:
-            answers.put((experiment, job.name, do(job, sets, device, keep, steps)))
+            answers.put((experiment, job.name, do(job, sets, device, keep / experiment, steps, turn)))
         except Exception:
             answers.put((experiment, job.name, {"error": traceback.format_exc()}))
     answers.put(None)
@@ -145,11 +157,20 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", help="these jobs")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--training", type=int, default=3, help="workers that may train at a time; the others score")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--keep", type=Path, help="folder for the weights")
+    parser.add_argument(
+        "--keep", type=Path, help="for weights, in <keep>/<experiment>; what is there is not trained again"
+    )
     parser.add_argument("--steps", type=int, help="instead of the jobs' own, for trying out")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no job after so many")
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        do_all(options, options.keep or Path(folder))
+
+
+def do_all(options: argparse.Namespace, keep: Path) -> None:
+    """Share the jobs among workers, and write down what they answer."""
     begun = time.time()
     context = multiprocessing.get_context("spawn")
     tasks, answers = context.Queue(), context.Queue()
@@ -161,8 +182,9 @@ def main() -> None:
             wanted = options.only is None or job.name in options.only
             if wanted and job.name not in results[experiment]:
                 tasks.put((experiment, job))
-    arguments = (tasks, answers, options.sets, options.device, options.keep, options.steps, begun + options.seconds)
-    workers = [context.Process(target=work, args=arguments) for _ in range(options.workers)]
+    until = begun + options.seconds
+    arguments = (tasks, answers, context.Semaphore(options.training), options.sets, options.device, keep, options.steps)
+    workers = [context.Process(target=work, args=(*arguments, until)) for _ in range(options.workers)]
     for process in workers:
         tasks.put(None)
         process.start()

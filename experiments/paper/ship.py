@@ -2,7 +2,7 @@
 
 python experiments/paper/ship.py WEIGHTS
 
-WEIGHTS is the folder that `run.py ship --keep` filled; their scores are read from the results.
+WEIGHTS is the folder `ship` in that of `run.py ship --keep`; their scores are read from the results.
 """
 
 import json

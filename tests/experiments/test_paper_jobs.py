@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +146,26 @@ def test_sets_by_tracks_alone(tmp_path):
         data.build(("scene", "made", tmp_path, target, 6.0, geometric))
         counts[geometric] = len(np.asarray(open_patch_set(target).labels))
     assert 0 < counts[False] < counts[True]
+
+
+def test_kept_weights_are_scored_and_not_trained_again(tmp_path, monkeypatch):
+    render_scene(tmp_path / "scenes" / "made", photos=4, width=320, height=240)
+    monkeypatch.setitem(data.GROUPS, "A", ("made",))
+    (tmp_path / "sets").mkdir()
+    data.build(("scene", "made", tmp_path, tmp_path / "sets" / "made", 6.0, True))
+    monkeypatch.setattr(run, "measure", lambda job, sets, device, weights: {"sha256": run.read_card(weights)["sha256"]})
+    settings = {"model": {"variant": "sum", "patch_size": 16}, "sampling": {"steps": 2, "pairs": 8}}
+    job, keep = Job("small", "A", settings), tmp_path / "keep"
+
+    def do():
+        return run.do(job, tmp_path / "sets", "cpu", keep, None, nullcontext())
+
+    first = do()
+    assert min(first["seconds"], first["loss"]) > 0
+    again = do()
+    assert {**again, "scoring_seconds": 0} == {**first, "scoring_seconds": 0}
+    (keep / "small.json").unlink()  # stopped while training: done again, and the same
+    assert do()["scores"] == first["scores"]
 
 
 def test_a_job_knows_its_cuts_by_default():
