@@ -61,6 +61,7 @@ KINDS = {
 }
 PIXELS = 3.0  # a match this near to the truth is right
 ORDERS = 10
+RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95)
 COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
 
 
@@ -103,9 +104,14 @@ def main() -> None:
     print_table(pairs, list(dict.fromkeys(pair["model"] for pair in pairs)))
     thresholds = {model: round(threshold_of(parts), 3) for model, parts in seen.items()}
     print("\nlargest distance at which matches are more often right than wrong:", thresholds)
+    shares = {model: shares_of_right(parts) for model, parts in seen.items()}
+    print("\nshare of right matches below a ratio:")
+    for model, found_shares in shares.items():
+        print(f"{model:16s}", *(f"{ratio}: {share:.3f}" for ratio, share in found_shares.items()))
     if chosen.out:
         facts = {
             "thresholds": thresholds,
+            "right below ratio": shares,
             "split": chosen.split,
             "detector": Detector(chosen.keypoints).settings(),
             "magnifications": chosen.magnifications,
@@ -141,7 +147,7 @@ def score_sequence(folder: Path, describers: list[Describer], detector: Detector
                 "matches": len(found),
                 "right": int(is_right.sum()),
                 "accuracy 3 px": float(is_right.mean()) if len(found) else 0.0,
-                "seen": np.column_stack([matches.distances, is_right]),
+                "seen": np.column_stack([matches.distances, is_right, matches.ratios]),
                 "believed": int(kept.sum()),
                 "corner error": float(np.median(errors)) if np.isfinite(np.median(errors)) else None,
                 **{f"H {pixels} px": float((errors <= pixels).mean()) for pixels in (1, 3, 5)},
@@ -159,7 +165,7 @@ def threshold_of(parts: list[np.ndarray]) -> float:
     """The distance up to which right matches most outnumber wrong ones, every pair of images counting the same.
 
     Args:
-        parts: for each pair (M, 2) distances of its matches, and 1 where they are right.
+        parts: for each pair (M, 3) distances of its matches, 1 where they are right, and ratios.
     """
     parts = [part for part in parts if len(part)]
     rows = np.concatenate(parts)
@@ -167,6 +173,19 @@ def threshold_of(parts: list[np.ndarray]) -> float:
     order = np.argsort(rows[:, 0], kind="stable")
     gain = np.cumsum((weights * np.where(rows[:, 1] > 0, 1, -1))[order])
     return float(rows[order[gain.argmax()], 0])
+
+
+def shares_of_right(parts: list[np.ndarray]) -> dict[str, float]:
+    """Share of right matches among those below a ratio, every pair of images counting the same.
+
+    Args:
+        parts: as for threshold_of.
+    """
+    parts = [part for part in parts if len(part)]
+    rows = np.concatenate(parts)
+    weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
+    kept = {ratio: weights * (rows[:, 2] < ratio) for ratio in RATIOS}
+    return {str(ratio): float((part * rows[:, 1]).sum() / part.sum()) for ratio, part in kept.items()}
 
 
 def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:

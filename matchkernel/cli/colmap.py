@@ -9,7 +9,7 @@ import typer
 
 from matchkernel.cli.console import counting_bar, stderr, user_errors
 from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
-from matchkernel.images.adapters.colmap import ReconstructSettings, reconstruct
+from matchkernel.images.adapters.colmap import Ratio, ReconstructSettings, reconstruct
 from matchkernel.images.describers import open_describer
 from matchkernel.images.extract import Detector
 
@@ -20,7 +20,10 @@ def colmap(
     model: Model = "dual",
     untrained: Untrained = False,
     keypoints: Keypoints = DEFAULT.keypoints,
-    ratio: Annotated[float, typer.Option(min=0.01, max=1, help="nearest / second nearest distance; 1: no test")] = 0.8,
+    ratio: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1, help="nearest / second nearest distance (0.85; sift 0.8); 1: no test"),
+    ] = None,
     overlap: Annotated[int | None, typer.Option(min=1, help="match so many neighbours by name, not all pairs")] = None,
     contrast: Contrast = DEFAULT.contrast,
     edge: Edge = DEFAULT.edge,
@@ -33,7 +36,8 @@ def colmap(
     """Reconstruct a scene: our features and matches, COLMAP's importers, verification and mapper."""
     with user_errors():
         detector = Detector(keypoints, contrast, edge, upright, magnification)
-        settings = ReconstructSettings(detector, None if ratio == 1 else ratio, overlap, single_camera)
+        chosen: Ratio = "calibrated" if ratio is None else None if ratio == 1 else ratio
+        settings = ReconstructSettings(detector, chosen, overlap, single_camera)
         describer = open_describer(model, untrained=untrained, device=device)
         with counting_bar("reconstructing") as progress:
             found = reconstruct(

@@ -26,6 +26,9 @@ CUT = 64  # side of the patches cut, as the data builder cuts them; brought to t
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
 SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with the distances they are calibrated to, see docs/match.md
 THRESHOLD = "match_threshold"  # such a distance in a weight file's card and in the settings of features
+# Nearest / second nearest distance of matches for a reconstruction: COLMAP's own for SIFT; for learned descriptors one
+# as strict, with the same share of right matches, see docs/adapters.md.
+SIFT_RATIO, LEARNED_RATIO = 0.8, 0.85
 CPU = torch.device("cpu")
 # OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
 FIRST_SIGMA, LAYERS = 1.6, 3
@@ -43,6 +46,7 @@ class Describer:
         settings: what decides its rows (weights, patch size, sampler), JSON values.
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
         device: where it runs, and where its rows are matched.
+        ratio: nearest / second nearest distance that matches for a reconstruction may have.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Describer:
     settings: dict[str, Any]
     compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
     device: torch.device = CPU
+    ratio: float = LEARNED_RATIO
 
 
 Model = Descriptor | Describer | str | Path
@@ -140,7 +145,7 @@ def _of_sift(name: str, device: torch.device) -> Describer:
 
     weights = f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes"
     settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name]}
-    return Describer(name, 128, settings, compute, device)
+    return Describer(name, 128, settings, compute, device, SIFT_RATIO)
 
 
 def reduced(image: np.ndarray, most: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:

@@ -23,6 +23,7 @@ from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.frames import Frames
 from matchkernel.images.adapters.colmap import ReconstructSettings, analyze, pairs_of, reconstruct
 from matchkernel.images.adapters.colmap_files import read_keypoints, write_keypoints, write_match_list
+from matchkernel.images.describers import open_describer
 from matchkernel.images.extract import Detector, extract
 
 needs_colmap = pytest.mark.skipif(
@@ -65,8 +66,19 @@ def test_a_rendered_scene_is_reconstructed_from_our_features(workspace, scene):
     observations = sum(int((image.points != -1).sum()) for image in model.images.values())
     assert (len(model.points), observations) == (summary.points, summary.observations)
     assert summary.track_length == pytest.approx(observations / len(model.points), abs=1e-4)
-    assert json.loads((folder / "summary.json").read_text())["points"] == summary.points
+    written = json.loads((folder / "summary.json").read_text())
+    assert written["points"] == summary.points
+    assert written["settings"]["ratio"] == 0.8  # SIFT's, though none was given
     assert not (folder.parent / "workspace.part").exists()
+
+
+def test_the_ratio_is_the_describers_unless_given():
+    learned, sift = open_describer("sum", untrained=True), open_describer("sift")
+    assert [ReconstructSettings().ratio_of(describer) for describer in (learned, sift)] == [0.85, 0.8]
+    assert [ReconstructSettings(ratio=ratio).ratio_of(learned) for ratio in (0.9, 1.0, None)] == [0.9, 1.0, None]
+    for wrong in (0.0, 1.1, "wide"):
+        with pytest.raises(ArgumentError, match="ratio must be"):
+            ReconstructSettings(ratio=wrong)
 
 
 @needs_colmap

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ ANALYZED = {
     "error": r"Mean reprojection error: ([\d.]+)px",
 }
 
+Ratio = float | Literal["calibrated"] | None
 Say = Callable[[str], object]
 Progress = Callable[[int, int], object]
 
@@ -45,20 +46,26 @@ class ReconstructSettings:
 
     Attributes:
         detector: how keypoints are found.
-        ratio: nearest / second nearest distance of a match, in both directions; COLMAP's own value. None: no test.
+        ratio: nearest / second nearest distance of a match, in both directions; None: no test; "calibrated": what
+            the describer asks for, 0.85, for SIFT COLMAP's own 0.8.
         overlap: match each image with so many neighbours by name; None: all pairs, up to 120 images.
         single_camera: all images are of one camera with one focal length.
     """
 
     detector: Detector = dataclasses.field(default_factory=Detector)
-    ratio: float | None = 0.8
+    ratio: Ratio = "calibrated"
     overlap: int | None = None
     single_camera: bool = False
 
     def __post_init__(self) -> None:
         if self.overlap is not None and self.overlap < 1:
             raise ArgumentError(f"overlap must be 1 or more, got {self.overlap}")
-        check_ratio(self.ratio)
+        if self.ratio != "calibrated":
+            check_ratio(self.ratio)
+
+    def ratio_of(self, describer: Describer) -> float | None:
+        """The ratio for its matches."""
+        return describer.ratio if self.ratio == "calibrated" else self.ratio
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,8 @@ def reconstruct(
         raise FileError(f"{images}: {len(found)} images here, two are the least")
     for name in found:
         check_match_name(name)
-    how = {"model": describer.name, **describer.settings, **dataclasses.asdict(settings)}
+    ratio = settings.ratio_of(describer)
+    how = {"model": describer.name, **describer.settings, **dataclasses.asdict(settings), "ratio": ratio}
     with building(workspace, {"photos": found, **how}) as build:
         job = _Job(images, settings, build, say, progress)
         skipped = _extract(job, list(found), describer)
@@ -122,7 +130,7 @@ def reconstruct(
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
         pairs = pairs_of(len(names), settings.overlap)
-        _match(job, names, pairs, describer.device)
+        _match(job, names, pairs, ratio, describer.device)
         _import(job, names, pairs)
         _map(job)
         facts = analyze(build.folder / "sparse", program)
@@ -186,7 +194,9 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
     return skipped
 
 
-def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]], device: torch.device) -> None:
+def _match(
+    job: _Job, names: list[str], pairs: list[tuple[int, int]], ratio: float | None, device: torch.device
+) -> None:
     """Mutual nearest neighbours of every pair, kept in a file for each first image."""
     job.say(f"matching {len(pairs)} pairs")
     (job.build.folder / "matches").mkdir(exist_ok=True)
@@ -199,7 +209,7 @@ def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]], device: to
             found: dict[str, Any] = {}
             for j in others:
                 there = load_features(_features(job.build, names[j]))
-                found[str(j)] = match(here, there, ratio=job.settings.ratio, device=device).indices
+                found[str(j)] = match(here, there, ratio=ratio, device=device).indices
             with replacing(_matches(job.build, i)) as part, part.open("wb") as file:
                 np.savez(file, **found)
             job.build.mark(step)
