@@ -1,5 +1,6 @@
 """Where half precision is not enough: sums of squares."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,12 +24,34 @@ def unit_rows(rows: Tensor) -> Tensor:
     return (wide / torch.where(norm > 0, norm, 1)).to(rows.dtype)
 
 
+class _FullPrecision:
+    """torch has one setting for all threads: the first that asks keeps what it was, the last one brings it back."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.before = threading.Lock(), 0, ""
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self.users:
+                self.before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("highest")
+            self.users += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                torch.set_float32_matmul_precision(self.before)
+
+
+_FULL = _FullPrecision()
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Matrix products of float32 with all its bits meanwhile, whatever a program allows for its own (such as TF32)."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    _FULL.enter()
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        _FULL.leave()

@@ -26,15 +26,17 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     Args:
         model: the descriptor; not a folded copy, from which the learned tensors cannot be had back.
         path: file to write, .safetensors.
-        card: further words to keep in the file, such as `licence` and `trained_on`.
+        card: further words to keep in the file, such as `licence` and `trained_on` (default: those of the file the
+            model was loaded from; give {} or words of your own for weights that were changed since).
     """
     if not isinstance(model, Descriptor):
         raise ArgumentTypeError(f"a matchkernel Descriptor can be saved, got {type(model).__name__}")
     if model.is_folded:
         raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
-    if not all(isinstance(word, str) for entry in (card or {}).items() for word in entry):
+    card = model.card if card is None else card
+    if not all(isinstance(word, str) for entry in card.items() for word in entry):
         raise ArgumentTypeError("the card may hold words only: strings to strings")
-    taken = [key for key in card or {} if key in OWN_KEYS]
+    taken = [key for key in card if key in OWN_KEYS]
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -42,7 +44,7 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     if bad:
         raise ArgumentError(f"the model holds NaN or infinite numbers in {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
-    metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **(card or {})}
+    metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card}
     write_tensors(path, tensors, metadata)
 
 
@@ -65,7 +67,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         config = _at_size(config, patch_size, path)
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
     model.load_state_dict(tensors)
-    model.name, model.card = path.stem, metadata
+    model.name, model.card = path.stem, {key: word for key, word in metadata.items() if key not in OWN_KEYS}
     return model.eval()
 
 

@@ -1,7 +1,10 @@
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 
-from matchkernel.errors import FileError, WriteError
-from matchkernel.files import replacing
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.files import check_output, check_picture, replacing
 
 
 def test_the_target_appears_only_at_the_end(tmp_path):
@@ -43,3 +46,30 @@ def test_places_that_cannot_be_written(tmp_path):
         write_to(tmp_path)
     with pytest.raises(WriteError, match="could not be written"):
         write_to(tmp_path / ("a" * 250))  # the name beside it is too long for the file system
+
+
+def test_two_threads_may_write_the_same_file(tmp_path):
+    target, both = tmp_path / "a.txt", Barrier(2)
+
+    def write(text):
+        with replacing(target) as part:
+            part.write_text(text)
+            both.wait(timeout=10)  # both are writing now
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ("one", "two")))
+    assert target.read_text() in ("one", "two")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_inputs_are_not_written_over(tmp_path):
+    source = tmp_path / "patches.png"
+    source.write_text("old")
+    (tmp_path / "link.png").symlink_to(source)
+    for target in (source, tmp_path / "link.png", tmp_path / "." / "patches.png"):
+        for check in (check_output, check_picture):
+            with pytest.raises(ArgumentError, match="is one of the inputs"):
+                check(target, tmp_path / "absent", source)
+    check_output(tmp_path / "new.npy", source)
+    with pytest.raises(ArgumentError, match=r"must end in \.png"):
+        check_picture(tmp_path / "new.npy", source)

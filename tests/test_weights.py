@@ -207,6 +207,15 @@ def test_not_a_number_is_neither_saved_nor_loaded(value, tmp_path, monkeypatch):
     assert_refused(tmp_path / "w.safetensors", "NaN or infinite")
 
 
+def test_saving_what_was_loaded_keeps_its_words(small_file, tmp_path):
+    save(load(small_file), tmp_path / "copy.safetensors")
+    assert read_card(tmp_path / "copy.safetensors") == read_card(small_file)  # with the digest of everything
+    save(load(small_file), tmp_path / "mine.safetensors", {"trained_on": "mine"})
+    assert load(tmp_path / "mine.safetensors").card == {"trained_on": "mine"}
+    save(load(small_file), tmp_path / "bare.safetensors", {})
+    assert load(tmp_path / "bare.safetensors").card == {}
+
+
 def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(ArgumentError, match="folded"):
         save(build("sum", d=1).fold(), tmp_path / "w.safetensors")

@@ -1,6 +1,6 @@
 """Train and score the models of an experiment, several at a time; what is done is not done again.
 
-python experiments/paper/run.py EXPERIMENT... --sets SETS [--only WORD...] [--workers 3] [--results FOLDER]
+python experiments/paper/run.py EXPERIMENT... --sets SETS [--only JOB...] [--workers 3] [--results FOLDER]
 
 Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py and tolerance.py; a job that
 names another cut of them finds it in SETS/<cut>.
@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import platform
+import queue
 import shutil
 import sys
 import tempfile
@@ -56,11 +57,14 @@ def do(
     job: Job, sets: Path, device: str, keep: Path, steps: int | None, turn: AbstractContextManager
 ) -> dict[str, Any]:
     """Train a model, unless its weights are kept from a run that was stopped while it was scored, and measure it."""
+    config = configuration(job, sets, steps)
     keep.mkdir(parents=True, exist_ok=True)
     weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
-    if not facts.exists():
+    if not facts.exists() or TrainingConfig.from_dict(json.loads(read_card(weights)["training"])) != config:
         with turn:
-            facts.write_text(json.dumps(train_job(configuration(job, sets, steps), weights, device)), encoding="utf-8")
+            how = train_job(config, weights, device)
+        with replacing(facts) as part:
+            part.write_text(json.dumps(how), encoding="utf-8")
     start = time.perf_counter()
     scores = measure(job, sets, device, weights)
     return {
@@ -165,6 +169,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="instead of the jobs' own, for trying out")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no job after so many")
     options = parser.parse_args()
+    names = {job.name for experiment in options.experiments for job in EXPERIMENTS[experiment]}
+    if not names.issuperset(options.only or ()):
+        parser.error(f"no such jobs: {', '.join(sorted(set(options.only) - names))}")
     with tempfile.TemporaryDirectory() as folder:
         do_all(options, options.keep or Path(folder))
 
@@ -190,7 +197,12 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
         process.start()
     running = len(workers)
     while running:
-        answer = answers.get()
+        try:
+            answer = answers.get(timeout=5)
+        except queue.Empty:
+            if not any(process.is_alive() for process in workers):
+                sys.exit("workers were ended from outside: what they did not answer is not done")
+            continue
         if answer is None:
             running -= 1
             continue

@@ -11,6 +11,7 @@ from matchkernel.cli.console import progress_bar, stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.describe_files import describe_file
 from matchkernel.descriptors import build
+from matchkernel.files import check_output
 from matchkernel.weights import load
 
 
@@ -26,6 +27,7 @@ def describe(
 ) -> None:
     """Describe patches: one unit row each; rows of zeros for constant or non-finite patches."""
     with user_errors():
+        check_output(out, patches)
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         weights = "random weights, for trying out only" if untrained else f"weights {model}"
         stack = read_patches(patches)

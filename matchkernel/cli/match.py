@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from matchkernel.cli.console import stderr, user_errors
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError
+from matchkernel.files import check_output, check_picture
 from matchkernel.images.describers import open_describer
 from matchkernel.images.pipeline import MatchSettings, match_images, save_json, save_picture
 
@@ -79,13 +80,10 @@ def match(
 
 def check_targets(a: Path, b: Path, out: Path | None, json_: Path | None) -> None:
     """Refuse what could not be written, or would take the place of an image, before any work."""
-    if out and out.suffix.lower() != ".png":
-        raise ArgumentError(f"{out}: the picture is a PNG, so its name must end in .png")
-    for target in filter(None, (out, json_)):
-        if target.is_dir() or not target.parent.is_dir():
-            raise FileError(f"{target}: " + ("is a folder" if target.is_dir() else "its folder does not exist"))
-        if any(image.exists() and target.exists() and target.samefile(image) for image in (a, b)):
-            raise ArgumentError(f"{target}: is one of the images; choose another place")
+    if out:
+        check_picture(out, a, b)
+    if json_:
+        check_output(json_, a, b)
     if out and json_ and out.resolve() == json_.resolve():
         raise ArgumentError(f"{out}: the picture and the JSON need a file each")
 

@@ -10,6 +10,7 @@ from matchkernel import pictures
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError
+from matchkernel.files import check_picture
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.pictures import augmentation_picture, training_picture
 from matchkernel.weights import load
@@ -47,6 +48,7 @@ def maps(
 ) -> None:
     """Draw similarity maps: positions of patch a against patch b (the paper's Figure 2)."""
     with user_errors():
+        check_picture(out, patches)
         network, stack = load(model), read_patches(patches)
         if not (0 <= a < len(stack) and 0 <= b < len(stack)):
             raise ArgumentError(f"{patches}: has {len(stack)} patches, asked for {a} and {b}")
@@ -61,6 +63,7 @@ def training(
 ) -> None:
     """Draw loss and validation of a training run."""
     with user_errors():
+        check_picture(out, run)
         training_picture(run, out)
         stderr.print(f"-> {out}", markup=False)
 
@@ -75,5 +78,6 @@ def augmentation(
 ) -> None:
     """Draw pairs of patches (orange) and what training makes of them."""
     with user_errors():
+        check_picture(out, config)
         augmentation_picture(TrainingConfig.from_toml(config, settings or []), out)
         stderr.print(f"-> {out}", markup=False)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from matchkernel.data.building import Build, file_hash
@@ -14,6 +15,7 @@ from matchkernel.errors import FileError, MissingExtraError, WorkError
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
+USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
 
 
 def find_colmap() -> str:
@@ -32,10 +34,18 @@ def photos_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): file_hash(path) for path in paths}
 
 
+@cache
+def on_cpu(program: str, stage: str) -> tuple[str, ...]:
+    """The words that keep a stage off the GPU, as this COLMAP names them; none for a stage without the option."""
+    command = [program, stage, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
+    option = USE_GPU.search(done.stdout + done.stderr)  # versions differ in where they say it
+    return (option[0], "0") if option else ()
+
+
 def run_stage(command: list[str], build: Build, progress: Callable[[int, int], object] | None) -> None:
     """Run a stage, its output into a log; COLMAP counts what it does as [3/11], which becomes progress."""
     log = build.folder / f"{command[1]}.log"
-    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     # The lock goes with the program: should this process be killed, nobody else builds while COLMAP still writes.
     with (
         log.open("w", encoding="utf-8") as output,
@@ -45,7 +55,7 @@ def run_stage(command: list[str], build: Build, progress: Callable[[int, int], o
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=environment,
+            env=_offscreen(),
             pass_fds=(build.lock,),
         ) as process,
     ):
@@ -73,3 +83,7 @@ def keep_largest(models: Path, sparse: Path, photos: Path) -> None:
             raise WorkError(f"{photos}: COLMAP found no reconstruction; the photos may not overlap")
         max(found, key=lambda folder: len(read_reconstruction(folder).images)).replace(sparse)
     shutil.rmtree(models)
+
+
+def _offscreen() -> dict[str, str]:
+    return {**os.environ, "QT_QPA_PLATFORM": "offscreen"}

@@ -99,6 +99,8 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
         missing = next((k + 1 for k, path in enumerate(images) if path is None), None)
         if missing:
             raise FileError(f"{folder}: image {missing} is missing")
+        if any("\ud800" <= letter <= "\udfff" for letter in folder.name):  # bytes that are no UTF-8
+            raise FileError(f"{source}: task lists are written in UTF-8; rename the sequence {folder.name!a}")
         homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
         found.append(_Sequence(folder.name, [path for path in images if path], homographies))
     if not found:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from matchkernel.data.building import building
-from matchkernel.data.colmap_program import find_colmap, keep_largest, photos_of, run_stage
+from matchkernel.data.colmap_program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.images import SUFFIXES
 from matchkernel.data.packed import PatchSet
@@ -72,15 +72,15 @@ def reconstruct(
         models.mkdir(exist_ok=True)
         common = ["--database_path", str(database)]
         stages = {
-            "feature_extractor": [*common, "--image_path", str(photos), "--SiftExtraction.use_gpu", "0"],
-            matcher: [*common, "--SiftMatching.use_gpu", "0"],
+            "feature_extractor": [*common, "--image_path", str(photos)],
+            matcher: common,
             "mapper": [*common, "--image_path", str(photos), "--output_path", str(models)],
         }
         for stage, arguments in stages.items():
             if stage not in build.done:
                 how = ", neighbours by name; --no-sequential matches all pairs" if stage == "sequential_matcher" else ""
                 say(f"colmap {stage} ({len(found)} photos{how})")
-                run_stage([program, stage, *arguments], build, progress)
+                run_stage([program, stage, *arguments, *on_cpu(program, stage)], build, progress)
                 build.mark(stage)
         keep_largest(models, build.folder / "sparse", photos)
         (build.folder / PHOTOS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

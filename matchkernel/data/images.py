@@ -1,11 +1,11 @@
 """Photos as gray arrays, and pictures written whole."""
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matchkernel.data.pillow_warnings import warnings_as
 from matchkernel.errors import FileError, MissingExtraError
 from matchkernel.files import replacing
 
@@ -39,12 +39,11 @@ def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np
         raise FileError(f"{path}: no such file")
     pillow = _pillow()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Pillow about odd metadata; sizes are checked below
-            with pillow.open(path, formats=FORMATS) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
-                return decode(image, path)
+        # Warnings are about odd metadata; sizes are checked below.
+        with warnings_as("ignore"), pillow.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
+            return decode(image, path)
     except FileError:
         raise
     except pillow.DecompressionBombError:

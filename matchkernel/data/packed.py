@@ -22,6 +22,8 @@ from matchkernel.data.building import Build, building
 from matchkernel.data.manifest import FORMAT, MANIFEST, check_hashes, content_hashes, read_manifest
 from matchkernel.errors import FileError
 
+ZEROS = bytes(1 << 20)
+
 
 @dataclass(frozen=True)
 class PatchSet:
@@ -127,8 +129,12 @@ def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         file.flush()
-        if shape[0]:
-            os.posix_fallocate(file.fileno(), file.tell(), int(np.prod(shape)))
+        size = int(np.prod(shape))
+        if size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), file.tell(), size)
+        else:  # macOS has none; zeros that are written take their blocks as well
+            for start in range(0, size, len(ZEROS)):
+                file.write(ZEROS[: size - start])
 
 
 def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:

@@ -1,12 +1,12 @@
 """Stacks of patches from files: a .npy array or an HPatches strip (patches below each other in one PNG)."""
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matchkernel.data.arrays import map_npy
+from matchkernel.data.pillow_warnings import warnings_as
 from matchkernel.errors import FileError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ def _read_strip(path: Path) -> np.ndarray:
     except ImportError:
         raise MissingExtraError("reading .png needs Pillow: pip install 'matchkernel[cli]'") from None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=["PNG"]) as image:
-                return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
+        with (
+            warnings_as("error", Image.DecompressionBombWarning),
+            Image.open(path, formats=["PNG"]) as image,
+        ):
+            return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
     except FileError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,27 @@ def test_info_tells_what_weights_say_of_themselves(weights):
     facts = json.loads(run("info", weights, "--json").stdout)
     assert facts["config"]["variant"] == matchkernel.load(weights).config.variant
     assert run("info", "nothing").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["describe", "patches.npy", "-o", "patches.npy", "--model", "small.safetensors"],
+        ["plot", "maps", "strip.png", "-o", "strip.png", "--model", "small.safetensors"],
+        ["plot", "training", "log.jsonl", "-o", "log.jsonl"],
+        ["plot", "augmentation", "run.toml", "-o", "run.toml"],
+    ],
+)
+def test_inputs_are_not_written_over(words, patches, weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.load(patches).reshape(-1, 32)).save("strip.png")
+    for name in ("log.jsonl", "run.toml"):
+        Path(name).write_text("")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = run(*words)
+    assert done.exit_code == 2
+    assert "is one of the inputs" in done.stderr or "must end in .png" in done.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv"])

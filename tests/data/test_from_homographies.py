@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -169,6 +170,19 @@ def test_folders_that_are_refused(source, tmp_path):
     with pytest.raises(FileError, match=r"H_1_3: cannot be read"):
         build_from_homographies(tmp_path / "broken", tmp_path / "set")
     assert not list(tmp_path.glob("set*"))
+
+
+def test_a_sequence_whose_name_is_not_utf8_is_refused(source, tmp_path):
+    shutil.copytree(source / "v_one", tmp_path / "source" / os.fsdecode(b"v_caf\xe9"))
+    with pytest.raises(FileError, match=r"UTF-8; rename the sequence 'v_caf\\udce9'$"):
+        build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)
+    assert not list(tmp_path.glob("set*"))
+
+
+def test_files_beside_the_images_may_have_any_name(source, tmp_path):
+    shutil.copytree(source / "v_one", tmp_path / "source" / "v_one")
+    (tmp_path / "source" / "v_one" / os.fsdecode(b"caf\xe9.txt")).touch()
+    assert build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)["sequences"]["v_one"]["patches"] == 60
 
 
 FINISH = """

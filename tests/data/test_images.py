@@ -3,6 +3,8 @@ import io
 import os
 import subprocess
 import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -233,3 +235,13 @@ def test_random_bytes_give_our_error(tmp_path, start, rest):
     path.write_bytes(start + rest)
     with contextlib.suppress(FileError):
         assert read_gray(path).dtype == np.uint8
+
+
+def test_threads_leave_the_filters_of_warnings_as_they_were(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 400), dtype=np.uint8)
+    write_png(tmp_path / "a.png", pixels)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(read_gray, [tmp_path / "a.png"] * 64))
+    assert all(np.array_equal(image, pixels) for image in found)
+    assert warnings.filters == before

@@ -81,6 +81,19 @@ def test_the_same_work_gives_the_same_bytes(whole, tmp_path):
         assert (again / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_without_posix_fallocate_the_bytes_are_the_same(whole, tmp_path, monkeypatch):
+    """macOS has none. The second set is larger than the piece that is written at once."""
+    with packing(tmp_path / "large", 300, 64, {}) as build:
+        build.finish(np.arange(300), {}, {}, {})
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    again = write_set(tmp_path / "again")
+    for name in [*FILES, "manifest.json"]:
+        assert (again / name).read_bytes() == (whole / name).read_bytes()
+    with packing(tmp_path / "large again", 300, 64, {}) as build:
+        build.finish(np.arange(300), {}, {}, {})
+    assert (tmp_path / "large again" / "patches.npy").read_bytes() == (tmp_path / "large" / "patches.npy").read_bytes()
+
+
 def test_what_is_opened_cannot_be_changed(whole):
     read = open_patch_set(whole)
     for array in (read.patches, read.labels, read.columns["geometric"], read.pairs["m50_2_2_0"]):

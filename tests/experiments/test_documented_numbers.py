@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matchkernel.images.describers import LEARNED_RATIO, SIFT_RATIO
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 
@@ -27,12 +29,30 @@ def means_of_sequences(name):
     }
 
 
-def test_matching_of_every_descriptor():
-    thresholds = json.loads((RESULTS / "matching_validation.json").read_text())["thresholds"]
-    for model, mean in means_of_sequences("matching_validation.json").items():
+@pytest.mark.parametrize(
+    ("name", "calibration"),
+    [
+        ("matching_validation.json", "matching_validation.json"),
+        ("matching_test_descriptors.json", "matching_validation_descriptors.json"),
+    ],
+)
+def test_matching_of_every_descriptor(name, calibration):
+    thresholds = json.loads((RESULTS / calibration).read_text())["thresholds"]
+    used = json.loads((RESULTS / name).read_text())["models"]
+    for model, mean in means_of_sequences(name).items():
         homographies = " / ".join(f"{100 * mean[f'H {pixels} px']:.1f}" for pixels in (1, 3, 5))
         counts = f"{mean['matches']:.0f} | {mean['right']:.0f} | {100 * mean['accuracy 3 px']:.1f}"
         assert f"| `{model}` | {counts} | {homographies} | {thresholds[model]} |" in page("match.md")
+        assert used[model]["match_threshold"] == thresholds[model]
+
+
+def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
+    shares = json.loads((RESULTS / "matching_validation.json").read_text())["right below ratio"]
+    learned = [100 * shares[model][str(LEARNED_RATIO)] for model in ("dual", "light")]
+    sift = 100 * shares["sift"][str(SIFT_RATIO)]
+    assert min(learned) > sift - 0.5
+    assert f"{learned[0]:.1f} % and {learned[1]:.1f} % of the matches of `dual` and `light`" in page("adapters.md")
+    assert f"{sift:.1f} % of SIFT's below {SIFT_RATIO}" in page("adapters.md")
 
 
 def test_matching_by_magnification():

@@ -157,8 +157,8 @@ def test_kept_weights_are_scored_and_not_trained_again(tmp_path, monkeypatch):
     settings = {"model": {"variant": "sum", "patch_size": 16}, "sampling": {"steps": 2, "pairs": 8}}
     job, keep = Job("small", "A", settings), tmp_path / "keep"
 
-    def do():
-        return run.do(job, tmp_path / "sets", "cpu", keep, None, nullcontext())
+    def do(steps=None):
+        return run.do(job, tmp_path / "sets", "cpu", keep, steps, nullcontext())
 
     first = do()
     assert min(first["seconds"], first["loss"]) > 0
@@ -166,6 +166,15 @@ def test_kept_weights_are_scored_and_not_trained_again(tmp_path, monkeypatch):
     assert {**again, "scoring_seconds": 0} == {**first, "scoring_seconds": 0}
     (keep / "small.json").unlink()  # stopped while training: done again, and the same
     assert do()["scores"] == first["scores"]
+    assert do(steps=3)["scores"] != first["scores"]  # kept weights of another length are not taken
+    assert do()["scores"] == first["scores"]
+
+
+def test_jobs_that_do_not_exist_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run.py", "ship", "--sets", "sets", "--only", "dual", "dual-s2"])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert "no such jobs: dual-s2" in capsys.readouterr().err
 
 
 def test_a_job_knows_its_cuts_by_default():

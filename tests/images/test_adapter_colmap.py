@@ -17,6 +17,7 @@ from PIL import Image
 
 from matchkernel.data.colmap_database import read_keypoints as read_database
 from matchkernel.data.colmap_model import read_reconstruction
+from matchkernel.data.colmap_program import find_colmap, on_cpu
 from matchkernel.data.rendered_scene import render_scene
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
@@ -49,7 +50,8 @@ def workspace(scene, tmp_path_factory):
 def colmap(stage, **options):
     words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    subprocess.run(["colmap", stage, *words], check=True, capture_output=True, env=environment)
+    command = [find_colmap(), stage, *words, *on_cpu(find_colmap(), stage)]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 @needs_colmap
@@ -126,7 +128,7 @@ def test_a_blob_is_where_it_was_drawn_in_text_and_database(tmp_path):
     ours = read_database(database)["blob.png"]
     assert ours[0, :2].tolist() == pytest.approx([70.5, 52.5], abs=0.01)
     own = tmp_path / "own.db"
-    colmap("feature_extractor", database_path=own, image_path=images, SiftExtraction__use_gpu=0)
+    colmap("feature_extractor", database_path=own, image_path=images)
     theirs = read_database(own)["blob.png"]
     nearest = theirs[np.abs(theirs[:, :2] - ours[0, :2]).sum(1).argmin()]
     assert nearest[:2].tolist() == pytest.approx([70.5, 52.5], abs=0.05)
@@ -140,7 +142,7 @@ def test_colmaps_matcher_finds_nothing_in_our_dummy_descriptors(workspace, tmp_p
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("DELETE FROM matches")
         connection.execute("DELETE FROM two_view_geometries")
-    colmap("exhaustive_matcher", database_path=database, SiftMatching__use_gpu=0)
+    colmap("exhaustive_matcher", database_path=database)
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT SUM(rows) FROM matches").fetchone()[0] in (0, None)
 
@@ -212,6 +214,10 @@ def test_what_is_refused(scene, tmp_path):
     shutil.copy(scene / "001.png", tmp_path / "one" / "c.png")
     with pytest.raises(ArgumentError, match=r"rename the image 'a b\.png'"):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    (tmp_path / "one" / "a b.png").rename(os.fsdecode(os.fsencode(tmp_path / "one") + b"/caf\xe9.png"))
+    with pytest.raises(ArgumentError, match=r"UTF-8: rename the image 'caf\\udce9\.png'"):
+        reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    assert not (tmp_path / "ws.part").exists()
     (tmp_path / "ws").mkdir()
     with pytest.raises(FileError, match="exists already"):
         reconstruct(scene, tmp_path / "ws", "rootsift")
@@ -286,3 +292,5 @@ def test_a_match_list(tmp_path):
     assert (tmp_path / "m.txt").read_text() == "a.png d/b.png\n0 2\n1 1\n\n"
     with pytest.raises(ArgumentError, match="part names by spaces"):
         write_match_list(tmp_path / "m.txt", [("a b.png", "c.png", np.array([[0, 0]]))])
+    with pytest.raises(ArgumentError, match="UTF-8"):
+        write_match_list(tmp_path / "m.txt", [("a.png", os.fsdecode(b"caf\xe9.png"), np.array([[0, 0]]))])

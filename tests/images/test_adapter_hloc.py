@@ -134,7 +134,7 @@ def test_matches_there_and_back(tmp_path):
     assert indices.tolist() == pairs.tolist()
     assert scores.tolist() == [0.5, 0.75, 1.0]
     assert read_matches(path, "db/a.jpg", "b.jpg").indices.tolist() == pairs.tolist()
-    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == pairs[:, ::-1].tolist()
+    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[1, 3], [4, 4], [5, 0]]
     write_matches(path, [(PairMatches(("b.jpg", "db/a.jpg"), pairs[:1], np.ones(1)), 2)])  # the other way round
     assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[0, 5]]
     with h5py.File(path, "r") as file:
@@ -142,6 +142,18 @@ def test_matches_there_and_back(tmp_path):
         assert "db-a.jpg/b.jpg" not in file
     with pytest.raises(FileError, match=r"no matches of a\.jpg"):
         read_matches(path, "a.jpg", "b.jpg")
+
+
+@pytest.mark.parametrize(("scores", "wanted"), [([0.5, 0.75, 1], [[0, 2], [1, 1]]), ([0.5, 0.5, 1], [[0, 2], [1, 0]])])
+def test_matches_that_are_not_mutual_read_the_other_way_round(tmp_path, scores, wanted):
+    """Each row of the image named first once, in order, with its best match; of equal ones the first."""
+    path, pairs = tmp_path / "matches.h5", np.array([[0, 1], [1, 1], [2, 0]])
+    write_matches(path, [(PairMatches(("a", "b"), pairs, np.array(scores)), 3)])
+    turned = read_matches(path, "b", "a")
+    assert turned.indices.tolist() == wanted
+    assert turned.scores.tolist() == [scores[row] for _, row in wanted]
+    write_matches(path, [(turned, 2)])
+    assert read_matches(path, "b", "a").indices.tolist() == wanted
 
 
 def test_more_keypoints_than_int16_counts(tmp_path):

@@ -38,6 +38,12 @@ def test_the_file_equals_torch_at_any_batch(exported, textures, batch):
     assert np.abs(rows - model(patches).detach().numpy()).max(initial=0) < 1e-5
 
 
+def test_the_model_stays_as_it_was(tmp_path):
+    model = small("sum", d=4).double().eval()
+    export_onnx(model, tmp_path / "model.onnx")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
 def test_the_file_says_what_it_is(exported):
     model, path, export = exported
     words = {entry.key: entry.value for entry in onnx.load(path).metadata_props}

@@ -25,8 +25,8 @@ from matchkernel.plots.matches import draw_matches, reduced
     [
         (["-o", "nowhere/m.png", "--json", "m.json"], "its folder does not exist"),
         (["-o", "m.jpg"], "must end in .png"),
-        (["-o", "a.png"], "is one of the images"),
-        (["--json", "b.png"], "is one of the images"),
+        (["-o", "a.png"], "is one of the inputs"),
+        (["--json", "b.png"], "is one of the inputs"),
         (["--json", "."], "is a folder"),
         (["-o", "m.png", "--json", "./m.png"], "need a file each"),
         (["--pixels", "nan", "--json", "m.json"], "largest error of an inlier"),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from matchkernel.data.building import Build, building
-from matchkernel.data.colmap_program import find_colmap, keep_largest, photos_of, run_stage
+from matchkernel.data.colmap_program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.files import replacing
 from matchkernel.images.adapters.colmap_files import check_match_name, write_keypoints, write_match_list
@@ -174,9 +174,10 @@ class _Job:
 
     def colmap(self, stage: str, **options: object) -> None:
         """Run a stage of COLMAP on the database."""
+        program = find_colmap()
         words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
         database = ["--database_path", str(self.build.folder / "database.db")]
-        run_stage([find_colmap(), stage, *database, *words], self.build, self.progress)
+        run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
@@ -235,7 +236,7 @@ def _import(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
         image_list_path=folder / "images.txt",
         ImageReader__single_camera=int(job.settings.single_camera),
     )
-    job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw", SiftMatching__use_gpu=0)
+    job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw")
     job.build.mark("import")
 
 

@@ -82,5 +82,7 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
 
 def check_match_name(name: str) -> None:
     """Refuse a name that a match list cannot hold."""
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
+        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename the image {name!a}")
     if name.split() != [name]:
         raise ArgumentError(f"COLMAP's match lists part names by spaces: rename the image {name!r}")

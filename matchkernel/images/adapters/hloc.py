@@ -117,7 +117,11 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) ->
 
 
 def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
-    """Matches of two images, whichever way round the file has them."""
+    """Matches of two images, whichever way round the file has them, in the order of their rows in A.
+
+    Where the file has them the other way round and they were not mutual, a row of A keeps its best match, of equally
+    good ones the first.
+    """
     with reading(path) as file:
         turned = pair_key(name0, name1) not in file
         group = file.get(pair_key(name1, name0) if turned else pair_key(name0, name1))
@@ -128,8 +132,12 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
     if (matches0 < -1).any():
         raise FileError(f"{path}: matches of {name0} and {name1} hold an index below -1")
     rows = np.flatnonzero(matches0 >= 0)
-    indices = np.column_stack([rows, matches0[rows]])
-    return PairMatches((name0, name1), indices[:, ::-1] if turned else indices, scores0[rows])
+    indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
+    if turned:
+        best_first = np.lexsort((rows, -scores, indices[:, 1]))
+        _, first = np.unique(indices[best_first, 1], return_index=True)
+        indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
+    return PairMatches((name0, name1), indices, scores)
 
 
 def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:

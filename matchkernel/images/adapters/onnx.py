@@ -1,5 +1,6 @@
 """ONNX: patches in, descriptors out, as a file that was run and compared before it is kept."""
 
+import copy
 import json
 import logging
 import warnings
@@ -57,7 +58,7 @@ def export_onnx(
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
         raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
-    reference = inference_copy(model, "cpu").float()
+    reference = copy.deepcopy(inference_copy(model, "cpu")).float()  # which may be the model itself
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
     words |= {key: value for key, value in (card or {}).items() if key not in words}
