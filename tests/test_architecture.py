@@ -12,8 +12,8 @@ PACKAGE = ROOT / "matchkernel"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = {
-    "errors": 0, "files": 0, "folding": 0, "geometry": 0, "plots": 0, "positions": 0, "precision": 0, "resize": 0,
-    "settings": 0, "tensor_files": 0, "von_mises": 0,
+    "errors": 0, "files": 0, "folding": 0, "geometry": 0, "locks": 0, "plots": 0, "positions": 0, "precision": 0,
+    "resize": 0, "settings": 0, "tensor_files": 0, "von_mises": 0,
     "backbone": 1, "config": 1, "detect": 1, "devices": 1, "encoding": 1,
     "data": 2, "descriptors": 2, "paper": 2,
     "counting": 3, "kernel_view": 3, "weights": 3,

@@ -1,10 +1,12 @@
 """What all verbs share: errors as one line, tables on stdout, everything else on stderr."""
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -35,11 +37,28 @@ def user_errors() -> Iterator[None]:
         stderr.print(f"interrupted: {stop}" if stop.args else "interrupted", markup=False)
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
-        if show_traceback.get():
-            traceback.print_exc()
-        stderr.print(f"error: {' '.join(str(error).split()) or type(error).__name__}", style="red", markup=False)
+        _tell(" ".join(str(error).split()) or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
+    except RuntimeError as error:  # torch has no MemoryError
+        if not _is_out_of_memory(error):
+            raise
+        asked = re.search(r"ried to allocate ([\d.]+ \w+)", str(error))
+        reason = f" (tried to allocate {asked[1]})" if asked else ""
+        _tell(f"not enough memory{reason}; lower --batch-size or --keypoints, in training sampling.pairs")
+        raise typer.Exit(1) from None
+
+
+def _tell(words: str) -> None:
+    if show_traceback.get():
+        traceback.print_exc()
+    stderr.print(f"error: {words}", style="red", markup=False)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch got no memory; for that of the CPU it has no class of its own."""
+    known = ("DefaultCPUAllocator", "CUDA error: out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Build a folder whole or not at all; a build that was stopped goes on where it was."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
+from matchkernel.locks import has_lock
 
 JOURNAL, LOCK = "journal", "lock"
 WRITTEN_LAST = ("manifest.json", "photos.json")
@@ -64,14 +64,15 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
     try:
         part.mkdir(exist_ok=True)
         with (part / LOCK).open("w") as lock:
-            _lock(lock, target)
+            if not has_lock(lock.fileno(), part / LOCK):
+                raise FileError(f"{target}: is being built by another process right now")
             done = _resume(part, json.dumps(settings, sort_keys=True))
             with (part / JOURNAL).open("r+", encoding="utf-8") as journal:
                 journal.seek(0, os.SEEK_END)
                 yield Build(part, done, lock.fileno(), journal)
             (part / JOURNAL).unlink()
-            (part / LOCK).unlink()
             part.replace(target)
+            (target / LOCK).unlink()  # after the renaming: in a part without it another build could begin
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
@@ -82,13 +83,6 @@ def file_hash(path: Path) -> str:
     """sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _lock(lock: IO[str], target: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FileError(f"{target}: is being built by another process right now") from None
 
 
 def _is_ours(part: Path) -> bool:

@@ -1,6 +1,5 @@
 """One process at a time in a folder, without a lock file to leave behind."""
 
-import fcntl
 import glob
 import os
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import FileError, WriteError
+from matchkernel.locks import has_lock, is_at
 
 
 @contextmanager
@@ -19,17 +19,17 @@ def alone_in(folder: Path, out: Path) -> Iterator[None]:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise WriteError(f"{folder}: cannot be made ({error.strerror})") from None
-    has_lock = None
+    is_alone = None
     try:
-        has_lock = _has_lock(lock, folder)
-        if has_lock is False:
+        is_alone = _is_alone(lock, folder)
+        if is_alone is False:
             raise FileError(f"{out}: another process is extracting into it right now")
-        parts = folder.rglob(".*.part.npz") if has_lock else []  # without a lock another may be writing them
+        parts = folder.rglob(".*.part.npz") if is_alone else []  # without a lock another may be writing them
         for path in [*parts, *_left_beside(out)]:
             path.unlink(missing_ok=True)
         yield
     finally:
-        if is_new and has_lock and _is_at(lock, folder):
+        if is_new and is_alone and is_at(lock, folder):
             with suppress(OSError):  # it is not empty
                 folder.rmdir()
         os.close(lock)
@@ -53,19 +53,9 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _has_lock(lock: int, folder: Path) -> bool | None:
+def _is_alone(lock: int, folder: Path) -> bool | None:
     """Whether this process alone has the folder; None where the file system cannot tell."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return has_lock(lock, folder)
     except OSError:  # a file system that locks no folders, such as some over a network
         return None
-    return _is_at(lock, folder)  # else who had it has just ended and removed the folder
-
-
-def _is_at(lock: int, folder: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock), folder.stat())
-    except OSError:
-        return False

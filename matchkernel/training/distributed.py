@@ -76,7 +76,7 @@ class Team:
 @contextmanager
 def team(device: torch.device) -> Iterator[Team]:
     """Join the processes torchrun started, if it did; their failures become one line."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = _size()
     if size == 1:
         yield Team()
         return
@@ -94,6 +94,14 @@ def team(device: torch.device) -> Iterator[Team]:
         ) from None
     finally:
         distributed.destroy_process_group()
+
+
+def _size() -> int:
+    """How many processes torchrun started."""
+    words = os.environ.get("WORLD_SIZE", "1")
+    if words != "1" and not (words.isdecimal() and os.environ.keys() >= {"RANK", "MASTER_ADDR", "MASTER_PORT"}):
+        raise ArgumentError("WORLD_SIZE is set, but torchrun did not start this process: use torchrun, or unset it")
+    return int(words)
 
 
 def _is_lost(error: RuntimeError) -> bool:

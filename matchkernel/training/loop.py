@@ -1,12 +1,11 @@
 """Train a descriptor: open the data, go through the steps, survive being stopped."""
 
-import fcntl
 import os
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -16,7 +15,8 @@ import torch
 from matchkernel.data.packed import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, WriteError
-from matchkernel.training.checkpoint import find_checkpoint
+from matchkernel.locks import has_lock, is_at
+from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
 from matchkernel.training.config import Synthetic, TrainingConfig
 from matchkernel.training.data import TrainingSet, open_sets
 from matchkernel.training.distributed import Team, team
@@ -26,6 +26,7 @@ from matchkernel.training.network import own_settings
 from matchkernel.training.run import BEST, FINAL, Report, Run
 from matchkernel.training.validation import validation_pairs
 
+OWN_SETS = "made_by_train"  # a file in <out>/sets: who made that folder, and may make its sets anew
 AGREE_EVERY = 10  # steps between questions whether any process was asked to stop
 
 
@@ -167,25 +168,36 @@ def _signals() -> Iterator[list[int]]:
 @contextmanager
 def _claimed(folder: Path, *, resume: bool) -> Iterator[None]:
     """Make the folder this run's and nobody else's while it lasts."""
-    existed = folder.exists()
+    existed, path = folder.exists(), folder / "lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock: IO[str] = (folder / "lock").open("w")
+        lock: IO[str] = path.open("w")
     except OSError as error:
         raise WriteError(f"{folder}: cannot be made or written ({error.strerror})") from None
     with lock:
+        if not has_lock(lock.fileno(), path):
+            raise FileError(f"{folder}: another run is using this folder right now")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileError(f"{folder}: another run is using this folder right now") from None
-        if not resume and (find_checkpoint(folder) or (folder / BEST).exists() or (folder / FINAL).exists()):
-            raise FileError(f"{folder}: holds a run already; --resume goes on with it, another --out starts a new one")
-        try:
+            _check_contents(folder, resume=resume)
             yield
         finally:
-            (folder / "lock").unlink(missing_ok=True)
-            if not existed and {path.name for path in folder.iterdir()} <= {"sets"}:
-                shutil.rmtree(folder)  # nothing came of it
+            is_empty = not existed and {entry.name for entry in folder.iterdir()} <= {"lock", "sets"}
+            if is_empty:  # nothing came of it
+                shutil.rmtree(folder / "sets", ignore_errors=True)
+            if is_at(lock.fileno(), path):
+                path.unlink()
+            if is_empty:
+                with suppress(OSError):  # another run has just come
+                    folder.rmdir()
+
+
+def _check_contents(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder whose run would be lost."""
+    checkpoint, has_final = find_checkpoint(folder), (folder / FINAL).exists()
+    if not resume and (checkpoint or has_final or (folder / BEST).exists()):
+        raise FileError(f"{folder}: holds a run already; --resume goes on with it, another --out starts a new one")
+    if has_final and not checkpoint:
+        raise FileError(f"{folder}: holds final weights and no checkpoint to go on from; choose another --out")
 
 
 def _open_data(config: TrainingConfig, folder: Path, processes: Team) -> tuple[TrainingSet, list[PatchSet]]:
@@ -194,6 +206,10 @@ def _open_data(config: TrainingConfig, folder: Path, processes: Team) -> tuple[T
     if synthetic is None:
         return TrainingSet(open_sets(config.data.train)), _validation_sets(config.data.validation)
     if processes.is_first:
+        found = find_checkpoint(folder)
+        if found is not None:  # other settings are refused before sets are made anew for them
+            checkpoint = read_checkpoint(found)
+            check_same_run(checkpoint, config, checkpoint.data, found)
         _render(synthetic, folder)
     processes.wait()
     names = ["train", "validation"] if synthetic.validation_points else ["train"]
@@ -210,14 +226,29 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
 
 
 def _render(synthetic: Synthetic, folder: Path) -> None:
-    (folder / "sets").mkdir(exist_ok=True)
-    amounts = {
-        "train": (synthetic.points, synthetic.seed),
-        "validation": (synthetic.validation_points, synthetic.seed + 1),
-    }
-    for name, (points, own_seed) in amounts.items():
-        place, settings = folder / "sets" / name, SyntheticSettings(points, synthetic.patches, seed=own_seed)
-        if place.exists() and open_patch_set(place).manifest["source"].get("settings") != asdict(settings):
-            shutil.rmtree(place)  # of another configuration
-        if points and not place.exists():
+    """Make the sets of a run; those of other settings are made anew if a run made them, else refused and left alone."""
+    home = folder / "sets"
+    if not home.exists():
+        home.mkdir()
+        (home / OWN_SETS).write_text("made by matchkernel train, which may replace these sets\n", encoding="utf-8")
+    amounts = {"train": (synthetic.points, synthetic.seed)}
+    if synthetic.validation_points:
+        amounts["validation"] = (synthetic.validation_points, synthetic.seed + 1)
+    wanted = {home / name: SyntheticSettings(k, synthetic.patches, seed=seed) for name, (k, seed) in amounts.items()}
+    for place, settings in wanted.items():
+        if place.exists() and not _is_made_with(settings, place):
+            shutil.rmtree(place)
+    for place, settings in wanted.items():
+        if not place.exists():
             build_synthetic(place, settings)
+
+
+def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
+    """Whether a set is the one wanted; False for another that a run made, and any other set is refused."""
+    source = open_patch_set(place).manifest.get("source")
+    source = source if isinstance(source, dict) else {}
+    if source.get("settings") == asdict(settings):
+        return True
+    if source.get("kind") != "synthetic" or not (place.parent / OWN_SETS).exists():
+        raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
+    return False

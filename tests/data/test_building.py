@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -142,6 +143,20 @@ def test_a_second_build_is_refused_while_another_process_holds_the_lock(tmp_path
         assert tree(part) == before
         holder.kill()
     assert work(tmp_path / "set") == ["step 2"]
+    assert tree(tmp_path / "set") == whole
+
+
+def test_no_second_build_begins_while_the_first_is_renamed(tmp_path, monkeypatch, whole):
+    rename = Path.replace
+
+    def met_by_another(self, target):
+        monkeypatch.setattr(Path, "replace", rename)
+        with pytest.raises(FileError, match=r"set: is being built by another process right now$"):
+            work(tmp_path / "set", {"other": 1})
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", met_by_another)
+    work(tmp_path / "set")
     assert tree(tmp_path / "set") == whole
 
 

@@ -53,6 +53,18 @@ def test_a_batch_is_shared_equally_and_in_order():
         Team(0, 4).share(4)
 
 
+@pytest.mark.parametrize("size", ["2", "two"])
+def test_a_number_of_processes_without_torchrun_is_one_line(small_toml, tmp_path, size):
+    command = [sys.executable, "-m", "matchkernel", "train", str(small_toml), "-o", str(tmp_path / "run")]
+    started_by_torchrun = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    environment = {name: value for name, value in CALM.items() if name not in started_by_torchrun}
+    environment["WORLD_SIZE"] = size
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    words = "WORLD_SIZE is set, but torchrun did not start this process: use torchrun, or unset it"
+    assert (result.returncode, result.stderr) == (2, f"error: {words}\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_two_processes_learn_what_one_does(small, small_toml, tmp_path):
     """With shared BatchNorm statistics the gradients are those of one process."""
     short = ["sampling.steps=3", "optimizer.rate=1.0"]

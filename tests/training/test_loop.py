@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import torch
 
 from matchkernel import describe, load
 from matchkernel.data.packed import open_patch_set
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
@@ -290,8 +292,6 @@ def test_what_cannot_work_is_told_before_the_first_step_and_leaves_nothing(small
 
 
 def test_a_set_without_pairs_is_refused(small, tmp_path):
-    from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-
     build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
     with pytest.raises(ArgumentError, match="no point has two patches"):
         train(config(small, data={"train": str(tmp_path / "single")}), tmp_path / "run", device="cpu")
@@ -401,9 +401,76 @@ def test_synthetic_sets_follow_the_configuration(small, tmp_path):
     assert len(open_patch_set(tmp_path / "run" / "sets" / "train")) == 24
 
 
-def test_a_set_that_cannot_be_validated_on_is_refused_at_once(small, tmp_path):
-    from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+def tree(folder):
+    """Every file's bytes, by its place."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
+
+@pytest.mark.parametrize("name", ["train", "validation"])
+@pytest.mark.parametrize("kind", ["synthetic", "colmap"])
+def test_a_set_of_another_source_is_refused_and_left_alone(small, tmp_path, name, kind):
+    """`matchkernel train tiny.toml -o .` where the user keeps sets of their own."""
+    mine = tmp_path / "sets" / name
+    mine.parent.mkdir()
+    build_synthetic(mine, SyntheticSettings(points=5, patches=2, size=16))
+    manifest = json.loads((mine / "manifest.json").read_text())
+    manifest["source"]["kind"] = kind
+    (mine / "manifest.json").write_text(json.dumps(manifest))
+    before = tree(tmp_path)
+    synthetic = {**small, "data": {"synthetic": {"points": 12, "patches": 2, "validation_points": 4}}}
+    refused = rf"sets/{name}: a set of another configuration or source; remove it or choose another --out$"
+    with pytest.raises(FileError, match=refused):
+        train(config(synthetic), tmp_path, device="cpu")
+    assert tree(tmp_path) == before
+
+
+def test_a_foreign_set_among_a_runs_own_is_left_alone(small, small_sets, tmp_path):
+    synthetic = {**small, "data": {"synthetic": {"points": 12, "patches": 2, "validation_points": 4}}}
+    train(config(synthetic), tmp_path / "run", device="cpu")
+    mine = tmp_path / "run" / "sets" / "train"
+    manifest = json.loads((mine / "manifest.json").read_text())
+    manifest["source"] = {"kind": "colmap"}
+    (mine / "manifest.json").write_text(json.dumps(manifest))
+    before = tree(tmp_path)
+    with pytest.raises(FileError, match="a set of another configuration or source"):
+        train(config(synthetic), tmp_path / "run", device="cpu", resume=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_set_that_is_not_needed_is_left_alone(small, tmp_path):
+    mine = tmp_path / "sets" / "validation"
+    mine.mkdir(parents=True)
+    (mine / "mine").write_text("kept")
+    synthetic = {**small, "data": {"synthetic": {"points": 12, "patches": 2, "validation_points": 0}}}
+    assert train(config(synthetic), tmp_path, device="cpu").is_finished
+    assert (mine / "mine").read_text() == "kept"
+
+
+def test_resume_with_other_synthetic_sets_is_refused_by_name_and_changes_nothing(small, tmp_path):
+    synthetic = {**small, "data": {"synthetic": {"points": 12, "patches": 2, "validation_points": 4}}}
+    train(config(synthetic), tmp_path / "run", device="cpu")
+    before = tree(tmp_path)
+    more = config(synthetic, data={"synthetic": {"points": 13}})
+    with pytest.raises(ArgumentError, match=r"data\.synthetic\.points = 12, not 13"):
+        train(more, tmp_path / "run", device="cpu", resume=True)
+    assert tree(tmp_path) == before
+    shutil.rmtree(tmp_path / "run" / "sets")
+    assert train(config(synthetic), tmp_path / "run", device="cpu", resume=True).is_finished
+
+
+def test_resume_without_a_checkpoint_leaves_final_weights_alone(small, tmp_path):
+    train(config(small), tmp_path / "run", device="cpu")
+    for name in ("last", "previous"):
+        (tmp_path / "run" / f"{name}.safetensors").unlink()
+    before = tree(tmp_path)
+    with pytest.raises(
+        FileError, match=r"run: holds final weights and no checkpoint to go on from; choose another --out$"
+    ):
+        train(config(small), tmp_path / "run", device="cpu", resume=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_set_that_cannot_be_validated_on_is_refused_at_once(small, tmp_path):
     build_synthetic(tmp_path / "single", SyntheticSettings(points=5, patches=1, size=16))
     with pytest.raises(ArgumentError, match="single: validation needs two points"):
         train(config(small, data={"validation": str(tmp_path / "single")}), tmp_path / "run", device="cpu")

@@ -1,0 +1,61 @@
+import pytest
+import torch
+import typer
+
+from matchkernel.cli.console import show_traceback, user_errors
+from matchkernel.errors import FileError, WorkError
+
+ADVICE = "lower --batch-size or --keypoints, in training sampling.pairs"
+CUDA = """CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.00 GiB of which 1.00 GiB is
+free. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True."""
+
+
+def told(error, capsys):
+    """What stderr and the exit code say of an error."""
+    with pytest.raises(typer.Exit) as end, user_errors():
+        raise error
+    return capsys.readouterr().err, end.value.exit_code
+
+
+def test_no_memory_of_the_cpu_is_one_line(capsys):
+    with pytest.raises(typer.Exit) as end, user_errors():
+        torch.empty(2**60, dtype=torch.uint8)
+    assert end.value.exit_code == 1
+    assert capsys.readouterr().err == f"error: not enough memory (tried to allocate {2**60} bytes); {ADVICE}\n"
+
+
+def test_no_memory_of_a_gpu_is_one_line(capsys):
+    words = f"error: not enough memory (tried to allocate 20.00 GiB); {ADVICE}\n"
+    assert told(torch.OutOfMemoryError(CUDA), capsys) == (words, 1)
+    words = f"error: not enough memory; {ADVICE}\n"
+    assert told(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), capsys) == (words, 1)
+
+
+def test_the_traceback_of_no_memory_is_there_for_who_asks(capsys):
+    token = show_traceback.set(True)
+    try:
+        words, _ = told(torch.OutOfMemoryError(CUDA), capsys)
+    finally:
+        show_traceback.reset(token)
+    assert words.startswith("Traceback")
+    assert words.endswith(f"{ADVICE}\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), typer.Exit(3), ZeroDivisionError()])
+def test_other_errors_pass_on_as_they_are(error, capsys):
+    with pytest.raises(type(error)) as caught, user_errors():
+        raise error
+    assert caught.value is error
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "code"),
+    [
+        (FileError("a: no such\nfile"), "error: a: no such file\n", 2),
+        (WorkError("failed"), "error: failed\n", 1),
+        (MemoryError(), "error: MemoryError\n", 1),
+    ],
+)
+def test_our_errors_are_one_line(error, words, code, capsys):
+    assert told(error, capsys) == (words, code)
