@@ -93,7 +93,7 @@ def _find(name_or_path: str | Path) -> Path:
             return path
     names = ", ".join(available()) or "none yet"
     hint = (
-        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained on the command line"
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained where a command has it"
         if str(name_or_path) in VARIANTS
         else "; `matchkernel info` lists the descriptors and the weights there are"
     )

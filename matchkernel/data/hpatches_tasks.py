@@ -107,15 +107,6 @@ def read_verification(tasks: str | Path, split: str) -> VerificationLists:
     return VerificationLists(first, lists["pos"][1], lists["neg_intra"][1], lists["neg_inter"][1])
 
 
-def verification_lists(
-    tasks: str | Path, split: str, counts: Mapping[str, int], test: Sequence[str]
-) -> VerificationLists:
-    """The verification lists of a split: read where the tasks folder has them, else drawn by the official rules."""
-    if (Path(tasks) / f"verif_pos_split-{split}.csv").is_file():
-        return read_verification(tasks, split)
-    return draw_verification(counts, test)
-
-
 def read_retrieval(tasks: str | Path, split: str) -> tuple[PatchList, PatchList]:
     """Read queries and distractors of a split from an official tasks folder."""
     paths = [Path(tasks) / f"retr_{kind}_split-{split}.csv" for kind in ("queries", "distractors")]

@@ -70,6 +70,8 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
         device: where to compute (default: where the model is). SIFT itself runs on the CPU anywhere.
     """
     if isinstance(model, Describer):
+        if device not in (None, "auto") and open_device(device) != model.device:
+            raise ArgumentError(f"this describer runs on {model.device}: open it for {device} instead")
         return model
     if isinstance(model, Descriptor):
         return _of_descriptor(model, device)

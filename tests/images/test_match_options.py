@@ -1,6 +1,7 @@
 """What match refuses before any work, and where it computes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,3 +168,12 @@ def test_the_largest_distance_is_an_option(tmp_path, monkeypatch):
         counts[word] = json.loads((tmp_path / f"{word}.json").read_text())["matches"]
     assert len(counts["none"]) > 10  # of an image with itself: every distance is 0
     assert len(counts["0"]) == len(counts["none"])
+
+
+def test_a_describer_is_not_moved_by_a_word():
+    describer = open_describer("sum", untrained=True, device="cpu")
+    assert all(open_describer(describer, device=word) is describer for word in (None, "auto", "cpu"))
+    with pytest.raises(ArgumentError, match="runs on cuda: open it for cpu instead"):
+        open_describer(replace(describer, device=torch.device("cuda")), device="cpu")
+    with pytest.raises(ArgumentError, match="banana"):
+        extract(texture(), describer, device="banana")
