@@ -18,6 +18,14 @@ def has_lock(lock: int, place: Path) -> bool:
     return is_at(lock, place)
 
 
+def is_alone_in(lock: int, folder: Path) -> bool | None:
+    """has_lock for an open folder; None where the file system locks no folders, such as some over a network."""
+    try:
+        return has_lock(lock, folder)
+    except OSError:
+        return None
+
+
 def is_at(lock: int, place: Path) -> bool:
     """Whether an open file or folder is the one at a place."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
-from matchkernel.locks import has_lock
+from matchkernel.locks import has_lock, is_alone_in
 
 JOURNAL, LOCK = "journal", "lock"
 WRITTEN_LAST = ("manifest.json", "photos.json")
@@ -63,20 +63,36 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
         raise FileError(f"{part}: is in the way; a build works in it, but it holds other things")
     try:
         part.mkdir(exist_ok=True)
-        with (part / LOCK).open("w") as lock:
+        with _alone_in(part, target), (part / LOCK).open("w") as lock:
             if not has_lock(lock.fileno(), part / LOCK):
-                raise FileError(f"{target}: is being built by another process right now")
+                raise FileError(_in_use(target))
             done = _resume(part, json.dumps(settings, sort_keys=True))
             with (part / JOURNAL).open("r+", encoding="utf-8") as journal:
                 journal.seek(0, os.SEEK_END)
                 yield Build(part, done, lock.fileno(), journal)
             (part / JOURNAL).unlink()
+            (part / LOCK).unlink()
             part.replace(target)
-            (target / LOCK).unlink()  # after the renaming: in a part without it another build could begin
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
         raise WriteError(f"{target}: could not be written ({error.strerror or error}); what is done is kept") from error
+
+
+@contextmanager
+def _alone_in(part: Path, target: Path) -> Iterator[None]:
+    """Lock the folder as well, where that can be done: at the end the lock file goes before the folder is renamed."""
+    folder = os.open(part, os.O_RDONLY)
+    try:
+        if is_alone_in(folder, part) is False:
+            raise FileError(_in_use(target))
+        yield
+    finally:
+        os.close(folder)
+
+
+def _in_use(target: Path) -> str:
+    return f"{target}: is being built by another process right now"
 
 
 def file_hash(path: Path) -> str:

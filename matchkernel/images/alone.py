@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.locks import has_lock, is_at
+from matchkernel.locks import is_alone_in, is_at
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def alone_in(folder: Path, out: Path) -> Iterator[None]:
         raise WriteError(f"{folder}: cannot be made ({error.strerror})") from None
     is_alone = None
     try:
-        is_alone = _is_alone(lock, folder)
+        is_alone = is_alone_in(lock, folder)
         if is_alone is False:
             raise FileError(f"{out}: another process is extracting into it right now")
         parts = folder.rglob(".*.part.npz") if is_alone else []  # without a lock another may be writing them
@@ -51,11 +51,3 @@ def _is_running(process: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-def _is_alone(lock: int, folder: Path) -> bool | None:
-    """Whether this process alone has the folder; None where the file system cannot tell."""
-    try:
-        return has_lock(lock, folder)
-    except OSError:  # a file system that locks no folders, such as some over a network
-        return None
