@@ -69,7 +69,7 @@ def head(everything: Everything) -> str:
     """What this is, what the data are, and how to run it."""
     claims = claims_of(everything)
     counts = {word: sum(claim.verdict == word for claim in claims) for word in (HOLDS, FAILS, OPEN)}
-    short = f"{counts[HOLDS]} hold, {counts[FAILS]} do not hold here, {counts[OPEN]} are not measured yet"
+    short = f"hold here: {counts[HOLDS]}, do not: {counts[FAILS]}, not measured yet: {counts[OPEN]}"
     groups = [f"| {name} | {', '.join(scenes)} |" for name, scenes in GROUPS.items()]
     sequences = [f"| {split} sequences | {_kinds(kinds)} |" for split, kinds in SEQUENCES.items()]
     left_out = (
@@ -78,7 +78,7 @@ def head(everything: Everything) -> str:
     return "\n".join(
         [
             HEAD,
-            f"In short: of {len(claims)} statements of the paper, {short} ([one by one](#the-papers-claims)).\n",
+            f"In short, {len(claims)} statements of the paper: {short} ([one by one](#the-papers-claims)).\n",
             "| group | photos |",
             "|---|---|",
             *groups,
