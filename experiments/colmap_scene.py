@@ -10,16 +10,13 @@ from pathlib import Path
 
 from matchkernel.data.colmap_database import read_keypoints
 from matchkernel.data.from_photos import reconstruct as reconstruct_with_sift
-from matchkernel.images.adapters.colmap import ReconstructSettings, analyze, reconstruct
+from matchkernel.images.adapters.colmap import analyze, reconstruct
 from matchkernel.images.describers import open_describer
-from matchkernel.images.extract import Detector
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("images", type=Path)
 parser.add_argument("out", type=Path, help="folder for the workspaces and result.json")
 parser.add_argument("models", nargs="+", help="name, weight file, rootsift, or untrained:VARIANT")
-parser.add_argument("--keypoints", type=int, default=8192, help="of an image; COLMAP's own limit")
-parser.add_argument("--contrast", type=float, default=0.02, help="OpenCV divides by its 3 layers: COLMAP's 0.0067")
 arguments = parser.parse_args()
 
 arguments.out.mkdir(parents=True, exist_ok=True)
@@ -36,9 +33,8 @@ for name in arguments.models:
     untrained = name.startswith("untrained:")
     describer = open_describer(name.removeprefix("untrained:"), untrained=untrained)
     start = time.perf_counter()
-    settings = ReconstructSettings(Detector(arguments.keypoints, arguments.contrast))
     workspace = arguments.out / name.replace(":", "-").replace("/", "-")
-    found = vars(reconstruct(arguments.images, workspace, describer, settings, say=print))
+    found = vars(reconstruct(arguments.images, workspace, describer, say=print))
     results[name] = {**found, "seconds": round(time.perf_counter() - start)}
 
 for name, row in results.items():

@@ -9,7 +9,7 @@ import typer
 
 from matchkernel.cli.console import counting_bar, stderr, user_errors
 from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
-from matchkernel.images.adapters.colmap import Ratio, ReconstructSettings, reconstruct
+from matchkernel.images.adapters.colmap import DETECTOR, Ratio, ReconstructSettings, reconstruct
 from matchkernel.images.describers import open_describer
 from matchkernel.images.extract import Detector
 
@@ -19,13 +19,13 @@ def colmap(
     out: Annotated[Path, typer.Option("--out", "-o", help="workspace to make; a stopped run goes on when run again")],
     model: Model = "dual",
     untrained: Untrained = False,
-    keypoints: Keypoints = DEFAULT.keypoints,
+    keypoints: Keypoints = DETECTOR.keypoints,
     ratio: Annotated[
         float | None,
         typer.Option(min=0.01, max=1, help="nearest / second nearest distance (0.85; sift 0.8); 1: no test"),
     ] = None,
     overlap: Annotated[int | None, typer.Option(min=1, help="match so many neighbours by name, not all pairs")] = None,
-    contrast: Contrast = DEFAULT.contrast,
+    contrast: Contrast = DETECTOR.contrast,
     edge: Edge = DEFAULT.edge,
     upright: Upright = False,
     magnification: Magnification = DEFAULT.magnification,

@@ -67,7 +67,7 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
             if not has_lock(lock.fileno(), part / LOCK):
                 raise FileError(_in_use(target))
             done = _resume(part, json.dumps(settings, sort_keys=True))
-            with (part / JOURNAL).open("r+", encoding="utf-8") as journal:
+            with _leaving_nothing_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
                 journal.seek(0, os.SEEK_END)
                 yield Build(part, done, lock.fileno(), journal)
             (part / JOURNAL).unlink()
@@ -89,6 +89,17 @@ def _alone_in(part: Path, target: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+@contextmanager
+def _leaving_nothing_empty(part: Path) -> Iterator[None]:
+    """Remove the folder of a build that failed before it had made anything to go on from."""
+    try:
+        yield
+    except BaseException:
+        if {path.name for path in part.iterdir()} <= {LOCK, JOURNAL}:
+            shutil.rmtree(part)
+        raise
 
 
 def _in_use(target: Path) -> str:

@@ -46,6 +46,8 @@ def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np
             return decode(image, path)
     except FileError:
         raise
+    except pillow.UnidentifiedImageError:
+        raise FileError(f"{path}: not a whole image, or none of the kinds read: {', '.join(FORMATS)}") from None
     except pillow.DecompressionBombError:
         raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors

@@ -193,3 +193,18 @@ def fill(target):
 def test_file_hash_is_sha256(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
     assert file_hash(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_build_that_fails_before_it_made_anything_leaves_nothing(tmp_path):
+    def fail(name):
+        with building(tmp_path / "set", SETTINGS) as build:
+            if name:
+                (build.folder / name).write_text("half")
+            raise FileError("no photo can be read")
+
+    with pytest.raises(FileError, match="no photo"):
+        fail("")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileError, match="no photo"):
+        fail("made")
+    assert (tmp_path / "set.part" / "made").exists()  # to go on from

@@ -46,6 +46,16 @@ def test_matching_of_every_descriptor(name, calibration):
         assert used[model]["match_threshold"] == thresholds[model]
 
 
+def test_matching_by_kind_of_change():
+    cells = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for pair in json.loads((RESULTS / "matching_test_descriptors.json").read_text())["pairs"]:
+        cells[pair["model"]][pair["kind"]][pair["sequence"]].append((pair["right"], 100 * pair["accuracy 3 px"]))
+    for model, kinds in cells.items():
+        means = {kind: np.mean([np.mean(rows, 0) for rows in parts.values()], 0) for kind, parts in kinds.items()}
+        shown = [f"{right:.0f} / {share:.1f}" for kind, (right, share) in means.items() if kind != "extreme viewpoint"]
+        assert f"| `{model}` | {' | '.join(shown)} |" in page("match.md")
+
+
 def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
     shares = json.loads((RESULTS / "matching_validation.json").read_text())["right below ratio"]
     learned = [100 * shares[model][str(LEARNED_RATIO)] for model in ("dual", "light")]

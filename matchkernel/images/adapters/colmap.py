@@ -35,6 +35,7 @@ ANALYZED = {
     "error": r"Mean reprojection error: ([\d.]+)px",
 }
 
+DETECTOR = Detector(keypoints=8192, contrast=0.02)  # COLMAP's: OpenCV divides by its three layers, COLMAP has 0.0067
 Ratio = float | Literal["calibrated"] | None
 Say = Callable[[str], object]
 Progress = Callable[[int, int], object]
@@ -45,14 +46,14 @@ class ReconstructSettings:
     """How images are reconstructed.
 
     Attributes:
-        detector: how keypoints are found.
+        detector: how keypoints are found; by default as many and as weak ones as COLMAP takes.
         ratio: nearest / second nearest distance of a match, in both directions; None: no test; "calibrated": what
             the describer asks for, 0.85, for SIFT COLMAP's own 0.8.
         overlap: match each image with so many neighbours by name; None: all pairs, up to 120 images.
         single_camera: all images are of one camera with one focal length.
     """
 
-    detector: Detector = dataclasses.field(default_factory=Detector)
+    detector: Detector = DETECTOR
     ratio: Ratio = "calibrated"
     overlap: int | None = None
     single_camera: bool = False
