@@ -29,7 +29,9 @@ def find_colmap() -> str:
 def photos_of(folder: Path) -> dict[str, str]:
     """The photos of a folder with their sha256."""
     if not folder.is_dir():
-        raise FileError(f"{folder}: no such folder")
+        raise FileError(
+            f"{folder}: " + ("is a file, a folder of photos is wanted" if folder.exists() else "no such folder")
+        )
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
     return {str(path.relative_to(folder)): file_hash(path) for path in paths}
 

@@ -36,7 +36,9 @@ def read_colour(path: str | Path) -> np.ndarray:
 
 def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np.ndarray:
     if not path.is_file():
-        raise FileError(f"{path}: no such file")
+        raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
+    if not path.stat().st_size:
+        raise FileError(f"{path}: not a whole image (the file is empty)")
     pillow = _pillow()
     try:
         # Warnings are about odd metadata; sizes are checked below.

@@ -53,6 +53,8 @@ def draw_matches(
     counts = f"{len(shown):,} matches"
     if inliers is not None:
         counts = f"{int(inliers.sum()):,} of {counts} agree"
+    if max(shown.sum(), (~shown).sum()) > MOST_LINES:
+        counts += f" ({MOST_LINES} of a kind drawn)"
     axes.set_title(f"{title}: {counts}" if title else counts, fontsize=11, color=BLACK, loc="left")
     return figure
 
