@@ -167,12 +167,16 @@ def threshold_of(parts: list[np.ndarray]) -> float:
     Args:
         parts: for each pair (M, 3) distances of its matches, 1 where they are right, and ratios.
     """
-    parts = [part for part in parts if len(part)]
-    rows = np.concatenate(parts)
-    weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
+    rows, weights = weighted(parts)
     order = np.argsort(rows[:, 0], kind="stable")
     gain = np.cumsum((weights * np.where(rows[:, 1] > 0, 1, -1))[order])
     return float(rows[order[gain.argmax()], 0])
+
+
+def weighted(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The matches of all pairs, and their weights: every pair of images counts the same."""
+    parts = [part for part in parts if len(part)]
+    return np.concatenate(parts), np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
 
 
 def shares_of_right(parts: list[np.ndarray]) -> dict[str, float]:
@@ -181,9 +185,7 @@ def shares_of_right(parts: list[np.ndarray]) -> dict[str, float]:
     Args:
         parts: as for threshold_of.
     """
-    parts = [part for part in parts if len(part)]
-    rows = np.concatenate(parts)
-    weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
+    rows, weights = weighted(parts)
     kept = {ratio: weights * (rows[:, 2] < ratio) for ratio in RATIOS}
     return {str(ratio): float((part * rows[:, 1]).sum() / part.sum()) for ratio, part in kept.items()}
 

@@ -67,7 +67,7 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
             if not has_lock(lock.fileno(), part / LOCK):
                 raise FileError(_in_use(target))
             done = _resume(part, json.dumps(settings, sort_keys=True))
-            with _leaving_nothing_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
+            with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
                 journal.seek(0, os.SEEK_END)
                 yield Build(part, done, lock.fileno(), journal)
             (part / JOURNAL).unlink()
@@ -92,7 +92,7 @@ def _alone_in(part: Path, target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _leaving_nothing_empty(part: Path) -> Iterator[None]:
+def _removed_if_empty(part: Path) -> Iterator[None]:
     """Remove the folder of a build that failed before it had made anything to go on from."""
     try:
         yield
