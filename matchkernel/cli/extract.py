@@ -35,10 +35,10 @@ def extract(
                 found, out, describer, detector, say=lambda line: stderr.print(line, markup=False), progress=progress
             )
         done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
+        if not done and not kept:
+            raise FileError(f"{out}: nothing written, none of {skipped} images could be read")
         stderr.print(
             f"{done} images done, {kept} there before, {skipped} skipped; {report.keypoints:,} keypoints "
             f"({describer.name}) -> {out}",
             markup=False,
         )
-        if not done and not kept:
-            raise FileError(f"{out}: nothing written, none of {skipped} images could be read")
