@@ -32,7 +32,6 @@ TRACKS = "tracks"  # the cut without geometric positives
 
 PRESET_GEOMETRY = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "shift": 0.05}  # of the preset `paper`
 LIGHT = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
-STRONG_LIGHT = {"gamma": 0.8, "contrast": 0.6, "light_gradient": 0.4, "blur": 1.0, "noise": 8.0, "jpeg": 30}
 LIGHT_PARTS: dict[str, Settings] = {
     "tone": {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2},
     "blur": {"blur": 0.7},
@@ -147,11 +146,12 @@ def recipe() -> Iterator[Job]:
         "hynet-loss": {"loss": HYNET},
         "encoding-norm": {"model": {"encoding_norm": True}},
         "geometry": {"augmentation": GEOMETRY},
-        "strong-light": {"augmentation": STRONG_LIGHT},
         "second-order": {"loss": {"same_side": True, "squared": True, "second_order": 1.0}},
         "average": {"optimizer": {"average": 0.999}},
         "mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
-        "pairs-512": {"sampling": {"pairs": 512}},
+        "cosine": {"optimizer": {"schedule": "cosine"}},
+        "rate-half": {"optimizer": {"rate": 5.0}},
+        "rate-double": {"optimizer": {"rate": 20.0}},
         "cartesian-s2": {"model": {"variant": "cartesian", "s": 2}},
         "polar": {"model": {"variant": "polar"}},
         "combined": {"model": {"variant": "combined"}},

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -54,14 +54,19 @@ def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingCon
 
 
 def do(
-    job: Job, sets: Path, device: str, keep: Path, steps: int | None, turn: AbstractContextManager
-) -> dict[str, Any]:
-    """Train a model, unless its weights are kept from a run that was stopped while it was scored, and measure it."""
+    job: Job, sets: Path, device: str, keep: Path, steps: int | None, turn: AbstractContextManager, until: float
+) -> dict[str, Any] | None:
+    """Train a model, unless its weights are kept from a run that was stopped while it was scored, and measure it.
+
+    None where it is too late to train when its turn comes.
+    """
     config = configuration(job, sets, steps)
     keep.mkdir(parents=True, exist_ok=True)
     weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
     if not facts.exists() or TrainingConfig.from_dict(json.loads(read_card(weights)["training"])) != config:
         with turn:
+            if time.time() > until:
+                return None
             how = train_job(config, weights, device)
         with replacing(facts) as part:
             part.write_text(json.dumps(how), encoding="utf-8")
@@ -140,9 +145,11 @@ def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int |
     while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
         experiment, job = task
         try:
-            answers.put((experiment, job.name, do(job, sets, device, keep / experiment, steps, turn)))
+            result = do(job, sets, device, keep / experiment, steps, turn, until)
         except Exception:
-            answers.put((experiment, job.name, {"error": traceback.format_exc()}))
+            result = {"error": traceback.format_exc()}
+        if result is not None:
+            answers.put((experiment, job.name, result))
     answers.put(None)
 
 
@@ -159,7 +166,7 @@ def main() -> None:
     parser.add_argument("experiments", nargs="+", choices=list(EXPERIMENTS))
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--only", nargs="+", help="these jobs")
+    parser.add_argument("--only", nargs="+", help="these jobs, in this order")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--training", type=int, default=3, help="workers that may train at a time; the others score")
     parser.add_argument("--device", default="auto")
@@ -176,6 +183,12 @@ def main() -> None:
         do_all(options, options.keep or Path(folder))
 
 
+def wanted_jobs(experiments: Sequence[str], only: Sequence[str] | None) -> list[tuple[str, Job]]:
+    """All jobs of the experiments in their order, or those named, in the order of the names."""
+    jobs = [(experiment, job) for experiment in experiments for job in EXPERIMENTS[experiment]]
+    return jobs if only is None else [found for name in only for found in jobs if found[1].name == name]
+
+
 def do_all(options: argparse.Namespace, keep: Path) -> None:
     """Share the jobs among workers, and write down what they answer."""
     begun = time.time()
@@ -185,10 +198,9 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
     for experiment in options.experiments:
         path = options.results / f"{experiment}.json"
         results[experiment] = json.loads(path.read_text()) if path.exists() else {}
-        for job in EXPERIMENTS[experiment]:
-            wanted = options.only is None or job.name in options.only
-            if wanted and job.name not in results[experiment]:
-                tasks.put((experiment, job))
+    for experiment, job in wanted_jobs(options.experiments, options.only):
+        if job.name not in results[experiment]:
+            tasks.put((experiment, job))
     until = begun + options.seconds
     arguments = (tasks, answers, context.Semaphore(options.training), options.sets, options.device, keep, options.steps)
     workers = [context.Process(target=work, args=(*arguments, until)) for _ in range(options.workers)]

@@ -1,6 +1,7 @@
 """The jobs of the paper's experiments: all can be trained, names say what they are, and cuts are found and told."""
 
 import json
+import math
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -157,13 +158,16 @@ def test_kept_weights_are_scored_and_not_trained_again(tmp_path, monkeypatch):
     settings = {"model": {"variant": "sum", "patch_size": 16}, "sampling": {"steps": 2, "pairs": 8}}
     job, keep = Job("small", "A", settings), tmp_path / "keep"
 
-    def do(steps=None):
-        return run.do(job, tmp_path / "sets", "cpu", keep, steps, nullcontext())
+    def do(steps=None, until=math.inf):
+        return run.do(job, tmp_path / "sets", "cpu", keep, steps, nullcontext(), until)
 
+    assert do(until=0.0) is None  # too late
+    assert not list(keep.iterdir())
     first = do()
     assert min(first["seconds"], first["loss"]) > 0
     again = do()
     assert {**again, "scoring_seconds": 0} == {**first, "scoring_seconds": 0}
+    assert do(until=0.0)["scores"] == first["scores"]  # what is trained may be scored still
     (keep / "small.json").unlink()  # stopped while training: done again, and the same
     assert do()["scores"] == first["scores"]
     assert do(steps=3)["scores"] != first["scores"]  # kept weights of another length are not taken
@@ -175,6 +179,13 @@ def test_jobs_that_do_not_exist_are_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run.main()
     assert "no such jobs: dual-s2" in capsys.readouterr().err
+
+
+def test_jobs_come_in_the_order_of_their_names():
+    names = ["kappa-s1-1-seed0", "base-seed1", "best-2048"]
+    found = run.wanted_jobs(["recipe", "ablation"], names)
+    assert [job.name for _, job in found] == ["kappa-s1-1-seed0", "base-seed1", "base-seed1", "best-2048"]
+    assert [job for _, job in run.wanted_jobs(["ship"], None)] == EXPERIMENTS["ship"]
 
 
 def test_a_job_knows_its_cuts_by_default():
