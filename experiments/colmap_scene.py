@@ -8,8 +8,8 @@ import json
 import time
 from pathlib import Path
 
-from matchkernel.data.colmap_database import read_keypoints
-from matchkernel.data.from_photos import reconstruct as reconstruct_with_sift
+from matchkernel.data.colmap_database import read_database_keypoints
+from matchkernel.data.from_photos import reconstruct_with_sift
 from matchkernel.images.adapters.colmap import analyze, reconstruct
 from matchkernel.images.describers import open_describer
 
@@ -39,7 +39,7 @@ for name in arguments.models:
 
 for name, row in results.items():
     folder = "colmap-sift" if name == SIFT else name.replace(":", "-").replace("/", "-")
-    row["keypoints"] = sum(map(len, read_keypoints(arguments.out / folder / "database.db").values()))
+    row["keypoints"] = sum(map(len, read_database_keypoints(arguments.out / folder / "database.db").values()))
 columns = ("images", "keypoints", "registered", "points", "observations", "track_length", "error", "seconds")
 print(f"{'features':<22}" + "".join(f"{column:>14}" for column in columns))
 for name, row in results.items():

@@ -66,6 +66,45 @@ def card_facts(weights: str | Path) -> dict[str, Any]:
     return {"parameters": count_parameters(model), **dict(sorted(facts.items()))}
 
 
+def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Facts of a card by what a reader looks for: heading -> name -> value, nothing empty.
+
+    What is said twice, and the hashes of the training sets, are left out. A word that the package does not know is
+    under "file".
+
+    Args:
+        facts: from card_facts.
+    """
+    rest = dict(facts)
+    config, training, metrics, validation = (
+        _take(rest, key) for key in ("config", "training", "metrics", "validation")
+    )
+    data = _take(training, "data")
+    training.pop("model", None)  # is the configuration
+    rest.pop("training_sets", None)
+    if "trained_on" in rest:
+        data.pop("train", None)
+    sections = {
+        "configuration": {
+            "variant": config.pop("variant", None),
+            "parameters": rest.pop("parameters", None),
+            **config,
+            "normalization": rest.pop("normalization", None),
+            "match_threshold": rest.pop("match_threshold", None),
+        },
+        "training": {"step": rest.pop("step", None), **dict(sorted(training.items(), key=_is_table))},
+        "data": {"trained_on": rest.pop("trained_on", None), **data},
+        "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
+        "licence": {"licence": rest.pop("licence", None)},
+        "file": rest,
+    }
+    filled = {
+        heading: {name: value for name, value in section.items() if value is not None and value not in ("", [], {})}
+        for heading, section in sections.items()
+    }
+    return {heading: section for heading, section in filled.items() if section}
+
+
 def _weights_row(name: str) -> WeightsRow:
     facts = card_facts(name)
     config, sampling = facts["config"], _table(_table(facts, "training"), "sampling")
@@ -73,6 +112,15 @@ def _weights_row(name: str) -> WeightsRow:
     training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
     matching = _table(facts, "metrics").get("validation_matching")
     return WeightsRow(name, descriptor, facts["parameters"], config["patch_size"], training, matching)
+
+
+def _is_table(entry: tuple[str, Any]) -> bool:
+    return isinstance(entry[1], dict)
+
+
+def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:
+    """A copy of a table, which is taken out; what is no table stays."""
+    return dict(facts.pop(key)) if isinstance(facts.get(key), dict) else {}
 
 
 def _table(facts: dict[str, Any], key: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ class PaperCount:
     total: int
 
 
-CONVOLUTION_COUNTS = (288, 9_216, 18_432, 36_864, 73_728, 147_456)
 TABLE_1 = (
     PaperCount("fc", None, 32, 1_048_576, 1_334_560),
     PaperCount("fc", None, 64, 4_194_304, 4_480_288),

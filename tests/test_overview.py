@@ -6,7 +6,7 @@ from matchkernel import weights
 from matchkernel.config import VARIANTS
 from matchkernel.counting import count_parameters
 from matchkernel.descriptors import build
-from matchkernel.overview import card_facts, overview, trained_weights
+from matchkernel.overview import card_facts, card_sections, overview, trained_weights
 
 
 @pytest.fixture
@@ -53,3 +53,30 @@ def test_weights_are_told_one_by_one(shipped, tmp_path):
     facts = card_facts(tmp_path / "fc.safetensors")
     assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", "2000")
     assert facts["config"]["variant"] == "fc"
+
+
+def test_a_card_by_sections(tmp_path):
+    training = {"loss": {"margin": 1.2}, "seed": 3, "model": {"s": 1}, "data": {"train": ["sets/a"], "validation": []}}
+    card = {
+        "training": json.dumps(training), "trained_on": "a", "training_sets": '[{"name": "a"}]', "step": "20",
+        "metrics": '{"validation_matching": 51.25}', "validation": '{"map": 0.5}', "licence": "CC0", "author": "me",
+    }  # fmt: skip
+    model = build("sum", d=8)
+    weights.save(model, tmp_path / "a.safetensors", card)
+    facts = card_facts(tmp_path / "a.safetensors")
+    sections = card_sections(facts)
+    assert list(sections) == ["configuration", "training", "data", "scores", "licence", "file"]
+    assert list(sections["configuration"])[:2] == ["variant", "parameters"]
+    expected = {**model.config.to_dict(), "parameters": count_parameters(model)}
+    assert sections["configuration"].items() >= expected.items()
+    assert list(sections["training"].items()) == [("step", "20"), ("seed", 3), ("loss", {"margin": 1.2})]
+    assert sections["data"] == {"trained_on": "a"}
+    assert sections["scores"] == {"validation_matching": 51.25, "validation_map": 0.5}
+    assert sections["licence"] == {"licence": "CC0"}
+    assert sections["file"] == {"author": "me", "format": "pt", "sha256": facts["sha256"]}
+    assert facts == card_facts(tmp_path / "a.safetensors")  # not changed
+
+
+def test_a_card_with_nothing_in_it_has_the_sections_of_every_file(tmp_path):
+    weights.save(build("sum", d=8), tmp_path / "a.safetensors")
+    assert list(card_sections(card_facts(tmp_path / "a.safetensors"))) == ["configuration", "file"]

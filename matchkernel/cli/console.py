@@ -71,9 +71,9 @@ def progress_bar(what: str, total: int) -> Iterator[Progress]:
 
 
 @contextmanager
-def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that is told how many of how many are done."""
-    with progress_bar(what, 1) as progress:
+def counting_bar(what: str, total: int = 1) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that is told how many of how many are done; `total` stands there until then."""
+    with progress_bar(what, total) as progress:
 
         def update(done: int, total: int) -> None:
             progress.update(progress.task_ids[0], completed=done, total=total)

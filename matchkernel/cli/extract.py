@@ -30,7 +30,7 @@ def extract(
         detector = Detector(keypoints, contrast, edge, upright, magnification)
         describer = open_describer(model, untrained=untrained, device=device)
         found = find_images(images)
-        with counting_bar("extracting features") as progress:
+        with counting_bar("extracting features", len(found)) as progress:
             report = extract_images(
                 found, out, describer, detector, say=lambda line: stderr.print(line, markup=False), progress=progress
             )

@@ -5,11 +5,11 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from matchkernel.cli.console import plain_table, stdout, user_errors
-from matchkernel.overview import card_facts, overview, trained_weights
-
-FIRST = ("parameters", "config", "trained_on", "licence", "metrics", "match_threshold")
+from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
+from matchkernel.overview import card_facts, card_sections, overview, trained_weights
 
 
 def info(
@@ -19,7 +19,7 @@ def info(
     """List the descriptors and the trained weights that came along, or tell what a weight file says of itself."""
     with user_errors():
         if weights is not None:
-            _tell(card_facts(weights), as_json)
+            _tell(weights, card_facts(weights), as_json)
             return
         rows = overview()
         if as_json:
@@ -49,13 +49,34 @@ def _list_weights() -> None:
         stdout.print(table)
 
 
-def _tell(facts: dict[str, Any], as_json: bool) -> None:
+def _tell(weights: str, facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    for key in (*FIRST, *(key for key in facts if key not in FIRST)):
-        value = facts.get(key)
-        if isinstance(value, dict):
-            value = ", ".join(f"{name} {word}" for name, word in value.items() if not isinstance(word, dict))
-        if value is not None and not isinstance(value, list):  # --json prints all
-            stdout.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold", max_width=30)
+    table.add_column(overflow="fold")
+    table.add_row(Text("weights", style="bold"), Text(weights))
+    for heading, section in card_sections(facts).items():
+        table.add_row()
+        if list(section) != [heading]:
+            table.add_row(Text(heading, style="bold"))
+        for name, value in section.items():
+            label = Text(name, style="bold") if name == heading else Text(f"  {name}")
+            is_count = name == "parameters" and isinstance(value, int)
+            table.add_row(label, Text(f"{value:,}" if is_count else _words(value)))
+    stdout.print(table)
+    stderr.print("--json prints all that the file says", markup=False)
+
+
+def _words(value: Any, depth: int = 2) -> str:
+    """A value of a card for reading; what lies deeper than the tables of a training becomes dots."""
+    if isinstance(value, dict | list) and not depth:
+        return "..."
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(word, depth - 1)}" for name, word in value.items())
+    if isinstance(value, list):
+        return ", ".join(_words(word, depth - 1) for word in value) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,35 +1,68 @@
-"""Keypoints from a COLMAP database, an SQLite file whose versions do not differ in what is read here."""
+"""Keypoints, and how many matches, from a COLMAP database: SQLite, and no version differs in what is read here."""
 
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import FileError
 
+KEYPOINTS = (
+    "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
+    " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
+)
+# A pair that COLMAP could not verify has a row without inliers.
+COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
 
-def read_keypoints(database: str | Path) -> dict[str, np.ndarray]:
+
+@dataclass(frozen=True)
+class MatchCounts:
+    """How many matches a database holds.
+
+    Attributes:
+        pairs: image pairs with matches.
+        matches: of all pairs.
+        verified: pairs for which COLMAP found a geometry.
+        inliers: matches that agree with it.
+    """
+
+    pairs: int
+    matches: int
+    verified: int
+    inliers: int
+
+
+def read_database_keypoints(database: str | Path) -> dict[str, np.ndarray]:
     """Keypoints of every image of a COLMAP database: name -> (K, 2), (K, 4) or (K, 6) float32."""
-    database = Path(database)
+    rows = _select(Path(database), KEYPOINTS)
+    return {str(name): _keypoints(Path(database), name, *stored) for name, *stored in rows}
+
+
+def count_matches(database: str | Path) -> MatchCounts:
+    """Pairs and matches of a COLMAP database, before and after verification."""
+    tables = ("matches", "two_view_geometries")
+    (before,), (after,) = (_select(Path(database), COUNTS.format(table=table)) for table in tables)
+    return MatchCounts(*before, *after)
+
+
+def _select(database: Path, query: str) -> list[tuple[Any, ...]]:
     if not database.is_file():
         raise FileError(f"{database}: no such file")
     try:
         try:
-            rows = _rows(database, "mode=ro")
+            return _rows(database, "mode=ro", query)
         except sqlite3.OperationalError:  # on a read-only medium SQLite cannot look for the log of another writer
-            rows = _rows(database, "mode=ro&immutable=1")
+            return _rows(database, "mode=ro&immutable=1", query)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise FileError(f"{database}: not a COLMAP database ({' '.join(str(error).split())[:150]})") from None
-    return {str(name): _keypoints(database, name, count, columns, data) for name, count, columns, data in rows}
 
 
-def _rows(database: Path, mode: str) -> list[tuple[object, ...]]:
+def _rows(database: Path, mode: str, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(f"{database.resolve().as_uri()}?{mode}", uri=True)) as connection:
-        return connection.execute(
-            "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
-            " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
-        ).fetchall()
+        return connection.execute(query).fetchall()
 
 
 def _keypoints(database: Path, name: object, count: object, columns: object, data: object) -> np.ndarray:

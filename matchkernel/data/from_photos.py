@@ -41,7 +41,7 @@ def build_from_photos(
         raise FileError(f"{target}: exists already; remove it or choose another place")
     workspace = target.with_name(target.name + "-colmap")
     if not workspace.exists():
-        reconstruct(photos, workspace, sequential=sequential, say=say, progress=progress)
+        reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)
     elif _recorded(workspace) != photos_of(photos):
         raise FileError(
             f"{workspace}: is a reconstruction of other photos than {photos}; remove it or choose another place"
@@ -52,7 +52,7 @@ def build_from_photos(
     )
 
 
-def reconstruct(
+def reconstruct_with_sift(
     photos: Path,
     workspace: Path,
     *,

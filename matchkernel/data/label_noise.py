@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_database import read_database_keypoints
 from matchkernel.data.colmap_model import NO_POINT
 from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives, pixels_per_unit
 from matchkernel.data.scene import Photo, Scene, read_scene
@@ -28,7 +28,7 @@ def measure_label_noise(folder: str | Path, tolerances: Tolerances | None = None
     """Compare the geometric positives of a rendered scene (see render_scene) with its truth."""
     folder = Path(folder)
     scene = read_scene(folder / "images", folder / "sparse", folder / "database.db")
-    keypoints = read_keypoints(folder / "database.db")
+    keypoints = read_database_keypoints(folder / "database.db")
     found = find_geometric_positives(scene, tolerances)
     offsets, possible = [], 0
     for photo, points in zip(scene.photos, found, strict=True):

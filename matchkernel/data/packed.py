@@ -19,7 +19,7 @@ import numpy as np
 
 from matchkernel.data.arrays import map_npy
 from matchkernel.data.building import Build, building
-from matchkernel.data.manifest import FORMAT, MANIFEST, check_hashes, content_hashes, read_manifest
+from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes, read_manifest
 from matchkernel.errors import FileError
 
 ZEROS = bytes(1 << 20)
@@ -96,7 +96,7 @@ def packing(target: str | Path, count: int, side: int, settings: Mapping[str, An
 
 
 def open_patch_set(folder: str | Path) -> PatchSet:
-    """Open a patch set. Shapes and counts are checked; bytes are checked by verify_patch_set."""
+    """Open a patch set. Shapes and counts are checked; bytes are checked by summary.verify."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     patches = _read_array(folder / "patches.npy", 3, np.uint8)
@@ -116,12 +116,6 @@ def open_patch_set(folder: str | Path) -> PatchSet:
                 raise FileError(f"{path}: {len(columns[path.stem])} rows for {len(labels)} patches")
     pairs = {path.stem: _read_pairs(path, len(labels)) for path in sorted((folder / "pairs").glob("*.npy"))}
     return PatchSet(folder, patches, labels, columns, pairs, manifest)
-
-
-def verify_patch_set(folder: str | Path) -> PatchSet:
-    """Open a patch set and check every file against the sha256 of its manifest."""
-    check_hashes(folder)
-    return open_patch_set(folder)
 
 
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:

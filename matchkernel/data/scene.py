@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_database import read_database_keypoints
 from matchkernel.data.colmap_model import NO_POINT, Camera, RegisteredImage, read_reconstruction
 from matchkernel.data.images import read_gray
 from matchkernel.errors import FileError
@@ -60,8 +60,8 @@ def read_scene(
         all_keypoints: another database, with more keypoints of the same photos than the model's own.
         magnification: half side of a region / sigma.
     """
-    model, keypoints = read_reconstruction(sparse), read_keypoints(database)
-    more = {} if all_keypoints is None else read_keypoints(all_keypoints)
+    model, keypoints = read_reconstruction(sparse), read_database_keypoints(database)
+    more = {} if all_keypoints is None else read_database_keypoints(all_keypoints)
     ids = np.array(sorted(model.points), np.int64)
     photos_left_out: Counter[str] = Counter()
     tracked_left_out: Counter[str] = Counter()

@@ -190,8 +190,3 @@ def _means(per_pair: Mapping[str, Any]) -> dict[str, Any]:
 def _mean(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:
     listed = list(scores)
     return {key: float(np.mean([score[key] for score in listed])) for key in listed[0]}
-
-
-def headline(result: Mapping[str, Any]) -> float:
-    """The one number of the literature: the mean over e, h, t of the mean AP over image pairs, trapezoid form."""
-    return float(result["mean"]["all"]["ap_trapezoid"])

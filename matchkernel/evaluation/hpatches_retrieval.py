@@ -209,8 +209,3 @@ def _per_sequence(scores: Mapping[str, np.ndarray], sequences: np.ndarray) -> di
         for level, noise in enumerate(NOISES):
             result[str(name)][noise] = {key: float(ap[members, level, -1].mean()) for key, ap in scores.items()}
     return result
-
-
-def headline(result: Mapping[str, Any]) -> float:
-    """The one number of the literature: the mean over e, h, t with all distractors, trapezoid form."""
-    return float(result["python"]["mean"][str(POOLS[-1])]["ap_trapezoid"])

@@ -119,8 +119,3 @@ def _score(positives: np.ndarray, negatives: np.ndarray) -> dict[str, dict[str, 
             "ap_step_tie_safe": float(precision_area(safe, len(few), "step")),
         },
     }
-
-
-def headline(result: Mapping[str, Any]) -> float:
-    """The one number of the literature: the mean of the six imbalanced APs, trapezoid form."""
-    return float(result["mean"]["ap_trapezoid"])

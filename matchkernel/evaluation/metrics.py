@@ -167,12 +167,6 @@ def precision_area(before: np.ndarray, positives: int | np.ndarray, form: Form =
     return np.asarray(np.where(is_found, precision, 0).sum(-1) / positives)
 
 
-def trapezoid(x: np.ndarray, y: np.ndarray) -> float:
-    """Area under a curve given by (M,) points, x not falling, by the trapezoid rule in float64."""
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    return float((np.diff(x) * (y[1:] + y[:-1])).sum() / 2)
-
-
 def non_matches_before(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "given") -> np.ndarray:
     """(H,) int64: how many non-matches stand before each of the H matches, in the order of distance.
 

@@ -1,14 +1,8 @@
-"""How right matches and homographies are where the truth is known."""
+"""How right a homography is where the truth is known."""
 
 import numpy as np
 
 from matchkernel.geometry.homography import warp_points
-from matchkernel.images.verify import transfer_errors
-
-
-def matching_accuracy(points_a: np.ndarray, points_b: np.ndarray, H: np.ndarray, pixels: float = 3.0) -> float:
-    """Share of (M, 2) matches that are within so many pixels of the truth in image B; 0 where there are none."""
-    return float((transfer_errors(H, points_a, points_b) <= pixels).mean()) if len(points_a) else 0.0
 
 
 def corner_error(H: np.ndarray | None, truth: np.ndarray, size: tuple[int, int]) -> float:

@@ -66,9 +66,9 @@ def run_demo(out: str | Path, say: Callable[[str], object] = lambda line: None) 
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out}: cannot be made ({error.strerror})") from None
-    rows = []
-    for describer in (_shown(say), open_describer("rootsift")):
-        for pair, (other, geometry, errors) in pairs.items():
+    rows, describers = [], (_shown(say), open_describer("rootsift"))
+    for pair, (other, geometry, errors) in pairs.items():
+        for describer in describers:
             found = match_images(left, other, describer, MatchSettings(geometry=geometry))
             picture = out / f"{pair} {describer.name}.png".replace(", ", "-").replace(" ", "-")
             save_picture(found, left, other, picture, f"{pair}, {describer.name}")

@@ -84,6 +84,7 @@ def extract_images(
         if is_h5 and out.exists():
             there = {name: partial(read_features, out, name) for name in image_names(out)}
         report = Extraction([], [], {}, 0)
+        progress(0, len(images))
         for number, (name, path) in enumerate(images.items(), 1):
             try:
                 report = replace(report, keypoints=report.keypoints + _extract_one(job, report, there, name, path))

@@ -16,7 +16,7 @@ from matchkernel.images.describers import Model, open_describer
 from matchkernel.images.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
 from matchkernel.images.features import Features
 from matchkernel.images.match import Matches, check_ratio, check_threshold, match
-from matchkernel.images.verify import THRESHOLD, Verification, check_pixels, verify
+from matchkernel.images.verify import INLIER_PIXELS, Verification, check_pixels, verify
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.matches import draw_matches
 
@@ -50,7 +50,7 @@ class MatchSettings:
     ratio: float | None = None
     threshold: float | Literal["calibrated"] | None = "calibrated"
     geometry: Literal["homography", "fundamental", "none"] = "homography"
-    pixels: float = THRESHOLD
+    pixels: float = INLIER_PIXELS
 
     def __post_init__(self) -> None:
         if self.geometry not in ("homography", "fundamental", "none"):

@@ -13,7 +13,7 @@ from matchkernel.geometry.opencv import load_opencv
 Geometry = Literal["homography", "fundamental"]
 
 LEAST = {"homography": 4, "fundamental": 8}  # different matches that a model needs
-THRESHOLD, MOST_PIXELS = 3.0, 100_000  # pixels
+INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
 CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points whose spread across a line is below this share of that along it lie on the line
 
@@ -42,7 +42,7 @@ def verify(
     points_b: np.ndarray,
     geometry: Geometry = "homography",
     *,
-    threshold: float = THRESHOLD,
+    threshold: float = INLIER_PIXELS,
     iterations: int = ITERATIONS,
 ) -> Verification:
     """Fit a model to matches and say which of them it explains; the same matches always give the same answer.

@@ -42,7 +42,7 @@ def draw_matches(
     axes = figure.add_subplot()
     at_a, at_b = np.array([0.0, (height - height_a) / 2]), np.array([width_a + gap, (height - height_b) / 2])
     for image, (left, top) in ((image_a, at_a), (image_b, at_b)):
-        pixels, (covered_height, covered_width) = reduced(image)
+        pixels, (covered_height, covered_width) = block_means(image)
         box = (left - 0.5, left + covered_width - 0.5, top + covered_height - 0.5, top - 0.5)
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, extent=box, interpolation="antialiased")
     segments = np.stack([points_a + at_a, points_b + at_b], 1)
@@ -59,7 +59,7 @@ def draw_matches(
     return figure
 
 
-def reduced(image: np.ndarray, most: int = MOST_SIDE) -> tuple[np.ndarray, tuple[int, int]]:
+def block_means(image: np.ndarray, most: int = MOST_SIDE) -> tuple[np.ndarray, tuple[int, int]]:
     """Means of blocks, so that no side has twice as many pixels as `most`; also height and width of the part covered.
 
     Args:

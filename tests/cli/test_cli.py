@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
+from matchkernel.cli.console import stdout
 
 
 def run(*arguments):
@@ -60,10 +61,43 @@ def test_info_lists_every_descriptor():
 def test_info_tells_what_weights_say_of_themselves(weights):
     result = run("info", "dual")
     assert result.exit_code == 0
-    assert "licence: Apache-2.0" in result.stdout
+    said, words = matchkernel.weights.read_card("dual"), " ".join(result.stdout.split())
+    for heading in ("configuration", "training", "data", "scores", "licence", "file"):
+        assert any(line.split()[:1] == [heading] for line in result.stdout.splitlines() if line[:1].isalpha())
+    assert f"licence {said['licence']}" in words  # wrapped, but whole
+    assert f"trained_on {said['trained_on']}" in words
+    assert "parameters 1,391,296" in words
+    assert "sampling epoch_pairs 0, pairs 4096, steps 6000" in words
+    for name, value in json.loads(said["metrics"]).items():
+        assert f"{name} {value:g}" in words
+    assert max(map(len, result.stdout.splitlines())) <= stdout.width
     facts = json.loads(run("info", weights, "--json").stdout)
     assert facts["config"]["variant"] == matchkernel.load(weights).config.variant
     assert run("info", "nothing").exit_code == 2
+
+
+def test_info_tells_any_card(tmp_path):
+    """Words nobody foresaw, markup and long ones among them, are told as they are."""
+    deep = json.dumps({"loss": {"of": {"many": {"levels": 1}}}, "seed": 3, "data": {"train": ["x"], "validation": []}})
+    card = {"training": deep, "metrics": "good", "[b]": "[red]" + "w" * 150, "validation": '{"map": 0.5}'}
+    card["parameters"] = "a few"
+    matchkernel.save(matchkernel.build("sum", d=4), tmp_path / "odd.safetensors", card)
+    result = run("info", tmp_path / "odd.safetensors")
+    assert result.exit_code == 0, result.stderr
+    words = " ".join(result.stdout.split())
+    for expected in (
+        "seed 3 loss of many ...",
+        "train x",
+        "metrics good",
+        "[b] [red]www",
+        "validation_map 0.5",
+        "a few",
+    ):
+        assert expected in words
+    assert "licence" not in words
+    assert words.count("w") >= 150  # folded, not cut
+    assert max(map(len, result.stdout.splitlines())) <= stdout.width
+    assert "levels" in run("info", tmp_path / "odd.safetensors", "--json").stdout
 
 
 @pytest.mark.parametrize(

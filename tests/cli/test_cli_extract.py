@@ -1,5 +1,7 @@
 """matchkernel extract, as a user meets it."""
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +70,15 @@ def test_nothing_to_read_is_an_error(photos, tmp_path):
         assert result.exit_code == 2
         assert "error: " in result.stderr.splitlines()[-1]
         assert not Path("rows").exists()
+
+
+def test_the_bar_knows_how_many_images_there_are_from_the_beginning(photos):
+    command = [sys.executable, "-m", "matchkernel", "extract", "photos", "-o", "rows", "--model", "rootsift"]
+    terminal = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}  # to rich, stderr is one
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=terminal, check=True)
+    shown = re.findall(r"(\d+)/(\d+)", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", done.stderr))
+    assert shown[0] == ("0", "3")
+    assert {total for _, total in shown} == {"3"}
 
 
 @pytest.mark.slow

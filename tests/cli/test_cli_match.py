@@ -1,16 +1,20 @@
 """matchkernel match, as a user meets it."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from made_images import save, texture, turned, write_bad_images, write_odd_images
+from rich.console import Console
 from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
+from matchkernel.cli.demo import results_table
+from matchkernel.images.demo import DemoRow
 
 
 def run(*arguments):
@@ -113,6 +117,27 @@ def test_the_demo_prints_a_table_and_writes_pictures(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("rootsift") == 2
     assert len(list((tmp_path / "demo").glob("*.png"))) == 4
-    shares = [float(word) for line in result.stdout.splitlines() if "%" in line for word in line.split()[-2:-1]]
-    assert len(shares) == 4
-    assert min(shares) > 50
+    rows = [line.replace("turned copy", "turned").split() for line in result.stdout.splitlines() if "%" in line]
+    assert [row[0] for row in rows] == ["stereo", "stereo", "turned", "turned"]
+    for _, _, right, share, _, known, _, _ in rows:
+        assert float(share) == pytest.approx(100 * count(right) / count(known), abs=0.05)
+        assert float(share) > 50
+
+
+def count(word):
+    return int(word.replace(",", ""))
+
+
+def test_the_demos_table_has_right_matches_before_their_share():
+    """Fewer of more matches: dual has more right ones, RootSIFT the larger share, and both are to be read."""
+    rows = [
+        DemoRow("stereo", "dual", matches=1300, inliers=1200, known=1250, right=1000, picture=Path("a.png")),
+        DemoRow("stereo", "rootsift", matches=850, inliers=840, known=800, right=720, picture=Path("b.png")),
+    ]
+    console = Console(file=StringIO(), width=80)
+    console.print(results_table(rows))
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert lines[1] == ["pair", "descriptor", "right", "matches", "share", "truth", "known", "matches", "inliers"]
+    assert lines[3] == ["stereo", "dual", "1,000", "80.0", "%", "1,250", "1,300", "1,200"]
+    assert lines[4] == ["stereo", "rootsift", "720", "90.0", "%", "800", "850", "840"]
+    assert "within 3 px of the truth" in " ".join(word for line in lines for word in line)

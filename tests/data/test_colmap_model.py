@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_database import MatchCounts, count_matches, read_database_keypoints
 from matchkernel.data.colmap_model import NO_POINT, read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import project
@@ -85,7 +85,7 @@ def test_a_real_model_projects_onto_its_keypoints(scene):
     if not SCENES.is_dir():
         pytest.skip("real scenes are not here (they lie beside the checkout, not in it)")
     model = read_reconstruction(SCENES / scene / "sparse")
-    keypoints = read_keypoints(SCENES / scene / "database.db")
+    keypoints = read_database_keypoints(SCENES / scene / "database.db")
     errors = []
     for image in model.images.values():
         camera, tracked = model.cameras[image.camera], image.points != NO_POINT
@@ -170,7 +170,7 @@ def write_database(path, columns=6, rows=3, data=None):
 
 @pytest.mark.parametrize("columns", [2, 4, 6])
 def test_keypoints_of_every_width(columns, tmp_path):
-    keypoints = read_keypoints(write_database(tmp_path / "database.db", columns))
+    keypoints = read_database_keypoints(write_database(tmp_path / "database.db", columns))
     assert np.array_equal(keypoints["a.jpg"], np.arange(3 * columns).reshape(3, columns))
 
 
@@ -183,18 +183,34 @@ def test_the_newer_schema(tmp_path):
         connection.execute(
             "CREATE TABLE descriptors (image_id INTEGER, type INTEGER, rows INTEGER, cols INTEGER, data BLOB)"
         )
-    assert read_keypoints(path)["a.jpg"].shape == (3, 6)
+    assert read_database_keypoints(path)["a.jpg"].shape == (3, 6)
+
+
+def test_matches_are_counted_before_and_after_verification(tmp_path):
+    """A pair that was not verified has a row of 0 inliers (so COLMAP 3.8 writes it), and is not counted."""
+    path = write_database(tmp_path / "database.db")
+    with pytest.raises(FileError, match="not a COLMAP database"):
+        count_matches(path)  # such tables are not in it yet
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for table, rows in (("matches", (21, 30, 0)), ("two_view_geometries", (15, 0))):
+            connection.execute(f"CREATE TABLE {table} (pair_id INTEGER, rows INTEGER)")
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", enumerate(rows))
+    assert count_matches(path) == MatchCounts(pairs=2, matches=51, verified=1, inliers=15)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM matches")
+        connection.execute("DELETE FROM two_view_geometries")
+    assert count_matches(path) == MatchCounts(0, 0, 0, 0)
 
 
 def test_databases_that_are_refused(tmp_path):
     for name, settings_ in (("width", {"columns": 5}), ("short", {"data": b"abc"}), ("null", {"data": ""})):
         with pytest.raises(FileError, match=rf"{name}\.db: keypoints of a\.jpg"):
-            read_keypoints(write_database(tmp_path / f"{name}.db", **settings_))
+            read_database_keypoints(write_database(tmp_path / f"{name}.db", **settings_))
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to look at")
     with pytest.raises(FileError, match="not a COLMAP database"):
-        read_keypoints(tmp_path / "text.db")
+        read_database_keypoints(tmp_path / "text.db")
     with pytest.raises(FileError, match="no such file"):
-        read_keypoints(tmp_path / "absent.db")
+        read_database_keypoints(tmp_path / "absent.db")
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -225,4 +241,4 @@ def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
     with contextlib.suppress(FileError):
-        read_keypoints(path)
+        read_database_keypoints(path)

@@ -68,7 +68,7 @@ def test_a_newer_colmap_is_given_its_own_names_and_asked_once(newer):
 @pytest.mark.parametrize(
     ("reconstruct", "stages"),
     [
-        (from_photos.reconstruct, ["feature_extractor", "exhaustive_matcher", "mapper"]),
+        (from_photos.reconstruct_with_sift, ["feature_extractor", "exhaustive_matcher", "mapper"]),
         (lambda *paths: colmap.reconstruct(*paths, "sift"), ["feature_importer", "matches_importer", "mapper"]),
     ],
     ids=["from-photos", "colmap"],

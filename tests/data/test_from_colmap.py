@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from matchkernel.data.colmap_database import read_keypoints
+from matchkernel.data.colmap_database import read_database_keypoints
 from matchkernel.data.colmap_model import NO_POINT, read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives
 from matchkernel.data.label_noise import measure_label_noise
-from matchkernel.data.packed import open_patch_set, verify_patch_set
+from matchkernel.data.packed import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.rendered_scene import PLANES, TEXTURE, Plane, intersect
 from matchkernel.data.scene import read_scene
+from matchkernel.data.summary import verify
 from matchkernel.errors import FileError
 
 SCENES = Path(__file__).resolve().parents[3] / "shared" / "data" / "scenes"
@@ -95,7 +96,7 @@ def test_half_a_pixel_is_respected(rendered):
         places = in_camera[:, :2] / in_camera[:, 2:] * f + (cx, cy) - 0.5
         distances.append(places - photo.frames.centers[tracked])
         # The keypoints in the database have COLMAP's own origin: they are where its camera projects to.
-        raw = read_keypoints(rendered / "database.db")[photo.name][:, :2]
+        raw = read_database_keypoints(rendered / "database.db")[photo.name][:, :2]
         tracked_rows = photo.pose.points != NO_POINT
         X = (
             np.array([model.points[number] for number in photo.pose.points[tracked_rows]]) @ photo.pose.R.T
@@ -189,7 +190,8 @@ def test_hard_negatives_are_more_alike(patch_set):
 
 
 def test_verify_and_open(patch_set):
-    assert len(verify_patch_set(patch_set.folder)) == len(open_patch_set(patch_set.folder))
+    verify(patch_set.folder)
+    assert len(open_patch_set(patch_set.folder)) == len(patch_set)
 
 
 def test_photos_of_half_the_size_give_nearly_the_same_patches(rendered, copied, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from matchkernel.data.from_colmap import CutSettings
-from matchkernel.data.from_photos import build_from_photos, reconstruct
+from matchkernel.data.from_photos import build_from_photos, reconstruct_with_sift
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 
 needs_colmap = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def test_real_colmap_reconstructs_rendered_photos(rendered, tmp_path):
 
 @needs_colmap
 def test_the_reconstruction_is_kept_and_used_again(rendered, tmp_path):
-    reconstruct(rendered / "images", tmp_path / "set-colmap")
+    reconstruct_with_sift(rendered / "images", tmp_path / "set-colmap")
     stages = []
     build_from_photos(rendered / "images", tmp_path / "set", CutSettings(pairs=0, mosaics=False), say=stages.append)
     assert stages == ["cutting patches"]
@@ -36,7 +36,7 @@ def test_the_reconstruction_is_kept_and_used_again(rendered, tmp_path):
 @needs_colmap
 def test_a_reconstruction_of_other_photos_is_not_used(rendered, tmp_path):
     photos = Path(shutil.copytree(rendered / "images", tmp_path / "photos"))
-    reconstruct(photos, tmp_path / "set-colmap")
+    reconstruct_with_sift(photos, tmp_path / "set-colmap")
     shutil.copy(photos / "000.png", photos / "001.png")
     with pytest.raises(FileError, match="reconstruction of other photos"):
         build_from_photos(photos, tmp_path / "set")
@@ -46,7 +46,7 @@ def test_a_reconstruction_of_other_photos_is_not_used(rendered, tmp_path):
 @needs_colmap
 def test_colmaps_counts_become_progress(rendered, tmp_path):
     told = []
-    reconstruct(rendered / "images", tmp_path / "workspace", progress=lambda done, total: told.append((done, total)))
+    reconstruct_with_sift(rendered / "images", tmp_path / "workspace", progress=lambda *counts: told.append(counts))
     assert (6, 6) in told
 
 

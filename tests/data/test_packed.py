@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from matchkernel.data.packed import PatchSet, open_patch_set, packing, verify_patch_set
+from matchkernel.data.packed import PatchSet, open_patch_set, packing
+from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
@@ -52,7 +53,8 @@ def refused(folder, *words, by=open_patch_set):
 
 
 def test_a_set_opens_as_it_was_written(whole):
-    for read in (open_patch_set(whole), open_patch_set(str(whole)), verify_patch_set(whole)):
+    verify(whole)
+    for read in (open_patch_set(whole), open_patch_set(str(whole))):
         assert isinstance(read.patches, np.memmap)
         assert np.array_equal(read.patches, PATCHES)
         assert read.labels.dtype == np.int64
@@ -103,7 +105,8 @@ def test_what_is_opened_cannot_be_changed(whole):
 def test_a_set_without_patches(tmp_path):
     with packing(tmp_path / "set", 0, 64, {}) as build:
         build.finish(np.array([], int), {}, {}, {})
-    read = verify_patch_set(tmp_path / "set")
+    verify(tmp_path / "set")
+    read = open_patch_set(tmp_path / "set")
     assert read.patches.shape == (0, 64, 64)
     order, bounds = read.groups()
     assert order.tolist() == []
@@ -154,23 +157,23 @@ def test_one_flipped_bit_in_any_file_is_noticed(name, folder):
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 4
     (folder / name).write_bytes(content)
-    refused(folder, name.split("/")[-1], by=verify_patch_set)
+    refused(folder, name.split("/")[-1], by=verify)
 
 
 def test_a_damaged_array_is_called_damaged(folder):
     np.save(folder / "geometric.npy", COLUMNS["geometric"] + 1e-9)
-    refused(folder, "geometric.npy is damaged, its sha256 is not the manifest's", by=verify_patch_set)
+    refused(folder, "geometric.npy is damaged, its sha256 is not the manifest's", by=verify)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(name, folder):
     (folder / name).unlink()
-    refused(folder, name.split("/")[-1], by=verify_patch_set)
+    refused(folder, name.split("/")[-1], by=verify)
 
 
 def test_a_missing_column_or_pairs_is_said_to_be_missing(folder):
     (folder / "pairs" / "none.npy").unlink()
-    refused(folder, "pairs/none.npy is missing", by=verify_patch_set)
+    refused(folder, "pairs/none.npy is missing", by=verify)
 
 
 @pytest.mark.parametrize("name", ["extra.npy", "pairs/extra.npy", "notes.txt", ".hidden", "deep/er/file"])
@@ -180,13 +183,13 @@ def test_an_extra_file_is_named(name, folder):
         np.save(folder / name, np.zeros((6, 3), np.int64))
     else:
         (folder / name).write_text("mine")
-    refused(folder, f"{name} is not in the manifest", by=verify_patch_set)
+    refused(folder, f"{name} is not in the manifest", by=verify)
 
 
 def test_a_file_of_another_set_is_noticed(folder):
     np.save(folder / "labels.npy", LABELS[::-1].copy())
     assert np.array_equal(open_patch_set(folder).labels, LABELS[::-1])  # opening checks shapes only
-    refused(folder, "labels.npy is damaged", by=verify_patch_set)
+    refused(folder, "labels.npy is damaged", by=verify)
 
 
 def test_folders_that_are_no_patch_sets(folder, tmp_path):
@@ -264,7 +267,7 @@ def test_a_manifest_whose_counts_are_not_the_sets_is_refused(counts, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["counts"] = counts
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    refused(folder, "manifest.json", by=verify_patch_set)
+    refused(folder, "manifest.json", by=verify)
 
 
 class Evil:
@@ -325,7 +328,7 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
         assert opened.groups()[1][-1] == len(opened)
     if content != (whole / name).read_bytes():
         with pytest.raises(MatchKernelError):
-            verify_patch_set(folder)
+            verify(folder)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -333,7 +336,8 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
 def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
     (folder / "manifest.json").write_bytes(mutated(data, (whole / "manifest.json").read_bytes()))
     with contextlib.suppress(MatchKernelError):
-        assert len(verify_patch_set(folder)) == 6
+        verify(folder)
+        assert len(open_patch_set(folder)) == 6
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "labels.npy", "patches.npy"])
@@ -342,4 +346,4 @@ def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
 def test_random_bytes_give_our_error(name, folder, content):
     (folder / name).write_bytes(content)
     with pytest.raises(MatchKernelError):
-        verify_patch_set(folder)
+        verify(folder)

@@ -1,11 +1,9 @@
+"""PhotoTourism folders and torchvision's caches: read, packed, or refused with the file and the line."""
+
 import contextlib
-import gc
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,47 +11,21 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_set
 from PIL import Image
 
-from matchkernel.data.packed import open_patch_set, verify_patch_set
-from matchkernel.data.phototourism import (
-    pack_phototourism,
-    read_mosaic,
-    read_phototourism,
-    write_mosaics,
-    write_tables,
-)
-from matchkernel.errors import FileError, MatchKernelError, WriteError
+from matchkernel.data.packed import open_patch_set
+from matchkernel.data.phototourism import pack_phototourism, read_mosaic, read_phototourism, write_mosaics, write_tables
+from matchkernel.data.summary import verify
+from matchkernel.errors import FileError, MatchKernelError
 
 SAMPLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "phototourism_sample"
-
-COUNT = 300  # one mosaic and a part of a second
-number, row, column = np.ogrid[:COUNT, :64, :64]
-PATCHES = (number % 128 + number // 128 % 2 * row + number // 256 * column).astype(np.uint8)  # all different
-LABELS = np.array([5, 0, 5, 9000, -7, 2**40, *(k // 3 * 2 for k in range(6, COUNT))])  # gaps, singletons, unsorted
-INTEREST = np.column_stack([np.arange(COUNT) // 7, np.linspace(0, 800, COUNT), *np.ones((3, COUNT))])
-PAIRS = {
-    "m50_4_4_0": np.array([[0, 2, 1], [6, 8, 1], [3, 4, 0], [299, 1, 0]]),
-    "m50_2_2_0": np.array([[9, 10, 1], [5, 250, 0]]),
-}
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A set of two mosaics as the package writes it."""
-    folder = tmp_path_factory.mktemp("written") / "liberty"
-    folder.mkdir()
-    assert [path.name for path in write_mosaics(folder, PATCHES)] == ["patches0000.png", "patches0001.png"]
-    write_tables(folder, LABELS, INTEREST, PAIRS)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whole(written, tmp_path_factory):
-    """The bytes an uninterrupted packing gives."""
-    target = tmp_path_factory.mktemp("whole") / "set"
-    pack_phototourism(written, target)
-    return tree(target)
+    return write_set(tmp_path_factory.mktemp("written") / "liberty")
 
 
 @pytest.fixture
@@ -67,31 +39,11 @@ def target(tmp_path):
     return tmp_path / "set"
 
 
-def tree(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def refused(source, target, *words, error=FileError):
-    with pytest.raises(error) as caught:
-        pack_phototourism(source, target)
-    assert all(str(word) in str(caught.value) for word in words), str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not target.exists()
-
-
 def changed_line(path, line, text):
     """Replace a line, counted from 1."""
     lines = path.read_text().splitlines(keepends=True)
     lines[line - 1] = text + "\n"
     path.write_text("".join(lines))
-
-
-def same_set(read, patches=PATCHES):
-    assert np.array_equal(read.patches, patches)
-    assert np.array_equal(read.labels, LABELS)
-    assert read.pairs.keys() == PAIRS.keys()
-    assert all(np.array_equal(read.pairs[name], PAIRS[name]) for name in PAIRS)
-    assert np.array_equal(read.columns["reference_image"], INTEREST[:, 0])
 
 
 def test_a_written_set_reads_back(written):
@@ -116,7 +68,8 @@ def test_a_set_packs_to_the_same_patches_labels_and_pairs(suffix, source, target
     converted(source, suffix)
     told = []
     pack_phototourism(source, target, lambda done, total: told.append((done, total)))
-    same_set(verify_patch_set(target))
+    verify(target)
+    same_set(open_patch_set(target))
     assert told == [(256, 300), (300, 300)]
     assert sorted(path.name for path in target.parent.iterdir()) == ["set", "source"]
 
@@ -132,7 +85,8 @@ def converted(folder, suffix, **options):
 def test_jpeg_mosaics_pack_to_nearly_the_same_patches(source, target):
     converted(source, ".jpg", quality=95)
     pack_phototourism(source, target)
-    read = verify_patch_set(target)
+    verify(target)
+    read = open_patch_set(target)
     # Patches fill whole 8 x 8 blocks, so the loss is quantisation of smooth blocks alone: a few gray levels.
     assert np.abs(read.patches.astype(int) - PATCHES).max() <= 4
     same_set(read, read.patches)
@@ -151,7 +105,8 @@ def test_the_real_sample_packs_to_2560_patches_of_197_points(target):
     if not SAMPLE.is_dir():
         pytest.skip("reference data phototourism_sample is not here (it lies beside the checkout, not in it)")
     pack_phototourism(SAMPLE, target)
-    read = verify_patch_set(target)
+    verify(target)
+    read = open_patch_set(target)
     assert read.manifest["counts"] == {"patches": 2560, "points": 197}
     assert read.patches.shape == (2560, 64, 64)
     assert len(np.unique(read.labels)) == 197
@@ -182,7 +137,8 @@ def test_a_set_without_interest_and_pairs(source, target):
     for path in [source / "interest.txt", *source.glob("m50*")]:
         path.unlink()
     pack_phototourism(source, target)
-    read = verify_patch_set(target)
+    verify(target)
+    read = open_patch_set(target)
     assert np.array_equal(read.patches, PATCHES)
     assert read.columns == read.pairs == {}
 
@@ -216,25 +172,6 @@ def test_no_mosaics_at_all(source, target):
 def test_a_foreign_picture_does_not_stand_in_for_a_missing_mosaic(source, target):
     (source / "patches0000.png").rename(source / "preview.png")
     refused(source, target, "patches0000.png")
-
-
-def test_what_a_killed_writer_left_is_not_a_mosaic(source, target):
-    shutil.copy(source / "patches0001.png", source / ".patches0001.4711.part.png")
-    pack_phototourism(source, target)
-    same_set(open_patch_set(target))
-
-
-@pytest.mark.parametrize("name", ["patches0000.png", "patches0001.png"])
-@pytest.mark.parametrize("share", [0, 0.5])
-def test_a_truncated_mosaic_is_refused_and_once_mended_the_packing_goes_on(name, share, source, target, whole):
-    content = (source / name).read_bytes()
-    (source / name).write_bytes(content[: int(share * len(content))])
-    refused(source, target, source / name, "not a whole image")
-    (source / name).write_bytes(content)
-    told = []
-    pack_phototourism(source, target, lambda done, total: told.append(done))
-    assert told == ([256, 300] if name == "patches0000.png" else [300])  # what was done is not done again
-    assert tree(target) == whole
 
 
 @pytest.mark.parametrize(
@@ -308,168 +245,6 @@ def test_an_existing_target_is_refused_and_left_alone(written, target):
     assert tree(target) == {"mine": b"kept"}
 
 
-def test_a_packing_with_other_tables_starts_anew(source, target, whole):
-    pairs = (source / "m50_2_2_0.txt").read_bytes()
-    (source / "m50_2_2_0.txt").write_text("")
-    stopped(source, target, "patches0001.png")
-    (source / "m50_2_2_0.txt").write_bytes(pairs)
-    told = []
-    pack_phototourism(source, target, lambda done, total: told.append(done))
-    assert told == [256, 300]
-    assert tree(target) == whole
-
-
-def test_a_mosaic_that_changed_since_the_stop_is_packed_again(source, target):
-    stopped(source, target, "patches0001.png")
-    write_mosaics(source, 255 - PATCHES)
-    pack_phototourism(source, target)
-    same_set(open_patch_set(target), 255 - PATCHES)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from matchkernel.data.phototourism import pack_phototourism
-
-source, folder = sys.argv[1], Path(sys.argv[2])
-
-def kill_at(moment):
-    seen = 0
-    def hook(event, arguments):
-        nonlocal seen
-        if event in ("open", "os.mkdir", "os.remove", "os.rename") and str(folder.parent) in str(arguments[0]):
-            seen += 1
-            if seen > moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.addaudithook(hook)
-
-def pack(target, moment):
-    child = os.fork()
-    if not child:
-        try:
-            kill_at(moment)
-            pack_phototourism(source, target)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-pack_phototourism(source, folder / "first")  # what is imported late is imported here
-moment = 0
-while (ended := pack(folder / str(moment), moment)) == -signal.SIGKILL:
-    assert not (folder / str(moment)).exists(), moment
-    pack_phototourism(source, folder / str(moment))
-    moment += 1
-assert ended == 0, (moment, ended)
-print(moment)
-"""
-
-
-def test_a_kill_at_any_file_the_packing_touches_and_running_again_gives_the_same_bytes(source, whole, tmp_path):
-    """Every file opened, made, removed or renamed is a moment; a real process gets SIGKILL at each in turn."""
-    targets = tmp_path / "targets"
-    targets.mkdir()
-    command = [sys.executable, "-c", KILLED, str(source), str(targets)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    moments = int(ran.stdout)
-    assert moments >= 20
-    assert len(list(targets.iterdir())) == moments + 2
-    for folder in targets.iterdir():
-        assert tree(folder) == whole, folder.name
-
-
-SLOW = """
-import sys, time
-from matchkernel.data.phototourism import pack_phototourism
-
-def told(done, total):
-    print(done, flush=True)
-    time.sleep(600)
-
-pack_phototourism(sys.argv[1], sys.argv[2], told)
-"""
-
-
-def test_two_packings_at_once_and_a_kill_in_the_middle(source, target, whole):
-    with subprocess.Popen([sys.executable, "-c", SLOW, str(source), str(target)], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout.readline() == b"256\n"
-            refused(source, target, f"{target}: is being built by another process right now")
-            with pytest.raises(FileError, match="a build that was not finished; run it again"):
-                open_patch_set(target)
-        finally:
-            process.send_signal(signal.SIGKILL)
-    assert not target.exists()
-    pack_phototourism(source, target)
-    assert tree(target) == whole
-
-
-CUT_LATER = pytest.param("patches0001.png")
-
-
-def stopped(source, target, name):
-    """Pack as far as the mosaic `name`, which is found broken; then it is mended. Returns the unfinished folder."""
-    content = (source / name).read_bytes()
-    (source / name).write_bytes(b"")
-    refused(source, target, name)
-    (source / name).write_bytes(content)
-    return target.with_name("set.part")
-
-
-@pytest.mark.parametrize("name", ["labels.npy", "pairs/m50_2_2_0.npy", "manifest.json", "reference_image.npy"])
-def test_half_a_file_of_a_stopped_packing_is_written_again(name, source, target, whole):
-    part = stopped(source, target, "patches0001.png")
-    (part / name).parent.mkdir(exist_ok=True)
-    (part / name).write_bytes(whole[name][: len(whole[name]) // 2])
-    with pytest.raises(FileError, match=r"set\.part"):
-        open_patch_set(part)
-    pack_phototourism(source, target)
-    assert tree(target) == whole
-
-
-@pytest.mark.parametrize("mosaic", ["patches0000.png", CUT_LATER])
-def test_patches_cut_while_the_packing_was_stopped_are_not_taken_for_done(mosaic, source, target, whole):
-    os.truncate(stopped(source, target, mosaic) / "patches.npy", 10_000)
-    with contextlib.suppress(FileError):
-        pack_phototourism(source, target)
-        assert tree(target) == whole
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A function that gives a folder with so much room, or changes it."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    mounted = []
-
-    def sized(size):
-        options = f"remount,size={size}" if mounted else f"size={size}"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", mount]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("no right to mount a small tmpfs here")
-        mounted.append(mount)
-        return mount
-
-    yield sized
-    gc.collect()  # the caught error's frames map the patches, and what is mapped cannot be unmounted
-    if mounted:
-        subprocess.run(["umount", mount], check=True)
-
-
-# The patches take 1200 KiB; 20,000 more pairs take 469.
-@pytest.mark.parametrize("size", ["512k", "1400k"])
-def test_a_full_disk_leaves_no_target_and_with_more_room_it_works(size, source, target, small):
-    (source / "m50_9_9_0.txt").write_text("0 5 0 2 5 0 0\n" * 20_000)
-    mount = small(size)
-    refused(source, mount / "set", f"{mount / 'set'}: could not be written", error=WriteError)
-    small("4m")
-    pack_phototourism(source, mount / "set")
-    pack_phototourism(source, target)
-    assert tree(mount / "set") == tree(target)
-    assert [path.name for path in mount.iterdir()] == ["set"]
-
-
 def cache_of(path, patches=PATCHES, labels=LABELS, matches=PAIRS["m50_4_4_0"]):
     torch.save(tuple(torch.from_numpy(np.asarray(array)) for array in (patches, labels, matches)), path)
     return path
@@ -477,7 +252,8 @@ def cache_of(path, patches=PATCHES, labels=LABELS, matches=PAIRS["m50_4_4_0"]):
 
 def test_torchvisions_cache_packs_to_the_same_set(tmp_path, target):
     pack_phototourism(cache_of(tmp_path / "liberty.pt"), target)
-    read = verify_patch_set(target)
+    verify(target)
+    read = open_patch_set(target)
     assert np.array_equal(read.patches, PATCHES)
     assert np.array_equal(read.labels, LABELS)
     assert np.array_equal(read.pairs["matches"], PAIRS["m50_4_4_0"])

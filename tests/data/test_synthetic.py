@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from matchkernel.data.packed import verify_patch_set
+from matchkernel.data.summary import verify
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.detect import rootsift
 from matchkernel.errors import ArgumentError
@@ -14,7 +14,7 @@ def test_as_large_as_asked_and_whole(tmp_path):
     built = build_synthetic(tmp_path / "set", SyntheticSettings(points=70, patches=3, size=32))
     assert built.patches.shape == (210, 32, 32)
     assert np.array_equal(built.labels, np.repeat(np.arange(70), 3))
-    verify_patch_set(tmp_path / "set")
+    verify(tmp_path / "set")
 
 
 def test_without_changes_patches_of_a_point_are_equal(tmp_path):

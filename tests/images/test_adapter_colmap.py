@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.data.colmap_database import read_keypoints as read_database
+from matchkernel.data.colmap_database import read_database_keypoints
 from matchkernel.data.colmap_model import read_reconstruction
 from matchkernel.data.colmap_program import find_colmap, on_cpu
 from matchkernel.data.rendered_scene import render_scene
@@ -87,7 +87,7 @@ def test_the_ratio_is_the_describers_unless_given():
 def test_the_database_holds_our_keypoints(workspace, scene):
     """COLMAP's importer writes six columns: our frames come back, places to float32."""
     folder, _ = workspace
-    stored = read_database(folder / "database.db")
+    stored = read_database_keypoints(folder / "database.db")
     assert sorted(stored) == sorted(path.name for path in scene.iterdir())
     for name, rows in stored.items():
         features = extract(scene / name, "rootsift", keypoints=500)
@@ -125,11 +125,11 @@ def test_a_blob_is_where_it_was_drawn_in_text_and_database(tmp_path):
     assert read_keypoints(text).centers[0].tolist() == pytest.approx([70, 52], abs=0.01)
     images = tmp_path / "images"
     colmap("feature_importer", database_path=database, image_path=images, import_path=tmp_path / "text")
-    ours = read_database(database)["blob.png"]
+    ours = read_database_keypoints(database)["blob.png"]
     assert ours[0, :2].tolist() == pytest.approx([70.5, 52.5], abs=0.01)
     own = tmp_path / "own.db"
     colmap("feature_extractor", database_path=own, image_path=images)
-    theirs = read_database(own)["blob.png"]
+    theirs = read_database_keypoints(own)["blob.png"]
     nearest = theirs[np.abs(theirs[:, :2] - ours[0, :2]).sum(1).argmin()]
     assert nearest[:2].tolist() == pytest.approx([70.5, 52.5], abs=0.05)
     assert np.hypot(nearest[2], nearest[4]) == pytest.approx(np.hypot(ours[0, 2], ours[0, 4]), rel=0.05)
@@ -192,6 +192,23 @@ def test_images_that_do_not_overlap_are_failed_work(tmp_path):
     with pytest.raises(WorkError):
         reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
     assert not (tmp_path / "ws").exists()
+
+
+@needs_colmap
+def test_a_scene_without_a_model_tells_how_many_matches_there_were(tmp_path):
+    """Three copies of one image: all matches are inliers, but nothing moved, so COLMAP has no pair to begin with."""
+    (tmp_path / "images").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
+    for number in range(3):
+        Image.fromarray(noise).resize((320, 320), Image.Resampling.BICUBIC).save(tmp_path / "images" / f"{number}.png")
+    with pytest.raises(WorkError) as failed:
+        reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
+    with closing(sqlite3.connect(tmp_path / "ws.part" / "database.db")) as connection:
+        (matches,) = connection.execute("SELECT SUM(rows) FROM matches").fetchone()
+        (inliers,) = connection.execute("SELECT SUM(rows) FROM two_view_geometries").fetchone()
+    assert inliers > 100
+    counts = f"3 image pairs with matches, 3 verified by COLMAP; {matches:,} matches, {inliers:,} inliers"
+    assert str(failed.value).endswith(f"mapper.log); {counts}")
 
 
 @needs_colmap

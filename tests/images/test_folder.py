@@ -39,7 +39,7 @@ def test_every_image_gets_its_features(target, photos, sift, tmp_path):
     seen = []
     report = extract_images(find_images([photos]), out, sift, DETECTOR, progress=lambda *counts: seen.append(counts))
     assert report.done == ["a.jpg", "b.png", "day/a.jpg"]
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert report.keypoints == 120
     for name in report.done:
         expected, found = extract(photos / name, "sift", keypoints=40), features_in(out, name)

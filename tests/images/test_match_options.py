@@ -18,7 +18,7 @@ from matchkernel.images.describers import open_describer
 from matchkernel.images.extract import Detector, extract
 from matchkernel.images.match import match
 from matchkernel.images.pipeline import MatchSettings, match_images
-from matchkernel.plots.matches import draw_matches, reduced
+from matchkernel.plots.matches import block_means, draw_matches
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_opencv_manners_with_a_large_image_and_odd_arguments():
 @pytest.mark.parametrize("shape", [(90, 130), (90, 130, 3), (1, 500), (25, 7)])
 def test_a_picture_is_reduced_by_means(shape):
     image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    small, covered = reduced(image, 20)
+    small, covered = block_means(image, 20)
     assert max(small.shape[:2]) < 40
     assert small.dtype == np.uint8
     assert small.shape[2:] == image.shape[2:]
     part = image[: covered[0], : covered[1]].astype(float)
     assert abs(part.mean() - small.mean()) < 0.5
-    assert reduced(image, 1000)[0] is image
+    assert block_means(image, 1000)[0] is image
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

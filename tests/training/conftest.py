@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from made_runs import config, weights
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.training.loop import train
 
 SMALL = {
     "model": {"variant": "cartesian", "s": 1, "patch_size": 8, "d": 16, "D": 16},
@@ -27,6 +29,13 @@ def small(small_sets):
     """Settings of a run of well under a second, as nested tables."""
     data = {"train": str(small_sets / "train"), "validation": str(small_sets / "validation")}
     return json.loads(json.dumps({**SMALL, "data": data}))
+
+
+@pytest.fixture
+def whole(small, tmp_path):
+    """The weights of an uninterrupted run."""
+    train(config(small), tmp_path / "whole", device="cpu")
+    return weights(tmp_path / "whole")
 
 
 @pytest.fixture

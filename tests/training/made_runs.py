@@ -2,7 +2,20 @@
 
 import torch
 
+from matchkernel import load
+from matchkernel.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
+from matchkernel.training.config import TrainingConfig
+
+
+def config(tables, **changes):
+    """A configuration of nested tables, with changes laid over them."""
+    return TrainingConfig.from_dict(merged(tables, changes))
+
+
+def weights(folder, name="final.safetensors"):
+    """Tensors of the weights that a run wrote."""
+    return load(folder / name).state_dict()
 
 
 def saved(folder, prefix=""):
@@ -16,3 +29,8 @@ def assert_equal(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert torch.equal(a[name], b[name]), name
+
+
+def tree(folder):
+    """Every file's bytes, by its place."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -7,21 +7,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_configs import DATA, TABLES, config
 
 from matchkernel.config import VARIANTS, DescriptorConfig
-from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.settings import first_difference, parse_override
 from matchkernel.training.augment import Augmentation
-from matchkernel.training.config import Data, Loop, Sampling, TrainingConfig, presets
+from matchkernel.training.config import Data, Sampling, TrainingConfig, presets
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.schedule import Optimizer
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-DATA = {"data": {"train": ["sets/liberty"]}}
-
-
-def config(**tables):
-    return TrainingConfig.from_dict({**DATA, **tables})
 
 
 def of_a_file(folder, text, *overrides):
@@ -104,172 +100,6 @@ def test_the_batches_of_an_epoch_add_up(pairs, epoch_pairs):
         step += 1
 
 
-REFUSED = {
-    "sampling": {
-        "pairs": [1, 0, -5, 2**20 + 1],
-        "steps": [0, -1, 10**9 + 1],
-        "epoch_pairs": [511, 1, -1, -512, 513, 1025],
-        "patch_sizes": [30, [4], [32, 516], [0]],
-    },
-    "augmentation": {
-        "flips": ["all", ""],
-        "rotation_degrees": [-1.0, 181.0],
-        "scale_octaves": [-0.1, 2.1],
-        "aspect_octaves": [-0.1, 2.1],
-        "shift": [-0.1, 1.1],
-        "gamma": [-0.1, 3.1],
-        "contrast": [-0.1, 3.1],
-        "light_gradient": [-0.1, 0.51],
-        "blur": [-0.1, 3.1],
-        "noise": [-0.1, 255.1],
-        "jpeg": [-1, 101],
-    },
-    "loss": {
-        "form": ["triplet", ""],
-        "margin": [-0.1],
-        "negatives": ["min"],
-        "hybrid": [-0.1],
-        "second_order": [-0.1],
-        "neighbours": [0, -1],
-        "norm_penalty": [-0.1],
-        "reduction": ["max"],
-    },
-    "optimizer": {
-        "kind": ["adam"],
-        "rate": [0.0, -1.0],
-        "momentum": [-0.1, 1.0],
-        "dampening": [-0.1, 1.0],
-        "beta_first": [-0.1, 1.0],
-        "beta_second": [-0.1, 1.0],
-        "weight_decay": [-1e-9],
-        "schedule": ["step"],
-        "warmup": [-1],
-        "average": [-0.1, 1.0],
-    },
-    "loop": {
-        "precision": ["fp16"],
-        "compile": ["always"],
-        "statistics": ["none"],
-        "resident": ["maybe"],
-        "log_every": [0, -1],
-        "save_every": [0],
-        "validate_every": [0],
-        "select_by": ["loss"],
-    },
-}
-CHOSEN_OF_TWO = {
-    "loss": {"squared", "swap", "same_side"},
-    "loop": {"sync_batch_norm", "tensorboard"},
-}  # every bool does
-TABLES = {
-    "sampling": Sampling,
-    "augmentation": Augmentation,
-    "loss": LossSettings,
-    "optimizer": Optimizer,
-    "loop": Loop,
-}
-CASES = [(table, name, value) for table, names in REFUSED.items() for name, values in names.items() for value in values]
-
-
-def test_the_refused_values_below_are_of_every_field():
-    for table, kind in TABLES.items():
-        names = REFUSED[table].keys() | CHOSEN_OF_TWO.get(table, set())
-        assert names == {field.name for field in dataclasses.fields(kind)}
-
-
-@pytest.mark.parametrize(("table", "name", "value"), CASES)
-def test_values_that_are_refused_by_name(table, name, value):
-    with pytest.raises(ArgumentError, match=rf"{table}\.{name}\b"):
-        config(**{table: {name: value}})
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_kinds_that_are_refused_by_name(table):
-    """NaN and infinity nowhere; no number for a word, no whole number for a yes or no, no yes for a number."""
-    wrong = {float: [float("nan"), float("inf"), True, "1", 10**400], int: [1.0, True, "1"], bool: [0, 1, "yes"]}
-    for field in dataclasses.fields(TABLES[table]):
-        for value in wrong.get(field.type, [3, True, ["auto"], None]):
-            with pytest.raises(MatchKernelError, match=rf"{table}\.{field.name}\b"):
-                config(**{table: {field.name: value}})
-
-
-@pytest.mark.parametrize(
-    ("tables", "words"),
-    [
-        ({"seed": -1}, "seed must be"),
-        ({"seed": 2**63}, "seed must be"),
-        ({"seed": True}, "seed must be"),
-        ({"seed": 1.0}, "seed must be"),
-        ({"preset": "siftnet"}, "preset must be one of hardnet, paper"),
-        ({"preset": "../presets/paper"}, "preset must be one of hardnet, paper"),
-        ({"preset": 3}, "preset must be one of hardnet, paper"),
-        ({"data": {}}, "data needs either"),
-        ({"data": {"train": []}}, "data needs either"),
-        ({"data": {"validation": ["x"]}}, "data needs either"),
-        ({"data": {"train": ["x"], "synthetic": {}}}, "data needs either"),
-        ({"data": {"train": 3}}, "data.train must be"),
-        ({"data": {"train": ["x", 3]}}, "data.train must be"),
-        ({"data": {"synthetic": True}}, "data.synthetic must be a table"),
-        ({"data": {"synthetic": {"points": 1.5}}}, "data.synthetic.points must be"),
-        ({"data": "x"}, "data must be a table"),
-        ({"loss": 3}, "loss must be a table"),
-        ({"model": "dual"}, "model must be a table"),
-        ({"model": {"variant": "mystery"}}, "variant must be one of"),
-        ({"loss": {"same_side": True, "negatives": "all"}}, "loss.same_side"),
-        ({"losses": {}}, "unknown setting 'losses'"),
-        ({"loss": {"marign": 1}}, "unknown setting 'loss.marign'"),
-    ],
-)
-def test_what_else_is_refused(tables, words):
-    with pytest.raises(MatchKernelError, match=words) as caught:
-        config(**tables)
-    assert isinstance(caught.value, (ArgumentError, ArgumentTypeError))
-
-
-def test_data_must_be_said():
-    with pytest.raises(ArgumentError, match="data is missing"):
-        TrainingConfig.from_dict({})
-
-
-@pytest.mark.parametrize("values", [None, 3, ["data"]])
-def test_settings_that_are_no_table_are_refused(values):
-    try:
-        TrainingConfig.from_dict(values)
-    except MatchKernelError:
-        return
-    raise AssertionError
-
-
-@pytest.mark.parametrize("synthetic", [{"seed": -1}, {"points": 0}, {"points": 10**15}], ids=str)
-def test_synthetic_sets_that_cannot_be_rendered_are_refused(synthetic):
-    with pytest.raises(ArgumentError):
-        config(data={"synthetic": synthetic})
-
-
-def test_an_epoch_without_end_is_refused():
-    with pytest.raises(ArgumentError, match=r"sampling\.epoch_pairs"):
-        config(preset="hardnet", sampling={"epoch_pairs": 10**400})
-
-
-@pytest.mark.parametrize(
-    "tables",
-    [
-        {"sampling": {"pairs": 16**5000}},
-        {"sampling": {"steps": 16**5000}},
-        {"model": {"variant": "sum", "D": 16**5000}},
-        {"model": {"center_weight": 16**5000}},
-    ],
-    ids=["pairs", "steps", "D", "center_weight"],
-)
-def test_numbers_of_thousands_of_digits_are_refused(tables):
-    """TOML's hexadecimal numbers have no limit of digits."""
-    try:
-        config(**tables)
-    except MatchKernelError:
-        return
-    raise AssertionError
-
-
 OTHER = {
     "data": {"train": ["a", "b"], "validation": "c"},
     "model": {"variant": "polar", "s": 1, "patch_size": 64},
@@ -346,22 +176,6 @@ def test_a_file_that_is_refused_is_named(tmp_path, text, overrides, words):
 def test_an_override_that_is_none_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="--set takes key=value"):
         of_a_file(tmp_path, "[data]\ntrain = 'x'\n", "loss.margin")
-
-
-junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}) | st.just([])
-fields = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in TABLES.items()}
-some_table = st.sampled_from(sorted(fields)).flatmap(
-    lambda name: st.tuples(st.just(name), st.dictionaries(st.sampled_from(fields[name]), junk, max_size=3))
-)
-
-
-@given(st.lists(some_table, max_size=3).map(dict), st.dictionaries(st.sampled_from(["seed", "preset", "x"]), junk))
-def test_any_tables_give_a_configuration_or_our_error(tables, more):
-    try:
-        built = config(**tables, **more)
-    except MatchKernelError:
-        return
-    assert TrainingConfig.from_dict(built.to_dict()) == built
 
 
 def changed(path, value):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from made_runs import assert_equal, saved
+from made_runs import assert_equal, saved, weights
 
 from matchkernel import load
 from matchkernel.data.packed import open_patch_set
@@ -33,10 +33,6 @@ def config(tables, **changes):
 
 def without(tables, **changes):
     return config(tables, **merged(changes, {"optimizer": {"average": 0.0}}))
-
-
-def weights(folder, name="final.safetensors"):
-    return load(folder / name).state_dict()
 
 
 def fresh_run(settings, tables, folder):

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from matchkernel.data.building import Build, building
+from matchkernel.data.colmap_database import count_matches
 from matchkernel.data.colmap_program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.files import replacing
@@ -246,9 +248,23 @@ def _map(job: _Job) -> None:
         job.say("colmap mapper")
         models = job.build.folder / "models"
         models.mkdir(exist_ok=True)
-        job.colmap("mapper", image_path=job.images, output_path=models)
-        keep_largest(models, job.build.folder / "sparse", job.images)
+        try:
+            job.colmap("mapper", image_path=job.images, output_path=models)
+            keep_largest(models, job.build.folder / "sparse", job.images)
+        except WorkError as error:
+            raise WorkError(f"{error}{_counted(job.build.folder / 'database.db')}") from None
         job.build.mark("mapper")
+
+
+def _counted(database: Path) -> str:
+    """What the mapper had to work with, in words; none where the database cannot be read."""
+    with suppress(FileError):
+        found = count_matches(database)
+        return (
+            f"; {found.pairs:,} image pairs with matches, {found.verified:,} verified by COLMAP; "
+            f"{found.matches:,} matches, {found.inliers:,} inliers"
+        )
+    return ""
 
 
 def _read_matches(

@@ -1,0 +1,177 @@
+"""What a baseline is made of: weight files whole, damaged or of another method, missing packages, no downloads."""
+
+import pickle
+import subprocess
+import sys
+
+import kornia.feature as kornia_feature
+import numpy as np
+import pytest
+import torch
+from made_baselines import FILES, made_patches, weights
+
+from matchkernel.errors import MatchKernelError, WeightsError
+from matchkernel.evaluation.baselines import baseline
+from matchkernel.resize import resize_patches
+
+
+@pytest.fixture(scope="module")
+def patches():
+    return made_patches()
+
+
+@pytest.mark.parametrize("class_name", ["TFeat", "HardNet", "HardNet8", "SOSNet", "HyNet"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_any_network_of_kornia_by_path(class_name, wrapped, patches, tmp_path):
+    torch.manual_seed(0)
+    module = getattr(kornia_feature, class_name)(pretrained=False).eval()
+    path = tmp_path / "weights.pth"
+    torch.save({"epoch": 9, "state_dict": module.state_dict()} if wrapped else module.state_dict(), path)
+    method = baseline(f"kornia:{class_name}", weights=path)
+    with torch.no_grad():
+        expected = module(resize_patches(torch.from_numpy(patches[:70])[:, None].float(), 32)).numpy()
+    assert method.describe(patches[:70]) == pytest.approx(expected, abs=1e-5)
+    assert method.dimension == 128
+    assert method.parameters == sum(p.numel() for p in module.parameters())
+    assert not method.hand_crafted
+    assert method.settings["weights"] == "weights.pth"
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def one_line(call):
+    with pytest.raises(MatchKernelError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty", "kornia:HardNet"])
+def test_weight_files_that_are_no_weights(name, tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    torch.save([1, 2], tmp_path / "list")
+    torch.save({1: torch.zeros(3)}, tmp_path / "numbers")
+    torch.save({"features.0.weight": "no tensor", "liberty": {"pca": {"mean": 1}}}, tmp_path / "words")
+    torch.save({"liberty": {"pca": dict.fromkeys(("mean", "eigvecs", "eigvals"), torch.zeros(2))}}, tmp_path / "small")
+    torch.save(Bomb(tmp_path / "boom"), tmp_path / "code")
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    for file in ("empty", "text", "folder", "list", "numbers", "words", "small", "code", "pickle", "missing"):
+        error = one_line(lambda path=tmp_path / file: baseline(name, weights=path))
+        assert isinstance(error, WeightsError), file
+        assert str(error).startswith(str(tmp_path / file)), file
+    assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty"])
+def test_real_files_cut_anywhere_are_refused(name, tmp_path):
+    whole = weights(FILES[name]).read_bytes()
+    path = tmp_path / "cut"
+    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        error = one_line(lambda: baseline(name, weights=path))
+        assert isinstance(error, WeightsError)
+        assert str(path) in str(error)
+
+
+def test_real_files_with_flipped_bytes_never_fail_otherwise(tmp_path):
+    """Flipped numbers may pass, as those files carry no digest; whatever is noticed is one line."""
+    whole = weights(FILES["tfeat"]).read_bytes()
+    generator = np.random.default_rng(0)
+    places = np.concatenate([generator.integers(0, 2000, 30), len(whole) - generator.integers(1, 2000, 30)])
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(generator.integers(8))
+        (tmp_path / "flipped").write_bytes(damaged)
+        try:
+            baseline("tfeat", weights=tmp_path / "flipped")
+        except WeightsError as error:
+            assert "\n" not in str(error)  # noqa: PT017 (it need not be raised)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "reason"),
+    [
+        ("tfeat", "HardTFeat.pth", "not weights of TFeat"),
+        ("hardtfeat", "tfeat-liberty.params", "not weights of HardTFeat"),
+        ("kornia:HardNet", "tfeat-liberty.params", "not weights of HardNet"),
+        ("tfeat", "mkd-concat-64.pth", "not weights of TFeat"),
+        ("mkd-liberty", "tfeat-liberty.params", "not MKD's whitening file"),
+        ("tfeat", "AffNet.pth", "not weights of TFeat"),
+    ],
+)
+def test_weights_of_another_method_are_refused(name, file, reason):
+    error = one_line(lambda: baseline(name, weights=weights(file)))
+    assert isinstance(error, WeightsError)
+    assert reason in str(error)
+    assert file in str(error)
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path):
+    module = kornia_feature.TFeat(pretrained=False)
+    module.descr[0].weight.data[3, 4] = float("nan")
+    torch.save(module.state_dict(), tmp_path / "nan")
+    with pytest.raises(WeightsError, match=r"NaN or infinite numbers in descr\.0\.weight"):
+        baseline("tfeat", weights=tmp_path / "nan")
+    pca = {"mean": torch.zeros(238), "eigvecs": torch.eye(238), "eigvals": torch.zeros(238)}
+    torch.save({"liberty": {"pca": pca}}, tmp_path / "flat")
+    with pytest.raises(WeightsError, match="eigenvalues that are not positive"):
+        baseline("mkd-liberty", weights=tmp_path / "flat")
+
+
+def test_names_and_files_that_do_not_go_together(patches, tmp_path):
+    for call, words in [
+        (lambda: baseline("surf"), "no baseline 'surf'; there are sift, rootsift"),
+        (lambda: baseline("binboost"), "ships without BinBoost's data; score a CSV folder"),
+        (lambda: baseline("tfeat"), "tfeat needs a weight file"),
+        (lambda: baseline("mkd"), "give training_patches"),
+        (lambda: baseline("mkd", weights=tmp_path, training_patches=patches), "takes no weight file"),
+        (lambda: baseline("sift", weights=tmp_path), "sift takes no weight file"),
+        (lambda: baseline("orb", training_patches=patches), "orb learns nothing here"),
+        (lambda: baseline("kornia:L2Net", weights=tmp_path), "kornia has no patch descriptor 'L2Net'; it has HardNet"),
+        (lambda: baseline("kornia:KeyNet", weights=tmp_path), "kornia has no patch descriptor 'KeyNet'"),
+    ]:
+        assert words in str(one_line(call))
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [("cv2", "baseline('sift')"), ("cv2", "baseline('brief')"), ("kornia", "baseline('tfeat', weights='x')")],
+)
+def test_a_missing_extra_is_named(missing, call):
+    code = f"import sys; sys.modules['{missing}'] = None\nfrom matchkernel.evaluation.baselines import baseline; {call}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "MissingExtraError" in result.stderr.splitlines()[-1]
+    assert "matchkernel[baselines]" in result.stderr.splitlines()[-1]
+
+
+def test_nothing_is_downloaded(tmp_path):
+    """A process without a network library that works: every connection it tried would be an error."""
+    torch.save(kornia_feature.HardNet(pretrained=False).state_dict(), tmp_path / "w.pth")
+    code = """
+import socket, sys
+def refuse(*_):
+    raise SystemExit("network was asked for")
+socket.getaddrinfo = socket.socket.connect = refuse
+import numpy as np
+from pathlib import Path
+from matchkernel.evaluation.baselines import baseline
+training = np.random.default_rng(0).integers(0, 256, (300, 64, 64), np.uint8)
+print(baseline("mkd", training_patches=training).name, baseline("kornia:HardNet", weights=Path(sys.argv[1])).name)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "w.pth")], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "mkd kornia:HardNet\n", result.stderr
