@@ -1,4 +1,4 @@
-"""Tables of what was decided on validation: ablations, recipes, shipped models; and of sizes and tolerance."""
+"""Tables of what was decided on validation: ablations and recipes; and of sizes and tolerance."""
 
 import json
 from typing import Any
@@ -11,7 +11,6 @@ from gather import (
     Spread,
     by_name,
     look,
-    parameters,
     sampling,
     scene_score,
     score,
@@ -46,7 +45,9 @@ def choices_table(results: Results, base_name: str = BASE) -> str:
     for name, runs in groups.items():
         three, scenes = validation_scores(runs)[:3], validation_scores(runs)[3:]
         change = [signed(gains[name]) if name in gains else None] if base else []
-        rows.append([f"`{name}`", changed(runs[0], start), _times(runs[0]), len(runs), *three, *change, *scenes])
+        rows.append(
+            [f"`{name}`", changed(runs[0], start), steps_and_pairs(runs[0]), len(runs), *three, *change, *scenes]
+        )
     return markdown(head, rows, low=(HARD,))
 
 
@@ -68,7 +69,9 @@ def changed(result: Result, base: Result) -> str:
     """The settings, and the data, in which a model differs from another."""
     defaults = _defaults()
     own, other = (_flat({**defaults, **r.get("settings", {})}, defaults) for r in (result, base))
+    means_something = {key for key in own if key in other or key == "model.s"}  # a setting may be of one variant alone
     told = [key for key in own if own[key] != other.get(key) and key.split(".")[-1] not in UNTOLD]
+    told = [key for key in told if key in means_something]
     words = [f"{key.split('.')[-1]} {_plain(own[key])}" for key in told]
     if "train" in base and result["train"] != base["train"]:
         words.append(f"trained on {result['train']}")
@@ -99,7 +102,8 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
 
 
-def _times(result: Result) -> str | None:
+def steps_and_pairs(result: Result) -> str | None:
+    """`5,000 × 512`."""
     found = sampling(result)
     return f"{found[0]:,} × {found[1]:,}" if found else None
 
@@ -108,22 +112,6 @@ def baselines_table(results: Results) -> str:
     """The baselines on validation, to compare the choices with."""
     rows = [[f"`{n}`", *validation_scores([r])] for n, r in results.items() if look(r, "validation")]
     return markdown(["baseline", *TASKS, HARD, "mAP"], rows, low=(HARD,))
-
-
-def ship_table(results: Results) -> str:
-    """The shipped models on validation."""
-    head = ["model", "parameters", "steps × pairs", *TASKS, HARD, "mAP"]
-    rows = [[f"`{n}`", parameters(r), _times(r), *validation_scores([r])] for n, r in results.items()]
-    return markdown(head, rows, low=(HARD,))
-
-
-def ship_test_table(results: Results) -> str | None:
-    """The shipped models on the test sequences, once they were measured there."""
-    tested = {name: result for name, result in results.items() if look(result, "test")}
-    if not tested:
-        return None
-    rows = [[f"`{n}`", *tasks_of([r], "test"), score([r], "strips", "all")] for n, r in tested.items()]
-    return markdown(["model", *TASKS, "matching, HPatches strips"], rows)
 
 
 def sized_runs(everything: Everything) -> dict[str, list[Result]]:

@@ -42,12 +42,16 @@ class Spread:
 
     def __str__(self) -> str:
         """In percent: 48.33 ± 0.27."""
-        return percent(self.mean) + ("" if self.std is None else f" ± {percent(self.std)}")
+        return self.shown()
+
+    def shown(self, decimals: int = 2) -> str:
+        """In percent with so many decimals."""
+        return percent(self.mean, decimals) + ("" if self.std is None else f" ± {percent(self.std, decimals)}")
 
 
-def percent(share: float) -> str:
-    """A share in percent with two decimals."""
-    return f"{100 * share:.2f}"
+def percent(share: float, decimals: int = 2) -> str:
+    """A share in percent."""
+    return f"{100 * share:.{decimals}f}"
 
 
 def signed(share: float) -> str:

@@ -8,6 +8,7 @@ Settings = dict[str, Any]
 SEEDS = (0, 1, 2)
 STEPS = 10_000  # of 512 pairs, in the experiments of the paper
 SCREENING = 5_000  # steps when choices are compared on validation
+PAPER_STEPS = 39_060  # of 512 pairs: the paper's 20 million
 
 # The eight of the HPatches experiment: six of them at N = 32 with s = 1, as the paper's light ones, `dual` with both.
 DESCRIPTORS: dict[str, Settings] = {
@@ -20,8 +21,12 @@ DESCRIPTORS: dict[str, Settings] = {
     "sum": {"variant": "sum"},
     "concat": {"variant": "concat"},
 }
-# M behind `sum`: with s = 0 the position code is a constant, so this is M applied to the plain sum of the map.
-PROJECTED_SUM: Settings = {"variant": "cartesian", "s": 0, "center_weight": False}
+# M behind `sum`: with s = 0 the position code is a constant, so this is M applied to the plain sum of the map; with
+# BatchNorm after it, as after every M here, and without.
+PROJECTED_SUMS: dict[str, Settings] = {
+    "sum-m": {"variant": "cartesian", "s": 0, "center_weight": False},
+    "sum-m-plain": {"variant": "cartesian", "s": 0, "center_weight": False, "output_norm": "none"},
+}
 # Whose similarity maps are measured, and how shifts, turns and scales change their descriptors.
 MAPPED = ("fc", "dual-s2", "dual-s1", "cartesian-s1", "polar-s1", "combined-s1")
 TRANSFERRED = ("fc", "dual-s1", "dual-s2")  # trained on every group, tested on the others
@@ -29,17 +34,16 @@ CONTROL = "sum"  # measured with them: what features without a position give
 KAPPAS = (1, 2, 4, 8, 16)
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
+# The models of the package -> the jobs of `ship` they come from.
+PACKAGE = {"dual": "dual", "light": "light-combined", "dual-paper": "dual-paper", "fc": "fc"}
+BEST = "best-2048"  # the changes of the recipe that won, together
+SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
 PRESET_GEOMETRY = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "shift": 0.05}  # of the preset `paper`
 LIGHT = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
-LIGHT_PARTS: dict[str, Settings] = {
-    "tone": {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2},
-    "blur": {"blur": 0.7},
-    "noise-jpeg": {"noise": 4.0, "jpeg": 50},
-}
-HALF_LIGHT = {"gamma": 0.2, "contrast": 0.15, "light_gradient": 0.1, "noise": 2.0}  # half of LIGHT, no blur
 HYNET = {"same_side": True, "hybrid": 2.0, "margin": 1.2}
 GEOMETRY = {"rotation_degrees": 15.0, "scale_octaves": 0.25, "shift": 0.1, "aspect_octaves": 0.15}
+SOME_GEOMETRY = {"rotation_degrees": 11.0, "scale_octaves": 0.18, "shift": 0.075, "aspect_octaves": 0.08}  # half way
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,10 @@ def descriptors() -> Iterator[Job]:
             scores += ("tolerance", "maps") if name in (*MAPPED, CONTROL) else ()
             settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
             yield Job(f"{name}-n32-seed{seed}", "A", settings, scores)
-    for seed in SEEDS:
-        settings = {"model": PROJECTED_SUM, "sampling": {"steps": STEPS}, "seed": seed}
-        yield Job(f"sum-m-n32-seed{seed}", "A", settings, ("test", "strips"))
+    for name, model in PROJECTED_SUMS.items():
+        for seed in SEEDS:
+            settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
+            yield Job(f"{name}-n32-seed{seed}", "A", settings, ("test", "strips"))
     for seed in SEEDS:
         for name in ("fc", "cartesian-s1", "dual-s2"):
             model = {**DESCRIPTORS[name], "patch_size": 64}
@@ -84,7 +89,7 @@ def transfer() -> Iterator[Job]:
 
 
 def ablation() -> Iterator[Job]:
-    """One change at a time from `dual` s = 2 with kappa 8, trained on group A; `base` and the norms with two seeds."""
+    """One change at a time from `dual` s = 2 with kappa 8, trained on group A; `base` with two seeds."""
     model = {"variant": "dual", "s": 2, "kappa_cartesian": 8.0, "kappa_polar": 8.0}  # whatever the defaults become
     base: Settings = {"model": model, "sampling": {"steps": SCREENING}}
     yield from (_changed("base", "A", base, {}, seed) for seed in (0, 1))
@@ -95,7 +100,6 @@ def ablation() -> Iterator[Job]:
     for amount in MAGNIFICATIONS:
         cut = f"x{amount}"
         yield _changed(f"magnification-{amount}", "A", base, {}, 0, train_cut=cut, score_cut=cut)
-    yield from (_changed(name, "A", base, change, 1) for name, change in norm_changes().items())
 
 
 def kappa_changes() -> dict[str, Settings]:
@@ -118,13 +122,13 @@ def norm_changes() -> dict[str, Settings]:
 
 def other_changes() -> dict[str, Settings]:
     """Batch, dropout, statistics, and augmentation, of geometry and of light apart."""
-    geometry = {"none": 0.0, "half": 0.5, "double": 2.0}
+    geometry, light = {"none": 0.0, "half": 0.5, "double": 2.0}, {"half": 0.5, "whole": 1.0, "double": 2.0}
     return {
         **{f"pairs-{pairs}": {"sampling": {"pairs": pairs}} for pairs in (1024, 2048, 4096)},
         **{f"dropout-{share}": {"model": {"dropout": share}} for share in (0.1, 0.3)},
         "statistics-joint": {"loop": {"statistics": "joint"}},
         **{f"geometry-{word}": {"augmentation": _times(PRESET_GEOMETRY, k)} for word, k in geometry.items()},
-        **{f"light-{part}": {"augmentation": amounts} for part, amounts in LIGHT_PARTS.items()},
+        **{f"photometric-{word}": {"augmentation": _times(LIGHT, k)} for word, k in light.items()},
     }
 
 
@@ -137,7 +141,7 @@ def recipe() -> Iterator[Job]:
     changes: dict[str, Settings] = {
         "base": {},
         "base-seed1": {"seed": 1},
-        "light": {"augmentation": LIGHT},
+        "photometric": {"augmentation": LIGHT},
         "pairs-2048": {"sampling": {"pairs": 2048}},
         "same-side": {"loss": {"same_side": True}},
         "s2-kappa8": {"model": {"s": 2}},
@@ -157,31 +161,41 @@ def recipe() -> Iterator[Job]:
         "combined": {"model": {"variant": "combined"}},
     }
     for name, change in {**changes, **best_changes()}.items():
-        yield Job(name, "shipped", _over(base, change), ("sizes",) if name.endswith("mixed-sizes") else ())
+        yield Job(name, "shipped", _over(base, change), ("sizes",) if name in SIZED else ())
 
 
 def best_changes() -> dict[str, Settings]:
-    """2,048 pairs a batch and HyNet's loss, which won, with s = 2; and what may add to them."""
-    best: Settings = {"model": {"s": 2}, "sampling": {"pairs": 2048}, "loss": HYNET}
+    """2,048 pairs a batch, HyNet's loss and twice the rate, which won, with the paper's s = 2; and what may add."""
+    best: Settings = {"model": {"s": 2}, "sampling": {"pairs": 2048}, "loss": HYNET, "optimizer": {"rate": 20.0}}
     changes: dict[str, Settings] = {
-        "best-2048": {},
-        "best-2048-average": {"optimizer": {"average": 0.999}},
-        "best-2048-light-half": {"augmentation": HALF_LIGHT},
-        "best-2048-mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
-        "best-2048-s1": {"model": {"s": 1}},
+        "": {},
+        "-rate-40": {"optimizer": {"rate": 40.0}},
+        "-geometry": {"augmentation": SOME_GEOMETRY},
+        "-photometric": {"augmentation": _times(LIGHT, 0.5)},
+        "-encoding-norm": {"model": {"encoding_norm": True}},
+        "-s1": {"model": {"s": 1}},
+        "-mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
+        # as many pairs in all, more of them at a time
+        "-in-4096": {"sampling": {"pairs": 4096, "steps": SCREENING // 2}},
+        "-in-8192": {"sampling": {"pairs": 8192, "steps": SCREENING // 4}},
+        # candidates for the light model of the package
+        **{f"-{variant}": {"model": {"variant": variant, "s": 1}} for variant in ("cartesian", "polar", "combined")},
     }
-    return {name: _over(best, change) for name, change in changes.items()}
+    return {f"{BEST}{name}": _over(best, change) for name, change in changes.items()}
 
 
 def ship() -> Iterator[Job]:
-    """The weights of the package: the paper's recipe, its baseline, and the best recipe so far."""
-    paper = {"steps": 39_060}
-    best: Settings = {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
-    yield Job("dual-paper", "shipped", {"model": {"variant": "dual", "s": 2}, "sampling": paper})
-    yield Job("dual", "shipped", {"model": {"variant": "dual", "s": 2}, **best})
-    yield Job("fc", "shipped", {"model": {"variant": "fc"}, "sampling": paper})
-    for variant in ("cartesian", "polar", "combined"):
-        yield Job(f"light-{variant}", "shipped", {"model": {"variant": variant, "s": 1}, **best})
+    """The weights of the package; what lies between the paper's recipe and ours; and the default trained once more."""
+    paper, ours = {"steps": PAPER_STEPS}, {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
+    dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
+    yield Job("dual-paper", "shipped", {"model": dual, "sampling": paper})
+    yield Job("dual", "shipped", {"model": dual, **ours})
+    yield Job("fc", "shipped", {"model": fc, "sampling": paper})
+    yield Job("light-combined", "shipped", {"model": {"variant": "combined", "s": 1}, **ours})
+    yield Job("dual-seed1", "shipped", {"model": dual, **ours, "seed": 1})
+    as_many = {"pairs": 4096, "steps": PAPER_STEPS * 512 // 4096}
+    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": as_many})
+    yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
 
 
 def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:

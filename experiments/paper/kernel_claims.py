@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from choices import kept, tolerance_runs
+from choices import found_first, kept, tolerance_runs
 from gather import Everything, Result, look, percent
-from jobs import MAPPED
+from jobs import CONTROL, MAPPED
 from maps import map_runs, map_score
 from verdicts import OPEN, Claim, better, gains, on_test, say_test, verdict
 
@@ -21,8 +21,11 @@ def tolerance_claims(everything: Everything) -> list[Claim]:
         ("rotation", "polar", "cartesian"),
         ("scale", "polar", "cartesian"),
     ):
-        a, b = (kept(runs.get(f"{name}-s1", []), change) for name in (winner, loser))
+        found = {name: runs.get(f"{name}-s1", []) for name in (winner, loser)}
+        a, b = (kept(found[name], change) for name in found)
         figures = f"`{winner}` {a}; `{loser}` {b} % kept" if a is not None and b is not None else ""
+        first = [found_first(found[name], change) for name in found]
+        figures += f" (found first: {first[0]}; {first[1]} %)" if None not in first else ""
         rule = f"keeps more similarity than `{loser}`, mean over the amounts, beyond the spread"
         claims.append(Claim("4", f"`{winner}` tolerates {change}", rule, verdict([better(a, b)]), figures))
     return claims
@@ -32,17 +35,20 @@ def map_claims(everything: Everything) -> list[Claim]:
     """Whether the maps of every architecture peak at p and fall off around it."""
     runs = map_runs(everything)
     there = [name for name in MAPPED if name in runs]
+    control = map_score(runs.get(CONTROL, []), "near")
     answers = [all(map(is_high_near, runs[name])) if name in runs else None for name in MAPPED]
+    answers += [better(map_score(runs.get(name, []), "near"), control) for name in MAPPED]
     shares = ", ".join(f"`{name}` {map_score(runs[name], 'near')}" for name in there)
     chance = f"; chance {percent(look(runs[there[0]][0], 'maps', 'near_chance'))}" if there else ""
     return [
         Claim(
             "5",
             "The similarity maps of every architecture are high near p, of `fc` too",
-            "each, of every seed: the maximum lies within one cell of p in more than half of the maps, "
-            "and their mean at 0 and at 1 cell is above that at every larger distance",
+            "each, of every seed: the maximum lies within one cell of p in more than half of the maps, and their mean "
+            "at 0 and at 1 cell is above that at every larger distance; and it lies there more often than in the maps "
+            f"of `{CONTROL}`, which knows no positions, beyond the spread",
             verdict(answers),
-            f"within one cell, in %: {shares}{chance}" if there else "",
+            f"within one cell, in %: {shares}; `{CONTROL}` {control or '–'}{chance}" if there else "",
         )
     ]
 
@@ -68,17 +74,19 @@ def memory_claims(everything: Everything) -> list[Claim]:
 
 
 def projected_sum_claims(everything: Everything) -> list[Claim]:
-    """`sum-m` is M applied to the sum of the map, trained like the others."""
-    plain, projected = on_test(everything, "sum"), on_test(everything, "sum-m")
-    answers = [better(new, old) for new, old in zip(projected, plain, strict=True)]
-    there = any(plain) and any(projected)
-    figures = say_test(everything, "sum-m", "sum") + (f"; difference {gains(projected, plain)}" if there else "")
-    return [
-        Claim(
-            "7",
-            "M behind `sum` gives nothing",
-            "in no task is `sum-m` better than `sum` beyond the spread",
-            verdict(None if answer is None else not answer for answer in answers),
-            figures,
+    """M applied to the sum of the map, trained like the others: with BatchNorm after it, and without."""
+    plain, claims = on_test(everything, "sum"), []
+    for name, words in (("sum-m", "and BatchNorm after it, as after every M here"), ("sum-m-plain", "alone")):
+        projected = on_test(everything, name)
+        answers = [better(new, old) for new, old in zip(projected, plain, strict=True)]
+        difference = f"; difference {gains(projected, plain)}" if any(plain) and any(projected) else ""
+        claims.append(
+            Claim(
+                "7",
+                f"M behind `sum` gives nothing ({words})",
+                f"in no task is `{name}` better than `sum` beyond the spread",
+                verdict(None if answer is None else not answer for answer in answers),
+                say_test(everything, name, "sum") + difference,
+            )
         )
-    ]
+    return claims

@@ -36,7 +36,10 @@ def main() -> None:
     results = json.loads(path.read_text()) if path.exists() else {}
     trained = options.weights.with_suffix(".json")  # by run.py --keep
     facts = json.loads(trained.read_text()) if trained.exists() else {}
-    there = results.setdefault(job.name, {**about(job, options.weights), **facts, "scores": {}})
+    trained_as = about(job, options.weights)
+    there = results.setdefault(job.name, {**trained_as, **facts, "scores": {}})
+    if any(there.get(key) != value for key, value in trained_as.items()):
+        parser.error(f"{options.weights} is not the model whose results stand under {job.name} in {path}")
     start = time.perf_counter()
     wanted = replace(job, scores=tuple(options.scores))
     found = measure(wanted, options.sets, options.device, options.weights, there["scores"])

@@ -51,8 +51,13 @@ python experiments/paper/data.py DATA SETS
 python experiments/paper/data.py DATA SETS/tracks --no-geometric --scenes B --sequences
 python experiments/paper/data.py DATA SETS/x8 --magnification 8 --scenes A validation --sequences validation  # x5, x10
 python experiments/paper/tolerance.py DATA SETS
-python experiments/paper/run.py EXPERIMENT --sets SETS    # {experiments}
+python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS    # {experiments}
 python experiments/paper/baselines.py --sets SETS
+python experiments/paper/measure.py ship dual WEIGHTS/ship/dual.safetensors --sets SETS --scores test strips  # ...
+python experiments/paper/ship.py WEIGHTS/ship
+python experiments/homography_matching.py DATA/homography --split test \\
+    --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
+python benchmarks/aggregation_memory.py
 make results
 ```
 """

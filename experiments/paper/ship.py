@@ -13,11 +13,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from jobs import PACKAGE
 from run import RESULTS
 
 from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
 
-NAMES = {"dual": "dual", "dual-paper": "dual-paper", "light": "light-combined", "fc": "fc"}  # -> job
 MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
@@ -27,7 +27,7 @@ LICENCE = (
 
 
 def card_of(name: str, job: str, weights: Path) -> dict[str, str]:
-    """The card of a kept file, its training sets by name, with scores, licence and the distance matches may have."""
+    """The card of a kept file, its sets by name, with scores, the command, licence and the distance of matches."""
     thresholds = json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"]
     card = {key: word for key, word in read_card(weights).items() if key not in OWN_KEYS}
     training = json.loads(card["training"])
@@ -38,6 +38,7 @@ def card_of(name: str, job: str, weights: Path) -> dict[str, str]:
         "training": json.dumps(training, sort_keys=True),
         "metrics": json.dumps(metrics(scores), sort_keys=True),
         "match_threshold": str(thresholds[name]),
+        "command": f"matchkernel train configs/trained/{name}.toml -o runs/{name}",
         "licence": LICENCE,
     }
 
@@ -55,7 +56,7 @@ def metrics(scores: dict[str, Any]) -> dict[str, float]:
 def main() -> None:
     """Write matchkernel/trained/."""
     SHIPPED.mkdir(exist_ok=True)
-    for name, job in NAMES.items():
+    for name, job in PACKAGE.items():
         weights = Path(sys.argv[1]) / f"{job}.safetensors"
         path = SHIPPED / f"{name}.safetensors"
         save(load(weights), path, card_of(name, job, weights))

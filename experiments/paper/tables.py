@@ -30,10 +30,10 @@ NOT_RUN = "Not run yet."
 GROUPS = "ABC"
 TIES = 5e-5  # a score that ties raise by less is not worth a word
 COMPARED = ("fc", "dual-s1", "dual-s2")  # in Table 2's protocol
-METRICS = {  # heading -> keys, whether less is better
-    "FPR@95, ordinary pairs": (("fpr95", "ordinary"), True),
-    "FPR@95, hard pairs": (("fpr95", "hard"), True),
-    "retrieval mAP": (("map",), False),
+METRICS = {  # heading -> keys, whether less is better, decimals
+    "FPR@95, ordinary pairs": (("fpr95", "ordinary"), True, 3),
+    "FPR@95, hard pairs": (("fpr95", "hard"), True, 2),
+    "retrieval mAP": (("map",), False, 2),
 }
 
 
@@ -213,7 +213,7 @@ def transfer_mean(runs: list[Result], keys: tuple[str, ...]) -> Spread | None:
 
 def transfer_table(everything: Everything, metric: str) -> str:
     """One score, a row for each combination, a column for each descriptor."""
-    keys, low = METRICS[metric]
+    keys, low, decimals = METRICS[metric]
     runs = transfer_runs(everything)
     rows: list[list[Any]] = [
         [f"{a} → {b}", *(transfer_score(found, a, b, keys) for found in runs.values())]
@@ -222,10 +222,11 @@ def transfer_table(everything: Everything, metric: str) -> str:
         if a != b
     ]
     rows.append(["mean of six", *(transfer_mean(found, keys) for found in runs.values())])
-    lines = [_bold_in_row(row, low) for row in rows]
+    lines = [_bold_in_row(row, low, decimals) for row in rows]
     return markdown(["train → test", *(f"`{name}`" for name in runs)], lines)
 
 
-def _bold_in_row(row: list[Any], low: bool) -> list[str]:
+def _bold_in_row(row: list[Any], low: bool, decimals: int) -> list[str]:
     best = _best(row, low)
-    return [f"**{value}**" if best is not None and value is best else cell(value) for value in row]
+    shown = [value.shown(decimals) if isinstance(value, Spread) else cell(value) for value in row]
+    return [f"**{words}**" if best is not None and row[k] is best else words for k, words in enumerate(shown)]

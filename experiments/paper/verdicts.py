@@ -28,14 +28,14 @@ def better(a: Spread | None, b: Spread | None, low: bool = False) -> bool | None
 
 
 def above(a: Spread | None, b: Spread | None, margin: float) -> bool | None:
-    """Whether the mean of a is above that of b by more than a margin."""
-    return None if a is None or b is None else a.mean - b.mean > margin
+    """Whether the mean of a is above that of b by a margin or more."""
+    return None if a is None or b is None else a.mean - b.mean >= margin
 
 
 def verdict(answers: Iterable[bool | None]) -> str:
-    """Holds if all do; open while one is not known."""
+    """Fails as soon as one does; holds if all do; open while one is not known."""
     known = list(answers)
-    return OPEN if not known or None in known else HOLDS if all(known) else FAILS
+    return FAILS if False in known else OPEN if not known or None in known else HOLDS
 
 
 def on_test(everything: Everything, name: str, size: int = 32) -> Three:

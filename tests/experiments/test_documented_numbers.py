@@ -71,6 +71,9 @@ def test_matching_by_magnification():
         ("matches", "matches", 1, 0),
         ("right", "right", 1, 0),
         ("share right, %", "accuracy 3 px", 100, 1),
+        ("homography within 1 px, %", "H 1 px", 100, 1),
+        ("within 3 px, %", "H 3 px", 100, 1),
+        ("within 5 px, %", "H 5 px", 100, 1),
     ):
         cells = " | ".join(f"{times * mean[column]:.{digits}f}" for mean in means)
         assert f"| {name} | {cells} |" in page("match.md")

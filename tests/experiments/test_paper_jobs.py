@@ -49,6 +49,17 @@ def test_every_job_can_be_trained(job):
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_results_are_of_the_jobs_as_they_are(experiment):
+    path = run.RESULTS / f"{experiment}.json"
+    for name, result in json.loads(path.read_text(encoding="utf-8")).items():
+        job = job_of(experiment, name)
+        config = run.configuration(job, SETS)
+        settings = {**result["settings"], "data": {"train": list(config.data.train)}}
+        assert TrainingConfig.from_dict(settings) == config, name
+        assert result["train"] == job.train
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_names_and_settings_are_different(experiment):
     wanted = EXPERIMENTS[experiment]
     assert len({job.name for job in wanted}) == len(wanted)
@@ -86,25 +97,31 @@ def test_geometry_is_none_half_and_double_of_the_preset():
         assert found.flips == preset.flips
 
 
-def test_light_is_taken_apart():
-    parts = {name: amount for part in jobs.LIGHT_PARTS.values() for name, amount in part.items()}
-    assert parts == {**jobs.LIGHT, "jpeg": 50}
-    assert {name: amount * 2 for name, amount in jobs.HALF_LIGHT.items()} == {
-        name: amount for name, amount in jobs.LIGHT.items() if name != "blur"
-    }
+def test_light_is_half_whole_and_double():
+    for word, factor in {"half": 0.5, "whole": 1, "double": 2}.items():
+        found = settings_of("ablation", f"photometric-{word}-seed0").augmentation
+        assert found == Augmentation(**jobs.PRESET_GEOMETRY, **{k: factor * v for k, v in jobs.LIGHT.items()})
 
 
 def test_best_recipes_share_what_won():
     for job in EXPERIMENTS["recipe"]:
-        if job.name.startswith("best-"):
+        if job.name.startswith(jobs.BEST):
             config = run.configuration(job, SETS)
-            assert (config.sampling.pairs, config.loss.hybrid, config.loss.same_side) == (2048, 2.0, True)
-            assert config.model.s == (1 if job.name.endswith("-s1") else 2)
-        assert ("sizes" in job.scores) == ("mixed-sizes" in job.name)
+            assert (config.loss.hybrid, config.loss.same_side) == (2.0, True)
+            assert config.optimizer.rate == (40 if job.name.endswith("-rate-40") else 20)
+            assert config.model.s == (2 if config.model.variant == "dual" and not job.name.endswith("-s1") else 1)
+            assert config.sampling.pairs * config.sampling.steps == 2048 * 5000
+        assert ("sizes" in job.scores) == (job.name == jobs.BEST or "mixed-sizes" in job.name)
 
 
-def test_projected_sum_is_m_times_the_sum():
-    model = build(**jobs.PROJECTED_SUM).eval()
+def test_the_paper_sees_as_many_pairs_at_a_time_or_not():
+    few, many = (settings_of("ship", name).sampling for name in ("dual-paper", "dual-paper-in-4096"))
+    assert 0 <= few.pairs * few.steps - many.pairs * many.steps < many.pairs
+
+
+@pytest.mark.parametrize("name", jobs.PROJECTED_SUMS)
+def test_projected_sum_is_m_times_the_sum(name):
+    model = build(**jobs.PROJECTED_SUMS[name]).eval()
     F = model.aggregations[0].position_matrix(8)
     assert F.shape == (64, 1)
     assert bool((F[0] == F).all())

@@ -16,7 +16,7 @@ from made_paper_results import EXPERIMENTS, LEVELS, STEP
 from verdicts import FAILS, HOLDS, OPEN
 
 MAPS = "The similarity maps of every architecture are high near p, of `fc` too"
-PROJECTED = "M behind `sum` gives nothing"
+PROJECTED = "M behind `sum` gives nothing (alone)"
 
 
 @pytest.fixture
@@ -78,15 +78,15 @@ def test_base_is_a_place_of_the_kappa_table(tmp_path):
 def test_recipes_say_what_they_combine_and_what_adds_to_it(everything):
     text = sections.ablations(everything)
     best = row_of(section_of(text, "Recipes"), "best-2048")
-    assert "s 2, kappa_cartesian 8, kappa_polar 8, pairs 2048, margin 1.2, same_side true, hybrid 2 |" in best
-    assert "`best-2048-average`" not in section_of(text, "Recipes")
-    assert row_of(section_of(text, "What adds to the best"), "best-2048-average").startswith(
-        "| `best-2048-average` | average 0.999 | 5,000 × 2,048 |"
+    assert "s 2, kappa_cartesian 8, kappa_polar 8, pairs 2048, margin 1.2, same_side true, hybrid 2, rate 20 |" in best
+    assert "`best-2048-rate-40`" not in section_of(text, "Recipes")
+    assert row_of(section_of(text, "What adds to the best"), "best-2048-rate-40").startswith(
+        "| `best-2048-rate-40` | rate 40 | 5,000 × 2,048 |"
     )
 
 
 def test_maps_far_from_p_refute_the_claim(tmp_path, everything):
-    assert verdict_of(everything, MAPS) == HOLDS  # though `sum`, which only stands beside them, is not high near p
+    assert verdict_of(everything, MAPS) == HOLDS
     results = dict(everything["descriptors"])
     results["fc-n32-seed1"]["scores"]["maps"]["by_distance"][7] = 0.95
     made.write(tmp_path, "descriptors", results)
@@ -100,6 +100,14 @@ def test_maps_far_from_p_refute_the_claim(tmp_path, everything):
     assert verdict_of(gather.read_results(tmp_path), MAPS) == OPEN
 
 
+def test_maps_that_know_no_more_than_features_do_refute_it_too(tmp_path, everything):
+    results = dict(everything["descriptors"])
+    for seed in range(3):
+        results[f"sum-n32-seed{seed}"]["scores"]["maps"]["near"] = 0.8
+    made.write(tmp_path, "descriptors", results)
+    assert verdict_of(gather.read_results(tmp_path), MAPS) == FAILS
+
+
 def test_maps_table(everything):
     table = maps.maps_table(everything)
     assert row_of(table, "dual-s2") == "| `dual-s2` | 80.00 ± 0.00 | 11.80 | 0.90 | 0.80 | 0.70 | 0.60 | 0.30 |"
@@ -108,7 +116,7 @@ def test_maps_table(everything):
 
 @pytest.mark.parametrize(("gain", "verdict"), [(-0.1, HOLDS), (0.9 * STEP, HOLDS), (1.1 * STEP, FAILS)])
 def test_m_behind_sum(tmp_path, gain, verdict):
-    made.write_all(tmp_path, {"sum-m": LEVELS["sum"] + gain, **LEVELS})
+    made.write_all(tmp_path, {"sum-m-plain": LEVELS["sum"] + gain, **LEVELS})
     assert verdict_of(gather.read_results(tmp_path), PROJECTED) == verdict
 
 
