@@ -137,7 +137,13 @@ def dual_claims(everything: Everything) -> list[Claim]:
     rival = f"; not beaten in every task: {', '.join(unbeaten)}" if unbeaten else ""
     beyond = "better beyond the spread in all three tasks"
     return [
-        Claim("3", "`dual` s=2 beats `fc`", beyond, verdict(beaten["fc"]), say_test(everything, "dual-s2", "fc")),
+        Claim(
+            "3",
+            "`dual` s=2 beats `fc`",
+            beyond,
+            verdict(beaten["fc"]),
+            say_test(everything, "dual-s2", "fc") + _sequences_won(everything, "dual-s2", "fc"),
+        ),
         Claim(
             "3",
             "`dual` s=2 is the best on all three tasks",
@@ -153,6 +159,16 @@ def dual_claims(everything: Everything) -> list[Claim]:
             figures,
         ),
     ]
+
+
+def _sequences_won(everything: Everything, new: str, old: str) -> str:
+    """In how many of the test sequences one descriptor is better in matching, mean over seeds."""
+    groups = by_name(everything.get("descriptors", {}))
+    names = [name for kind in SEQUENCES["test"].values() for name in kind]
+    runs = [groups.get(f"{name}-n32", []) for name in (new, old)]
+    pairs = [[kind_score(found, "test", (name,)) for found in runs] for name in names]
+    known = [(a.mean, b.mean) for a, b in pairs if a is not None and b is not None]
+    return f"; matching better in {sum(a > b for a, b in known)} of {len(known)} sequences" if known else ""
 
 
 def baseline_targets(everything: Everything) -> list[Claim]:

@@ -1,11 +1,15 @@
 """Numbers that documents show are those of the results they name."""
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
+
 import numpy as np
 import pytest
+from image_pairs import means_of_sequences
 
 from matchkernel.images.describers import LEARNED_RATIO, SIFT_RATIO
 
@@ -15,18 +19,6 @@ RESULTS = ROOT / "experiments" / "results"
 
 def page(name):
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
-
-
-def means_of_sequences(name):
-    """Model -> column -> mean over sequences of the means over their pairs."""
-    cells = defaultdict(lambda: defaultdict(list))
-    for pair in json.loads((RESULTS / name).read_text())["pairs"]:
-        cells[pair["model"]][pair["sequence"]].append(pair)
-    columns = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
-    return {
-        model: {c: np.mean([np.mean([row[c] for row in rows]) for rows in parts.values()]) for c in columns}
-        for model, parts in cells.items()
-    }
 
 
 @pytest.mark.parametrize(
@@ -39,7 +31,7 @@ def means_of_sequences(name):
 def test_matching_of_every_descriptor(name, calibration):
     thresholds = json.loads((RESULTS / calibration).read_text())["thresholds"]
     used = json.loads((RESULTS / name).read_text())["models"]
-    for model, mean in means_of_sequences(name).items():
+    for model, mean in means_of_sequences(RESULTS / name).items():
         homographies = " / ".join(f"{100 * mean[f'H {pixels} px']:.1f}" for pixels in (1, 3, 5))
         counts = f"{mean['matches']:.0f} | {mean['right']:.0f} | {100 * mean['accuracy 3 px']:.1f}"
         assert f"| `{model}` | {counts} | {homographies} | {thresholds[model]} |" in page("match.md")
@@ -66,7 +58,7 @@ def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
 
 
 def test_matching_by_magnification():
-    means = list(means_of_sequences("magnification.json").values())
+    means = list(means_of_sequences(RESULTS / "magnification.json").values())
     for name, column, times, digits in (
         ("matches", "matches", 1, 0),
         ("right", "right", 1, 0),

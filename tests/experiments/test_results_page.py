@@ -169,6 +169,15 @@ def test_all_claims_hold_or_fail_with_the_numbers(tmp_path, everything):
     assert after["`dual` s=2 has a lower FPR@95 than `fc` (hard pairs)"] == FAILS
 
 
+def test_sequences_that_are_won_are_counted(tmp_path, everything):
+    results = dict(everything["descriptors"])
+    for seed in range(3):
+        results[f"fc-n32-seed{seed}"]["scores"]["test"]["by_sequence"]["oxford_bark"]["matching"] = 0.99
+    made.write(tmp_path, "descriptors", results)
+    claim = next(c for c in claims.claims_of(gather.read_results(tmp_path)) if c.text == "`dual` s=2 beats `fc`")
+    assert claim.figures.endswith("; matching better in 8 of 9 sequences")
+
+
 def test_a_difference_within_the_spread_is_none(tmp_path):
     near = verdicts(read_with(tmp_path, {**LEVELS, "dual-s2": LEVELS["fc"] + 0.9 * STEP}))
     assert near["`dual` s=2 beats `fc`"] == FAILS  # the deviation of three seeds STEP apart is STEP
