@@ -17,6 +17,7 @@ from matchkernel.precision import unit_rows
 from matchkernel.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
+STATISTICS = (".running_mean", ".running_var")  # ends of the names of what BatchNorm has seen
 
 
 class SumOverPositions(nn.Module):
@@ -34,7 +35,8 @@ class Descriptor(nn.Module):
     """Describe gray patches by unit vectors: (B, 1, N, N) floats of any range -> (B, D).
 
     patches -> per-patch normalisation -> one or two networks -> aggregation of each map -> M or W -> BatchNorm -> l2.
-    See DescriptorConfig for the parts a variant has. The state dict holds learned tensors and BatchNorm statistics.
+    See DescriptorConfig for the parts a variant has. The state dict holds learned tensors and BatchNorm statistics; a
+    model trained at several patch sizes has statistics of each in `size_statistics`, those of config.patch_size in use.
 
     Args:
         config: what to build.
@@ -48,6 +50,7 @@ class Descriptor(nn.Module):
         self.is_folded = False
         self.name = config.variant  # that of its weights, where they were loaded
         self.card: dict[str, str] = {}  # what their file says of them
+        self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, where several were trained
         self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
         self.aggregations = nn.ModuleList(_aggregations(config))
@@ -93,9 +96,19 @@ class Descriptor(nn.Module):
             result.projection = folded(result.projection, result.output_norm)
             result.output_norm = nn.Identity()
         result.dropout = nn.Dropout(0.0)
-        result.is_folded = True
+        result.is_folded, result.size_statistics = True, {}
         result.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return result.requires_grad_(False)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """The means and variances of every BatchNorm, by their names in the state dict."""
+        return {name: tensor for name, tensor in self.named_buffers() if name.endswith(STATISTICS)}
+
+    @torch.no_grad()
+    def use_statistics(self, patch_size: int) -> None:
+        """Take the statistics of a patch size into use, where there are some (see size_statistics)."""
+        for name, values in self.size_statistics.get(patch_size, {}).items():
+            self.get_buffer(name).copy_(values)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from matchkernel.tensor_files import digest, first_not_finite, readable, write_t
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
+AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
 OWN_KEYS = ("format", "config", "normalization", "sha256")
 
 
@@ -39,7 +41,10 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     taken = [key for key in card if key in OWN_KEYS]
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    named = dict(model.state_dict())
+    for size, statistics in model.size_statistics.items():
+        named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     bad = first_not_finite(tensors)
     if bad:
         raise ArgumentError(f"the model holds NaN or infinite numbers in {bad}: not saved")
@@ -53,7 +58,8 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
 
     Args:
         name_or_path: a name of `available()`, or a .safetensors file.
-        patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`.
+        patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`. Where the model
+            was trained at this size too, BatchNorm takes its statistics of this size.
     """
     path = _find(name_or_path)
     with readable(path):
@@ -66,7 +72,9 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
     if patch_size is not None and patch_size != config.patch_size:
         config = _at_size(config, patch_size, path)
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
-    model.load_state_dict(tensors)
+    model.size_statistics = _size_statistics(tensors)
+    model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
+    model.use_statistics(config.patch_size)
     model.name, model.card = path.stem, {key: word for key, word in metadata.items() if key not in OWN_KEYS}
     return model.eval()
 
@@ -116,10 +124,28 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConf
             raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
         wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if VARIANTS[config.variant].any_size:
+            for size in _sizes(found):
+                wanted |= {f"{AT_SIZE}{size}.{name}": list(tensor.shape) for name, tensor in model.statistics().items()}
         difference = _difference(wanted, found)
         if difference:
             raise WeightsError(f"{path}: does not hold the weights of {config.variant!r}, as it says: {difference}")
         return metadata, {name: file.get_tensor(name) for name in wanted}, config
+
+
+def _sizes(names: Iterable[str]) -> list[int]:
+    """The patch sizes of which a file has statistics; a name that tells none is left to be one too many."""
+    found = {match[1] for name in names if (match := re.match(rf"{re.escape(AT_SIZE)}([1-9]\d{{0,3}})\.", name))}
+    return sorted(map(int, found))
+
+
+def _size_statistics(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """Patch size -> name in the state dict -> statistics."""
+    prefixes = {size: f"{AT_SIZE}{size}." for size in _sizes(tensors)}
+    return {
+        size: {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        for size, prefix in prefixes.items()
+    }
 
 
 def _empty(config: DescriptorConfig) -> Descriptor:

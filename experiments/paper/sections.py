@@ -35,8 +35,9 @@ SIZES = """## Other patch sizes without training again
 
 Matching on the validation sequences, patches of 65 pixels resized to the size used (96 shows nothing new). `fc` has a
 matrix for each position of its own size and cannot be used at another. The convolutions see as many pixels at every
-size, so at a larger one they see a smaller part of the patch than they were trained on. Rows are to be compared along
-themselves; the recipes had other data and lengths than the others ([recipes](#recipes))."""
+size, so at a larger one they see a smaller part of the patch than they were trained on. A model trained at several
+sizes has BatchNorm statistics of each ([what they give](../experiments/2026-11-15-mixed-sizes/README.md)). Rows are to
+be compared along themselves; the recipes had other data and lengths than the others ([recipes](#recipes))."""
 
 TOLERANCE = """## Tolerance to shift, rotation and scale
 

@@ -31,6 +31,7 @@ from matchkernel.training.feed import Batch
 from matchkernel.training.log import Log
 from matchkernel.training.network import can_fuse, prepare
 from matchkernel.training.optimizer import Updater
+from matchkernel.training.size_statistics import with_size_statistics
 from matchkernel.training.step import Update
 from matchkernel.training.validation import is_better, validate
 from matchkernel.weights import save
@@ -164,7 +165,7 @@ class Run:
         if not self.validation or not self.team.is_first:
             return
         start = time.perf_counter()
-        model = averaged(self.model, self.updater)
+        model = self._ready()
         result = validate(model, self.validation)
         if is_better(result, self.best, self.config.loop.select_by):
             save(model, self.folder / BEST, self._card(result))
@@ -177,7 +178,13 @@ class Run:
     def finish(self) -> None:
         """Write the final weights."""
         if self.team.is_first:
-            save(averaged(self.model, self.updater), self.folder / FINAL, self._card({}))
+            save(self._ready(), self.folder / FINAL, self._card({}))
+
+    def _ready(self) -> Descriptor:
+        """The model as it is validated and saved: averaged, and with statistics of every size."""
+        model = averaged(self.model, self.updater)
+        has_sizes = bool(self.config.sampling.patch_sizes)
+        return with_size_statistics(model, self.config, self.data) if has_sizes else model
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:

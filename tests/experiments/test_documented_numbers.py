@@ -87,3 +87,11 @@ def test_speed_of_training():
         cells = f"| {row['paper_run_s']:.0f} s | {patches:,.0f} |"
         assert cells in page("training.md")
         assert f"| {row['ratio']:.1f} | {row['share_of_floor']:.2f} |" in page("training.md")
+
+
+def test_statistics_by_size():
+    folder = ROOT / "experiments" / "2026-11-15-mixed-sizes"
+    for row in json.loads((folder / "result.json").read_text())["rows"]:
+        scores = " | ".join(f"{100 * row[task]:.2f}" for task in ("verification", "matching", "retrieval"))
+        line = f"| {row['size']} px | {row['statistics']} | {scores} |"
+        assert line in (folder / "README.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import torch
 from matchkernel import load
 from matchkernel.backbone import normalize_patches
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.training import size_statistics
 from matchkernel.training.average import averaged
 from matchkernel.training.batch_norm import GroupedBatchNorm2d
 from matchkernel.training.config import TrainingConfig
@@ -182,3 +183,16 @@ def test_a_rate_beyond_reason_is_told(patch_set, tmp_path):
     settings = config(patch_set, optimizer={"rate": 1e30}, loop={"log_every": 5})
     with pytest.raises(WorkError, match=r"step \d+: the loss is no longer finite"):
         train(settings, tmp_path / "run")
+
+
+def test_statistics_of_every_size_are_those_of_a_cpu(patch_set, tmp_path, monkeypatch):
+    monkeypatch.setattr(size_statistics, "PATCHES", 1024)
+    sampling = {"pairs": 64, "steps": 6, "patch_sizes": [16, 32]}
+    settings = config(patch_set, model={"variant": "dual", "s": 1}, sampling=sampling)
+    train(settings, tmp_path / "run", device="cuda")
+    model = load(tmp_path / "run" / "final.safetensors")
+    again = size_statistics.with_size_statistics(model, settings, TrainingSet([patch_set]))
+    assert sorted(model.size_statistics) == [16, 32]
+    for size, found in model.size_statistics.items():
+        for name, values in found.items():
+            torch.testing.assert_close(values, again.size_statistics[size][name], rtol=1e-3, atol=1e-4)

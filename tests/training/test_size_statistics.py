@@ -1,0 +1,108 @@
+"""BatchNorm statistics of a run at several patch sizes: measured for each, kept in the file, taken into use by size."""
+
+import pytest
+import torch
+from made_runs import assert_equal, config, saved
+
+from matchkernel import load, save
+from matchkernel.backbone import normalize_patches
+from matchkernel.data.packed import open_patch_set
+from matchkernel.training import size_statistics
+from matchkernel.training.data import TrainingSet
+from matchkernel.training.distributed import Team
+from matchkernel.training.feed import Feed
+from matchkernel.training.light import change_light
+from matchkernel.training.loop import train
+from matchkernel.training.warp import sample_patches
+
+SIZES = [8, 12, 16]
+FIRST = "backbones.0.layers.1"
+
+
+@pytest.fixture
+def run(small, tmp_path, monkeypatch):
+    """The settings of a run at several sizes, and its final weights."""
+    monkeypatch.setattr(size_statistics, "PATCHES", 64)
+    settings = config(small, sampling={"patch_sizes": SIZES}, augmentation={"noise": 3.0, "gamma": 0.3})
+    train(settings, tmp_path / "run", device="cpu")
+    return settings, tmp_path / "run" / "final.safetensors"
+
+
+def batches(settings, size):
+    """The patches of the first updates, at a size."""
+    data = TrainingSet([open_patch_set(path) for path in settings.data.train])
+    feed = Feed(settings, data, Team(), streams=True, pins=False)
+    for step in range(1, size_statistics.LEAST_BATCHES + 1):
+        batch = feed.batch(step)
+        patches = sample_patches(batch.patches, batch.index.flatten(), batch.warps.flatten(0, 1), size)
+        yield change_light(patches, batch.light.flatten(0, 1), settings.augmentation)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_they_are_means_over_batches_of_the_size(run, size):
+    settings, path = run
+    model = load(path, patch_size=size)
+    maps = [model.backbones[0].layers[0](normalize_patches(patches)) for patches in batches(settings, size)]
+    mean = torch.stack([phi.mean((0, 2, 3)) for phi in maps]).mean(0)
+    variance = torch.stack([phi.transpose(0, 1).flatten(1).var(1) for phi in maps]).mean(0)
+    norm = model.get_submodule(FIRST)
+    torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(norm.running_var, variance, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", SIZES)
+def test_at_its_size_the_output_is_standardised(run, size):
+    settings, path = run
+    patches = torch.cat(list(batches(settings, size)))
+    own, others = load(path, patch_size=size), load(path)
+    others.use_statistics(next(other for other in SIZES if other != size))
+    off = [float(m.embed(m.feature_maps(patches)).square().mean() - 1) for m in (own, others)]
+    assert abs(off[0]) < 0.1 < abs(off[1])
+
+
+def test_a_size_that_was_not_trained_has_those_of_the_models_own(run):
+    _, path = run
+    assert_equal(load(path, patch_size=20).statistics(), load(path).statistics())
+    assert_equal(load(path).statistics(), load(path, patch_size=8).statistics())
+    assert sorted(load(path).size_statistics) == SIZES
+
+
+def test_saved_again_nothing_is_lost(run, tmp_path):
+    _, path = run
+    save(load(path, patch_size=16), tmp_path / "again.safetensors")
+    again = load(tmp_path / "again.safetensors")
+    assert again.config.patch_size == 16
+    for size in SIZES:
+        both = [load(file, patch_size=size).statistics() for file in (path, tmp_path / "again.safetensors")]
+        assert_equal(*both)
+    assert load(path).fold().size_statistics == {}
+
+
+def test_the_run_itself_is_not_touched(small, run, tmp_path):
+    """What is validated, and saved at the end, is a copy: training goes on with the statistics it had."""
+    settings, path = run
+    unseen = config({**small, "data": {"train": small["data"]["train"]}}, sampling={"patch_sizes": SIZES})
+    unseen = type(settings).from_dict({**settings.to_dict(), "data": unseen.to_dict()["data"]})
+    train(unseen, tmp_path / "unseen", device="cpu")
+    assert_equal(saved(tmp_path / "unseen"), saved(path.parent))
+    mixture = saved(path.parent, "model.")[f"model.{FIRST}.running_mean"]
+    assert not torch.equal(mixture, load(path).get_buffer(f"{FIRST}.running_mean"))
+
+
+def test_a_run_at_one_size_has_none(small, tmp_path):
+    train(config(small), tmp_path / "run", device="cpu")
+    model = load(tmp_path / "run" / "final.safetensors")
+    assert model.size_statistics == {}
+    kept = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    assert_equal(kept, saved(tmp_path / "run", "model."))
+
+
+def test_averaged_weights_have_their_own(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(size_statistics, "PATCHES", 64)
+    settings = config(small, sampling={"patch_sizes": SIZES}, optimizer={"average": 0.9})
+    train(settings, tmp_path / "run", device="cpu")
+    model = load(tmp_path / "run" / "final.safetensors", patch_size=16)
+    state = saved(tmp_path / "run")
+    assert not torch.equal(model.backbones[0].layers[0].weight, state["model.backbones.0.layers.0.weight"])
+    assert sorted(model.size_statistics) == SIZES
