@@ -81,9 +81,11 @@ def describe(
     """
     _check_patches(patches)
     _check_batch_size(batch_size)
-    runner = inference_copy(model, device)
+    if not isinstance(model, Descriptor):
+        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     size = model.config.patch_size if resize and N else N
+    runner = inference_copy(model.at_size(size), device)
     check_patch_size(model.config, size)
     weight = next(runner.parameters())
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32

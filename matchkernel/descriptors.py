@@ -110,8 +110,17 @@ class Descriptor(nn.Module):
         for name, values in self.size_statistics.get(patch_size, {}).items():
             self.get_buffer(name).copy_(values)
 
+    def at_size(self, patch_size: int) -> "Descriptor":
+        """The model itself, or where it has other statistics for patches of this size, a copy that uses them."""
+        if patch_size == self.config.patch_size or patch_size not in self.size_statistics:
+            return self
+        result = copy.deepcopy(self)
+        result.use_statistics(patch_size)
+        return result
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""
+        self.size_statistics = {}
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 nn.init.orthogonal_(module.weight, ORTHOGONAL_GAIN, generator=generator)
@@ -130,6 +139,7 @@ class Descriptor(nn.Module):
             raise ArgumentError(
                 f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
             )
+        self.size_statistics = {}  # were those of other weights
         return super().load_state_dict(state_dict, strict, assign)
 
     def extra_repr(self) -> str:

@@ -26,7 +26,8 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     """Write a model's weights with its configuration, atomically.
 
     Args:
-        model: the descriptor; not a folded copy, from which the learned tensors cannot be had back.
+        model: the descriptor; not a folded copy, from which the learned tensors cannot be had back. Statistics of
+            several patch sizes are written too, unless the model was trained on since they were measured.
         path: file to write, .safetensors.
         card: further words to keep in the file, such as `licence` and `trained_on` (default: those of the file the
             model was loaded from; give {} or words of your own for weights that were changed since).
@@ -42,7 +43,7 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
     named = dict(model.state_dict())
-    for size, statistics in model.size_statistics.items():
+    for size, statistics in model.size_statistics.items() if _are_current(model) else ():
         named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     bad = first_not_finite(tensors)
@@ -72,9 +73,10 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
     if patch_size is not None and patch_size != config.patch_size:
         config = _at_size(config, patch_size, path)
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
-    model.size_statistics = _size_statistics(tensors)
     model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
-    model.use_statistics(config.patch_size)
+    model.size_statistics = _size_statistics(tensors)
+    if patch_size is not None:
+        model.use_statistics(patch_size)
     model.name, model.card = path.stem, {key: word for key, word in metadata.items() if key not in OWN_KEYS}
     return model.eval()
 
@@ -131,6 +133,15 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConf
         if difference:
             raise WeightsError(f"{path}: does not hold the weights of {config.variant!r}, as it says: {difference}")
         return metadata, {name: file.get_tensor(name) for name in wanted}, config
+
+
+def _are_current(model: Descriptor) -> bool:
+    """Whether the statistics of one of its sizes are those in use: if not, all of them are of other weights."""
+    now = model.statistics()
+    return any(
+        all(torch.equal(values.to(now[name]), now[name]) for name, values in statistics.items())
+        for statistics in model.size_statistics.values()
+    )
 
 
 def _sizes(names: Iterable[str]) -> list[int]:

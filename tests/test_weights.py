@@ -140,6 +140,7 @@ def file_of_sizes(tmp_path):
     """A weight file with statistics of another patch size."""
     model = build("cartesian", d=1, D=2, s=0)
     model.size_statistics[12] = {name: torch.rand_like(tensor) for name, tensor in model.statistics().items()}
+    model.size_statistics[32] = model.statistics()
     save(model, tmp_path / "sizes.safetensors")
     return tmp_path / "sizes.safetensors"
 

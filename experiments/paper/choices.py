@@ -18,13 +18,13 @@ from gather import (
     spread_of,
     tasks_of,
 )
-from tables import markdown
+from tables import cell, markdown
 
 from matchkernel.training.config import TrainingConfig
 
 BASE = "base"
 HARD = "FPR@95, hard"
-UNTOLD = ("log_every", "save_every", "validate_every", "steps", "seed", "preset")  # do not change what is learned
+UNTOLD = ("log_every", "save_every", "validate_every", "steps", "seed", "preset")  # of no effect, or told elsewhere
 CURVES = ("cartesian-s1", "polar-s1", "dual-s2", "fc", "sum")  # those whose tolerance the issue asks for
 CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}
 
@@ -69,15 +69,19 @@ def changed(result: Result, base: Result) -> str:
     """The settings, and the data, in which a model differs from another."""
     defaults = _defaults()
     own, other = (_flat({**defaults, **r.get("settings", {})}, defaults) for r in (result, base))
-    means_something = {key for key in own if key in other or key == "model.s"}  # a setting may be of one variant alone
     told = [key for key in own if own[key] != other.get(key) and key.split(".")[-1] not in UNTOLD]
-    told = [key for key in told if key in means_something]
+    told = [key for key in told if key in other or not _is_of_one_variant(key)]
     words = [f"{key.split('.')[-1]} {_plain(own[key])}" for key in told]
     if "train" in base and result["train"] != base["train"]:
         words.append(f"trained on {result['train']}")
     if result.get("train_cut", "") != base.get("train_cut", ""):
         words.append(f"patches of the cut {result.get('train_cut') or 'used elsewhere'}")
     return ", ".join(words) or "–"
+
+
+def _is_of_one_variant(key: str) -> bool:
+    """Whether a setting that another model does not have follows from its variant."""
+    return key.startswith("model.") and key != "model.s"
 
 
 def _defaults() -> dict[str, Any]:
@@ -131,11 +135,11 @@ def sizes_of(runs: dict[str, list[Result]]) -> list[int]:
 
 
 def sizes_table(everything: Everything, task: str = "matching") -> str:
-    """A task at several patch sizes without training again."""
+    """A task at several patch sizes without training again; none is best, since rows differ in more than that."""
     runs = sized_runs(everything)
     sizes = sizes_of(runs)
     rows = [
-        [f"`{name}`", trained_sizes(results[0]), *(score(results, "sizes", str(size), task) for size in sizes)]
+        [f"`{name}`", trained_sizes(results[0]), *(cell(score(results, "sizes", str(size), task)) for size in sizes)]
         for name, results in runs.items()
     ]
     return markdown(["model", "trained at", *(f"used at {size}" for size in sizes)], rows)

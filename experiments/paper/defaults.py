@@ -12,10 +12,10 @@ ENOUGH = 3  # times the spread of `base`: what the luckiest of a dozen single se
 
 DEFAULTS = """### Defaults, and why
 
-Differences are of matching on the validation sequences, to the default, one seed each. A default is changed for a gain
-of more than {limit}, {times} standard deviations of `base` over its seeds: the luckiest of a dozen alternatives is
-about two above the rest by chance alone. The magnification of regions is chosen by matching images
-([match.md](match.md#choices))."""
+Differences are of matching on the validation sequences, to the default; `base` has two seeds, the others one. A default
+is changed for a gain of more than {limit}, {times} standard deviations of `base`: the luckiest of a dozen others is
+about two above their mean by chance alone, and what `base` itself is off by, all its rows share (most lie above it).
+The magnification of regions is chosen by matching images ([match.md](match.md#choices))."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def kappa(s: int, default: int) -> Default:
     """The default kappa for s frequencies."""
     names = {k: BASE if (s, k) == (2, 8) else f"kappa-s{s}-{k}" for k in KAPPAS}
     others = tuple(name for k, name in names.items() if k != default)
-    kept = "as wide as the first frequencies allow" if default == 1 else "that of the hand-crafted ancestor"
+    kept = "a wide kernel, which one frequency can follow" if default == 1 else "that of the hand-crafted ancestor"
     return Default(f"κ, s = {s}", str(default), names[default], others, kept)
 
 

@@ -36,7 +36,7 @@ MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
 # The models of the package -> the jobs of `ship` they come from.
 PACKAGE = {"dual": "dual", "light": "light-combined", "dual-paper": "dual-paper", "fc": "fc"}
-BEST = "best-2048"  # the changes of the recipe that won, together
+BEST = "best-2048"  # changes of the recipe that gained, together
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
 PRESET_GEOMETRY = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "shift": 0.05}  # of the preset `paper`
@@ -133,7 +133,7 @@ def other_changes() -> dict[str, Settings]:
 
 
 def recipe() -> Iterator[Job]:
-    """Changes of `dual` s = 1 with 1024 pairs a batch, one at a time, then those that won together.
+    """Changes of `dual` s = 1 with 1024 pairs a batch, one at a time, then some that gained together.
 
     Trained on everything that shipped weights may see.
     """
@@ -165,7 +165,7 @@ def recipe() -> Iterator[Job]:
 
 
 def best_changes() -> dict[str, Settings]:
-    """2,048 pairs a batch, HyNet's loss and twice the rate, which won, with the paper's s = 2; and what may add."""
+    """2,048 pairs a batch, HyNet's loss and twice the rate, with the paper's s = 2; and what may add to them."""
     best: Settings = {"model": {"s": 2}, "sampling": {"pairs": 2048}, "loss": HYNET, "optimizer": {"rate": 20.0}}
     changes: dict[str, Settings] = {
         "": {},
@@ -186,15 +186,15 @@ def best_changes() -> dict[str, Settings]:
 
 def ship() -> Iterator[Job]:
     """The weights of the package; what lies between the paper's recipe and ours; and the default trained once more."""
-    paper, ours = {"steps": PAPER_STEPS}, {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
+    paper: Settings = {"steps": PAPER_STEPS}
+    ours: Settings = {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
     dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
     yield Job("dual-paper", "shipped", {"model": dual, "sampling": paper})
     yield Job("dual", "shipped", {"model": dual, **ours})
     yield Job("fc", "shipped", {"model": fc, "sampling": paper})
     yield Job("light-combined", "shipped", {"model": {"variant": "combined", "s": 1}, **ours})
     yield Job("dual-seed1", "shipped", {"model": dual, **ours, "seed": 1})
-    as_many = {"pairs": 4096, "steps": PAPER_STEPS * 512 // 4096}
-    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": as_many})
+    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": ours["sampling"]})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
 
 

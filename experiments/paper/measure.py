@@ -38,7 +38,7 @@ def main() -> None:
     facts = json.loads(trained.read_text()) if trained.exists() else {}
     trained_as = about(job, options.weights)
     there = results.setdefault(job.name, {**trained_as, **facts, "scores": {}})
-    if any(there.get(key) != value for key, value in trained_as.items()):
+    if any(there.get(key, value) != value for key, value in trained_as.items()):
         parser.error(f"{options.weights} is not the model whose results stand under {job.name} in {path}")
     start = time.perf_counter()
     wanted = replace(job, scores=tuple(options.scores))

@@ -107,6 +107,7 @@ def about(job: Job, weights: Path) -> dict[str, Any]:
         "train": job.train,
         **{name: cut for name, cut in cuts.items() if cut},
         "training_sets": json.loads(card["training_sets"]),
+        "weights_sha256": card["sha256"],
         "configuration": json.loads(card["config"]),
         "settings": settings,
     }

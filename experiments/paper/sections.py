@@ -56,7 +56,8 @@ distance. `sum`, which has no positions, shows what features alone give."""
 RECIPES = """### Recipes
 
 Trained on the scenes of the shipped models. One change at a time from `base`, `dual` with s = 1 and 1,024 pairs a
-batch; `best-2048` takes together what won, with the paper's s = 2."""
+batch. `best-2048` takes the larger batch, HyNet's loss and twice the rate, with the paper's s = 2; `geometry` gained in
+matching too but lost on the validation scenes, so a part of it is tried on top."""
 
 ON_TOP = """### What adds to the best
 

@@ -5,9 +5,11 @@ They are measured anew for each size, with the weights as they are.
 """
 
 import copy
+from collections.abc import Iterator
+from itertools import count
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from matchkernel.descriptors import Descriptor
 from matchkernel.training.batch_norm import group_statistics
@@ -18,7 +20,8 @@ from matchkernel.training.feed import Feed
 from matchkernel.training.light import change_light
 from matchkernel.training.warp import sample_patches
 
-PATCHES, LEAST_BATCHES = 2**14, 8  # that the statistics of a size are measured on
+PATCHES = 2**14  # that the statistics of a size are measured on
+AT_A_TIME = 2**10  # of them: memory does not depend on the batches of the run
 
 
 @torch.no_grad()
@@ -35,22 +38,36 @@ def with_size_statistics(model: Descriptor, config: TrainingConfig, data: Traini
     result.eval()
     norms = [module for module in result.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     feed = Feed(config, data, Team(), streams=True, pins=False)
-    count = max(LEAST_BATCHES, PATCHES // (2 * config.sampling.pairs))
-    device = next(model.parameters()).device
     for size in sorted({*config.sampling.patch_sizes, config.model.patch_size}):
         for norm in norms:
             norm.train()
-        for step in range(1, count + 1):
-            batch = feed.batch(step)
-            assert batch.patches is not None
-            index, warps = batch.index.flatten().to(device), batch.warps.flatten(0, 1).to(device)
-            patches = sample_patches(batch.patches.to(device), index, warps, size)
-            if batch.light is not None:
-                patches = change_light(patches, batch.light.flatten(0, 1).to(device), config.augmentation)
+        for number, patches in enumerate(_batches(feed, config, size, next(model.parameters()).device), 1):
             for norm in norms:
-                norm.momentum = 1 / step  # the mean over all batches
+                norm.momentum = 1 / number  # the mean over all of them
             result.embed(result.feature_maps(patches))
         result.eval()
         result.size_statistics[size] = {name: tensor.clone() for name, tensor in result.statistics().items()}
     result.use_statistics(config.model.patch_size)
     return result
+
+
+def _batches(feed: Feed, config: TrainingConfig, size: int, device: torch.device) -> Iterator[Tensor]:
+    """The patches of the first updates, (b, 1, N, N), some at a time, until there are enough; as many in each."""
+    at_a_time = min(AT_A_TIME, 2 * config.sampling.pairs)
+    left = max(1, PATCHES // at_a_time)
+    for step in count(1):
+        batch = feed.batch(step)
+        assert batch.patches is not None
+        warps, light = batch.warps.flatten(0, 1), None if batch.light is None else batch.light.flatten(0, 1)
+        order = torch.arange(len(warps)).reshape(2, -1).T.flatten()  # pairs stay together
+        for part in order.split(at_a_time):
+            if len(part) < at_a_time:
+                continue
+            source = batch.patches[batch.index.flatten()[part]].to(device)
+            patches = sample_patches(source, torch.arange(len(part), device=device), warps[part].to(device), size)
+            if light is not None:
+                patches = change_light(patches, light[part].to(device), config.augmentation)
+            yield patches
+            left -= 1
+            if not left:
+                return

@@ -143,6 +143,8 @@ def test_choices_say_what_changes_and_by_how_much(tmp_path):
     assert "| `base` | – | 5,000 × 1,024 | 2 |" in table
     assert "gamma 0.4, contrast 0.3" in row_of(table, "`photometric`")
     assert "| +1.90 |" in row_of(table, "`photometric`")  # base is the mean of 0.500 and 0.502
+    assert "| average 0.999 |" in row_of(table, "`average`")
+    assert "| variant cartesian |" in row_of(table, "`cartesian`")
     assert "| pairs 2048 | 5,000 × 2,048 | 1 |" in row_of(table, "`pairs-2048`")
     assert "| −3.10 |" in row_of(table, "`pairs-2048`")
 

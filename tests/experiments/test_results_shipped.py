@@ -25,7 +25,7 @@ from matchkernel.descriptors import build
 from matchkernel.weights import save
 
 IN_ALL = "Shipped `dual` is above shipped `fc` in matching"
-BY_KIND = "Shipped `dual` is above shipped `fc` in each kind of change"
+BY_KIND = "Shipped `dual` is not below shipped `fc` in any kind of change"
 MATCHES = "Shipped `dual` has more right matches on photos than SIFT, RootSIFT and `fc`"
 HOMOGRAPHIES = "Shipped `dual` has better homographies on photos than SIFT, RootSIFT and `fc`"
 
@@ -90,7 +90,7 @@ def test_ingredients_are_told_one_by_one(tmp_path):
     assert row_of(table, "`fc`").endswith("| 46.00 | – |")
     assert "| variant dual, s 2" in row_of(table, "`dual-paper`")
     assert row_of(table, "`dual-paper`").endswith("| +1.00 to `fc` |")
-    assert "| pairs 4096 | 4,882 × 4,096 | 50.00 | +3.00 to `dual-paper` |" in row_of(table, "`dual-paper-in-4096`")
+    assert "| pairs 4096 | 6,000 × 4,096 | 50.00 | +3.00 to `dual-paper` |" in row_of(table, "`dual-paper-in-4096`")
     assert "hybrid 2" in row_of(table, "`dual`")
     assert "| +3.10 to `dual-paper-in-4096` |" in row_of(table, "`dual`")  # the mean of two seeds STEP apart
 

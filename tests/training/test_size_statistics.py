@@ -4,7 +4,7 @@ import pytest
 import torch
 from made_runs import assert_equal, config, saved
 
-from matchkernel import load, save
+from matchkernel import describe, load, save
 from matchkernel.backbone import normalize_patches
 from matchkernel.data.packed import open_patch_set
 from matchkernel.training import size_statistics
@@ -32,7 +32,7 @@ def batches(settings, size):
     """The patches of the first updates, at a size."""
     data = TrainingSet([open_patch_set(path) for path in settings.data.train])
     feed = Feed(settings, data, Team(), streams=True, pins=False)
-    for step in range(1, size_statistics.LEAST_BATCHES + 1):
+    for step in range(1, size_statistics.PATCHES // (2 * settings.sampling.pairs) + 1):
         batch = feed.batch(step)
         patches = sample_patches(batch.patches, batch.index.flatten(), batch.warps.flatten(0, 1), size)
         yield change_light(patches, batch.light.flatten(0, 1), settings.augmentation)
@@ -77,6 +77,50 @@ def test_saved_again_nothing_is_lost(run, tmp_path):
         both = [load(file, patch_size=size).statistics() for file in (path, tmp_path / "again.safetensors")]
         assert_equal(*both)
     assert load(path).fold().size_statistics == {}
+
+
+def test_large_batches_go_through_in_pieces(run, monkeypatch):
+    settings, path = run
+    data = TrainingSet([open_patch_set(path) for path in settings.data.train])
+    monkeypatch.setattr(size_statistics, "AT_A_TIME", 6)
+    seen = []
+    model = load(path)
+    model.backbones[0].register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
+    found = size_statistics.with_size_statistics(model, settings, data)
+    assert seen == [(6, 1, size, size) for size in SIZES for _ in range(64 // 6)]
+    assert sorted(found.size_statistics) == SIZES
+
+
+def test_weights_trained_on_have_no_old_statistics(run, tmp_path):
+    settings, path = run
+    model, patches = load(path), torch.cat(list(batches(settings, 8)))
+    model.train()
+    model(patches)
+    save(model.eval(), tmp_path / "tuned.safetensors")
+    again = load(tmp_path / "tuned.safetensors")
+    assert torch.equal(again(patches), model(patches))
+    assert again.size_statistics == {}
+    other = load(path)
+    other.load_state_dict(model.state_dict())
+    assert other.size_statistics == {}
+
+
+def test_half_precision_keeps_them(run, tmp_path):
+    _, path = run
+    save(load(path).bfloat16(), tmp_path / "half.safetensors")
+    assert sorted(load(tmp_path / "half.safetensors").size_statistics) == SIZES
+
+
+def test_patches_of_another_size_are_described_with_its_statistics(run):
+    settings, path = run
+    patches = torch.cat(list(batches(settings, 16)))
+    wanted = describe(patches, load(path, patch_size=16))
+    model = load(path)
+    assert torch.equal(describe(patches, model), wanted)
+    assert torch.equal(describe(patches, load(path, patch_size=12)), wanted)
+    assert not torch.allclose(model(patches), wanted, atol=1e-2)
+    assert model.at_size(20) is model.at_size(8) is model
+    assert_equal(model.statistics(), load(path).statistics())
 
 
 def test_the_run_itself_is_not_touched(small, run, tmp_path):

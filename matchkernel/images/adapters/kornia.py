@@ -48,7 +48,7 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
     features = load_kornia_features()
     size = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, size)
-    return features.LAFDescriptor(inference_copy(model), patch_size=size, grayscale_descriptor=True)
+    return features.LAFDescriptor(inference_copy(model.at_size(size)), patch_size=size, grayscale_descriptor=True)
 
 
 def load_kornia_features() -> Any:

@@ -58,7 +58,7 @@ def export_onnx(
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
         raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
-    reference = copy.deepcopy(inference_copy(model, "cpu")).float()  # which may be the model itself
+    reference = copy.deepcopy(inference_copy(model.at_size(N), "cpu")).float()  # which may be the model itself
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
     words |= {key: value for key, value in (card or {}).items() if key not in words}
