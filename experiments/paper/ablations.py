@@ -13,8 +13,8 @@ MAIN = """### Ablations
 
 One change at a time from `base`: `dual`, s = 2, κ = 8, trained on group A. `encoding-norm-s1` is to be compared with
 `kappa-s1-1`, the same without the norm. The amounts of `geometry-…` are none, half and double of the preset's; flips
-stay. The steps of `pairs-…` are as many as those of `base`, so they see more pairs in all; what batches alone give is
-[below](#what-adds-to-the-best) (`in-4096`, `in-8192`)."""
+stay. The steps of `pairs-…` are as many as those of `base`, so they see more pairs in all; what larger batches alone
+give is among the recipes (`in-4096`, `in-8192`)."""
 
 KAPPA = """### κ by s
 

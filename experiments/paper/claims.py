@@ -91,7 +91,7 @@ def sum_and_concat_claims(everything: Everything) -> list[Claim]:
         Claim(
             "3",
             "`sum` is far behind",
-            "below all others beyond the spread in all tasks, and 5 mAP or more below `fc` in matching",
+            "below all others beyond the spread in all tasks, and more than 5 mAP below `fc` in matching",
             verdict([*behind, far]),
             say_test(everything, "sum", "fc"),
         ),
@@ -179,7 +179,7 @@ def baseline_targets(everything: Everything) -> list[Claim]:
         for name in ("rootsift", "mkd", "tfeat")
     }
     answers = [above(a, b, 0.02) for three in theirs.values() for a, b in zip(ours, three, strict=True)]
-    text, rule = "`dual` s=2 is above RootSIFT, MKD and TFeat", "by 2 mAP or more in all three tasks"
+    text, rule = "`dual` s=2 is above RootSIFT, MKD and TFeat", "by more than 2 mAP in all three tasks"
     return [Claim("–", text, rule, verdict(answers), say(**{"`dual-s2`": ours}, **theirs))]
 
 
@@ -199,13 +199,13 @@ def shipped_targets(everything: Everything) -> list[Claim]:
             "–",
             "Shipped `dual` is above shipped `fc` in matching",
             "by 5 mAP or more, mean of sequences",
-            verdict([above(a, b, 0.05)]),
+            verdict([a.mean - b.mean >= 0.05 if a is not None and b is not None else None]),
             figures,
         ),
         Claim(
             "–",
-            "Shipped `dual` is not below shipped `fc` in any kind of change",
-            "matching; where a kind is one sequence, by no more than the spread of `dual-s2` there over seeds",
+            "Shipped `dual` is above shipped `fc` in each kind of change",
+            "matching; where a kind is one sequence, it may be below within the spread of `dual-s2` there over seeds",
             verdict(answers),
             ", ".join(words),
         ),

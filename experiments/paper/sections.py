@@ -217,7 +217,7 @@ def shipped(everything: Everything) -> str:
     if not results:
         return joined(SHIPPED, tables.NOT_RUN)
     every = results.values()
-    ingredients, tested = shipped_models.ingredients_table(results), shipped_models.test_tables(results)
+    ingredients, tested = shipped_models.ingredients_table(results), shipped_models.tables_on_test(results)
     photos = means_of_sequences(PAIRS)
     return joined(
         SHIPPED,

@@ -49,7 +49,7 @@ def ingredients_table(results: Results) -> str | None:
     return markdown(head, rows) if len(rows) > 1 else None
 
 
-def test_tables(results: Results) -> list[str]:
+def tables_on_test(results: Results) -> list[str]:
     """The models of the package on the test sequences: three tasks and real strips; and matching by kind of change."""
     tested = {name: result for name, result in packaged(results).items() if look(result, "test")}
     if not tested:

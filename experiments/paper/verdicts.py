@@ -28,8 +28,8 @@ def better(a: Spread | None, b: Spread | None, low: bool = False) -> bool | None
 
 
 def above(a: Spread | None, b: Spread | None, margin: float) -> bool | None:
-    """Whether the mean of a is above that of b by a margin or more."""
-    return None if a is None or b is None else a.mean - b.mean >= margin
+    """Whether the mean of a is above that of b by more than a margin."""
+    return None if a is None or b is None else a.mean - b.mean > margin
 
 
 def verdict(answers: Iterable[bool | None]) -> str:
