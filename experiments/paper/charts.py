@@ -27,6 +27,7 @@ COLOURS = {
     "concat": "#e69f00",
     "sum": GRAY,
     "sum-m": "#d4c400",
+    "sum-m-plain": "#9c9000",
 }
 BASELINE = "#c9c9c9"
 NEUTRAL = "#3d5a73"  # where bars are not descriptors

@@ -35,7 +35,7 @@ KAPPAS = (1, 2, 4, 8, 16)
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
 # The models of the package -> the jobs of `ship` they come from.
-PACKAGE = {"dual": "dual", "light": "light-combined", "dual-paper": "dual-paper", "fc": "fc"}
+PACKAGE = {"dual": "dual", "light": "light-cartesian", "dual-paper": "dual-paper", "fc": "fc"}
 BEST = "best-2048"  # changes of the recipe that gained, together
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
@@ -186,15 +186,17 @@ def best_changes() -> dict[str, Settings]:
 
 def ship() -> Iterator[Job]:
     """The weights of the package; what lies between the paper's recipe and ours; and the default trained once more."""
-    paper: Settings = {"steps": PAPER_STEPS}
-    ours: Settings = {"sampling": {"pairs": 4096, "steps": 6_000}, "loss": HYNET}
+    paper, large = {"steps": PAPER_STEPS}, {"pairs": 4096, "steps": 6_000}
+    ours: Settings = {"sampling": large, "loss": HYNET, "optimizer": {"rate": 40.0}}
     dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
+    normed = {"encoding_norm": True}
     yield Job("dual-paper", "shipped", {"model": dual, "sampling": paper})
-    yield Job("dual", "shipped", {"model": dual, **ours})
+    yield Job("dual", "shipped", {"model": dual | normed, **ours})
     yield Job("fc", "shipped", {"model": fc, "sampling": paper})
-    yield Job("light-combined", "shipped", {"model": {"variant": "combined", "s": 1}, **ours})
-    yield Job("dual-seed1", "shipped", {"model": dual, **ours, "seed": 1})
-    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": ours["sampling"]})
+    yield Job("light-cartesian", "shipped", {"model": {"variant": "cartesian", "s": 1} | normed, **ours})
+    yield Job("dual-seed1", "shipped", {"model": dual | normed, **ours, "seed": 1})
+    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
+    yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
 
 

@@ -11,7 +11,8 @@ STEPS = {
     "fc": None,
     "dual-paper": "fc",
     "dual-paper-in-4096": "dual-paper",
-    "dual": "dual-paper-in-4096",
+    "dual-hynet-in-4096": "dual-paper-in-4096",
+    "dual": "dual-hynet-in-4096",
     "fc-by-our-recipe": "fc",
 }
 MATCHING = ("validation", "matching")

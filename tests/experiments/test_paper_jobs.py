@@ -115,9 +115,19 @@ def test_best_recipes_share_what_won():
 
 
 def test_between_the_papers_recipe_and_ours_one_thing_changes_at_a_time():
-    paper, between, ours = (settings_of("ship", name) for name in ("dual-paper", "dual-paper-in-4096", "dual"))
-    assert (between.sampling, between.model) == (ours.sampling, ours.model)
-    assert (between.loss, between.optimizer, between.augmentation) == (paper.loss, paper.optimizer, paper.augmentation)
+    names = ("dual-paper", "dual-paper-in-4096", "dual-hynet-in-4096", "dual")
+    paper, batches, loss, ours = (settings_of("ship", name) for name in names)
+    assert replace(batches, sampling=paper.sampling, loop=paper.loop) == paper != batches
+    assert replace(loss, loss=paper.loss) == batches != loss
+    assert (ours.optimizer.rate, ours.model.encoding_norm) == (40.0, True)
+    assert replace(ours, optimizer=loss.optimizer, model=loss.model) == loss
+
+
+def test_light_model_is_the_best_of_the_candidates_on_validation():
+    results = json.loads((run.RESULTS / "recipe.json").read_text(encoding="utf-8"))
+    candidates = ("cartesian", "polar", "combined")
+    best = max(candidates, key=lambda v: results[f"{jobs.BEST}-{v}"]["scores"]["validation"]["matching"])
+    assert jobs.PACKAGE["light"] == f"light-{best}"
 
 
 @pytest.mark.parametrize("name", jobs.PROJECTED_SUMS)

@@ -279,3 +279,8 @@ def test_the_committed_page_is_of_the_committed_results():
 def test_committed_results_are_whole():
     for path in (PAPER / "results").glob("*.json"):
         assert isinstance(json.loads(path.read_text(encoding="utf-8")), dict), path
+
+
+def test_every_descriptor_has_a_colour_of_its_own():
+    assert set(charts.COLOURS) == {*jobs.DESCRIPTORS, *jobs.PROJECTED_SUMS}
+    assert len(set(charts.COLOURS.values())) == len(charts.COLOURS)
