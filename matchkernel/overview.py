@@ -92,7 +92,11 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "normalization": rest.pop("normalization", None),
             "match_threshold": rest.pop("match_threshold", None),
         },
-        "training": {"step": rest.pop("step", None), **dict(sorted(training.items(), key=_is_table))},
+        "training": {
+            "command": rest.pop("command", None),
+            "step": rest.pop("step", None),
+            **dict(sorted(training.items(), key=_is_table)),
+        },
         "data": {"trained_on": rest.pop("trained_on", None), **data},
         "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
         "licence": {"licence": rest.pop("licence", None)},
