@@ -20,6 +20,7 @@ SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
 OWN_KEYS = ("format", "config", "normalization", "sha256")
+FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
 
 
 def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = None) -> None:
@@ -46,9 +47,9 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     for size, statistics in model.size_statistics.items() if _are_current(model) else ():
         named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
-    bad = first_not_finite(tensors)
+    bad = _bad_numbers(tensors)
     if bad:
-        raise ArgumentError(f"the model holds NaN or infinite numbers in {bad}: not saved")
+        raise ArgumentError(f"the model holds {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
     metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card}
     write_tensors(path, tensors, metadata)
@@ -67,9 +68,9 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         metadata, tensors, config = _read(path)
     if metadata.get("sha256") != digest(metadata, tensors):
         raise WeightsError(f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again")
-    bad = first_not_finite(tensors)
+    bad = _bad_numbers(tensors)
     if bad:
-        raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
+        raise WeightsError(f"{path}: holds {bad}")
     if patch_size is not None and patch_size != config.patch_size:
         config = _at_size(config, patch_size, path)
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
@@ -132,7 +133,22 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConf
         difference = _difference(wanted, found)
         if difference:
             raise WeightsError(f"{path}: does not hold the weights of {config.variant!r}, as it says: {difference}")
+        for name in wanted:
+            kind = file.get_slice(name).get_dtype()
+            fitting = ("I64",) if name.endswith(".num_batches_tracked") else FLOATS
+            if kind not in fitting:
+                raise WeightsError(f"{path}: tensor {name} is of kind {kind}, wanted {' or '.join(fitting)}")
         return metadata, {name: file.get_tensor(name) for name in wanted}, config
+
+
+def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:
+    """What a model of these tensors, all in the precision of the first, could not describe with."""
+    dtype = next(iter(tensors.values())).dtype
+    bad = first_not_finite({name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()})
+    if bad:
+        return f"NaN or infinite numbers in {bad}, as {dtype}"
+    bad = next((name for name, t in tensors.items() if name.endswith(".running_var") and bool((t < 0).any())), None)
+    return f"negative variances in {bad}" if bad else ""
 
 
 def _are_current(model: Descriptor) -> bool:
