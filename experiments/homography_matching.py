@@ -9,8 +9,8 @@ descriptor's calibrated distance (all, where it has none), right where the mean 
 
 With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
 
-Distances are calibrated by every run and stand in its JSON; --thresholds takes those of an earlier run on validation,
-for weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
+Distances are calibrated on validation and stand in the JSON of such a run; --thresholds takes them from there, for
+weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
 test, when all is chosen.
 """
 
@@ -110,7 +110,7 @@ def main() -> None:
         print(f"{model:16s}", *(f"{ratio}: {share:.3f}" for ratio, share in found_shares.items()))
     if chosen.out:
         facts = {
-            "thresholds": thresholds,
+            **({"thresholds": thresholds} if chosen.split == "validation" else {}),
             "right below ratio": shares,
             "split": chosen.split,
             "detector": Detector(chosen.keypoints).settings(),

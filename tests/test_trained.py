@@ -11,7 +11,7 @@ import torch
 import matchkernel
 from matchkernel.descriptors import Descriptor
 from matchkernel.geometry.opencv import load_opencv
-from matchkernel.images.describers import SIFTS, open_describer
+from matchkernel.images.describers import SIFTS, open_describer, state_digest
 from matchkernel.training.config import TrainingConfig
 from matchkernel.weights import SHIPPED, read_card
 
@@ -79,6 +79,16 @@ def test_thresholds_are_those_measured():
     for name in NAMES:
         assert float(card_of(name)["match_threshold"]) == measured[name]
         assert open_describer(matchkernel.load(name)).settings["match_threshold"] == measured[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_of_the_files_in_the_package(name):
+    ship = json.loads((ROOT / "experiments" / "paper" / "results" / "ship.json").read_text())
+    job = {"light": "light-cartesian"}.get(name, name)
+    assert state_digest(matchkernel.load(name)) == ship[job]["state_sha256"]
+    for split in ("validation", "test"):
+        pairs = json.loads((ROOT / "experiments" / "results" / f"matching_{split}.json").read_text())
+        assert pairs["models"][name]["weights"] == ship[job]["state_sha256"]
 
 
 def _changed_textures(generator, count):

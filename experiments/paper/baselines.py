@@ -30,7 +30,6 @@ from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
 from matchkernel.evaluation.methods import Method, baseline_method, patches_sha256
 
 GROUP = "A"  # mkd learns its whitening on it
-WEIGHTS = Path(__file__).parents[3] / "shared" / "data" / "weights"
 FILES = {"mkd-liberty": "mkd-concat-64.pth", "tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"}
 TRAINED_ON = {"tfeat": "liberty"}  # PhotoTourism's, by the name of the file; of hardtfeat it is not known
 NAMES = ("sift", "rootsift", "orb", "brief", "mkd", *FILES)
@@ -116,7 +115,7 @@ def main() -> None:
     """Do what is left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument("--weights", type=Path, required=True, help=f"folder of {', '.join(FILES.values())}")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these baselines")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="these scores")

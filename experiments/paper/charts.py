@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from choices import CHANGES, curve, differences, seed_spread, sized_runs, sizes_of, tolerance_runs
+from choices import CHANGES, ENOUGH, curve, differences, seed_spread, sized_runs, sizes_of, tolerance_runs
 from gather import TASKS, Everything, Result, score, signed, tasks_of
 from maps import by_distance, map_runs
 from tables import hpatches_rows
@@ -101,7 +101,7 @@ def _draw_bar(axes: "Axes", place: float, name: str, results: list[Result], task
 
 
 def draw_recipe(everything: Everything) -> "Figure | None":
-    """What each change of the recipe gives in matching on validation; the band is the spread of `base`."""
+    """What each change of the recipe gives in matching on validation; the band is what chance may give."""
     found = differences(everything.get("recipe", {}))
     if not found:
         return None
@@ -109,11 +109,12 @@ def draw_recipe(everything: Everything) -> "Figure | None":
     figure = new_figure(7.6, 1.1 + 0.29 * len(rows))
     axes = figure.subplots()
     spread = seed_spread(everything["recipe"])
+    chance = ENOUGH * (spread or 0)
     if spread is not None:
-        axes.axvspan(-100 * spread, 100 * spread, color=GRAY, alpha=0.16, linewidth=0)
+        axes.axvspan(-100 * chance, 100 * chance, color=GRAY, alpha=0.16, linewidth=0)
     axes.axvline(0, color=BLACK, linewidth=0.8)
     for place, (_, value) in enumerate(rows):
-        axes.barh(place, 100 * value, height=0.72, color=NEUTRAL if abs(value) > (spread or 0) else BASELINE)
+        axes.barh(place, 100 * value, height=0.72, color=NEUTRAL if abs(value) > chance else BASELINE)
         sign = 1 if value > 0 else -1
         offset: dict[str, Any] = {"xytext": (4 * sign, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
         axes.annotate(signed(value), (100 * value, place), ha="left" if sign > 0 else "right", **offset)
@@ -123,7 +124,8 @@ def draw_recipe(everything: Everything) -> "Figure | None":
     axes.margins(x=0.16)
     axes.set_title("matching on validation, mAP points above or below base", fontsize=11, loc="left")
     if spread is not None:
-        axes.set_xlabel(f"gray: within the standard deviation of base over its seeds, {100 * spread:.2f}", fontsize=9)
+        words = f"gray: within {ENOUGH} standard deviations of base over its seeds, {100 * chance:.2f}"
+        axes.set_xlabel(words, fontsize=9)
     bare(axes, "x")
     return figure
 

@@ -34,20 +34,47 @@ def means_of_sequences(path: Path) -> Means:
     }
 
 
-def pairs_table(means: Means) -> str:
-    """A row for each descriptor."""
+def pair_tables(path: Path) -> list[str]:
+    """A row for each descriptor: means of sequences, where they ran, and right matches and homographies by kind."""
+    written = json.loads(path.read_text(encoding="utf-8"))
     rows = []
-    for model, found in means.items():
+    for model, found in means_of_sequences(path).items():
         shown = [times * found[column] for column, times in COLUMNS.values()]
         rows.append([f"`{model}`", *(f"{value:.0f}" for value in shown[:2]), *(f"{value:.1f}" for value in shown[2:])])
-    return markdown(["descriptor", *COLUMNS], rows)
+    origin = f"*{written['machine']}, OpenCV {written['versions']['opencv']}; from `experiments/{path.parent.name}/{path.name}`.*"
+    return [
+        markdown(["descriptor", *COLUMNS], rows),
+        origin,
+        "By kind of change (sequences in brackets): right matches, and homographies within 3 px in %:",
+        kinds_table(written["pairs"]),
+    ]
+
+
+def kinds_table(pairs: list[dict]) -> str:
+    """Right matches and homographies within 3 px of each descriptor by kind of change, means of sequences."""
+    kinds: dict[str, dict[str, None]] = defaultdict(dict)  # kind -> its sequences, in order
+    cells: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    for pair in pairs:
+        kinds[pair["kind"]][pair["sequence"]] = None
+        cells[pair["model"], pair["sequence"]].append(pair)
+    rows = []
+    for model in dict.fromkeys(pair["model"] for pair in pairs):
+        row = [f"`{model}`"]
+        for names in kinds.values():
+            right, share = (
+                fmean(fmean(pair[column] for pair in cells[model, name]) for name in names)
+                for column in ("right", "H 3 px")
+            )
+            row.append(f"{right:.0f} / {100 * share:.1f}")
+        rows.append(row)
+    return markdown(["descriptor", *(f"{kind} ({len(names)})" for kind, names in kinds.items())], rows)
 
 
 def pair_targets(means: Means) -> list[Claim]:
     """The default against SIFT, RootSIFT and `fc` on the same keypoints: right matches, and homographies."""
     wanted = {
         "more right matches": ("right", "more a pair than each, mean of sequences", "{:.1f}"),
-        "better homographies": ("H 3 px", "within 3 px more often than each, mean of sequences", "{:.3f}"),
+        "better homographies": ("H 3 px", "within 3 px more often than each, mean of sequences", "{:.2%}"),
     }
     claims = []
     for words, (column, rule, form) in wanted.items():

@@ -40,7 +40,7 @@ MEASURES = """All scores are in percent, mean ± sample standard deviation over 
   non-matches of *hard* pairs are those that RootSIFT finds most alike.
 - **mAP**: retrieval within a set of patches.
 
-Every choice is made on validation. The best of a column is bold.
+Every choice is made on validation. Where scores of several models are compared, the best of a column is bold.
 """
 
 COMMANDS = """The photos are not part of this repository. With them in `DATA`, patches are cut into `SETS`, then models
@@ -52,12 +52,25 @@ python experiments/paper/data.py DATA SETS/tracks --no-geometric --scenes B --se
 python experiments/paper/data.py DATA SETS/x8 --magnification 8 --scenes A validation --sequences validation  # x5, x10
 python experiments/paper/tolerance.py DATA SETS
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS    # {experiments}
-python experiments/paper/baselines.py --sets SETS
-python experiments/paper/measure.py ship dual WEIGHTS/ship/dual.safetensors --sets SETS --scores test strips  # ...
+python experiments/paper/baselines.py --sets SETS --weights BASELINES
+python benchmarks/aggregation_memory.py
+```
+
+The shipped weights go into the package, their distances of matches are calibrated on validation, they go in again with
+these, and are scored on test:
+
+```text
 python experiments/paper/ship.py WEIGHTS/ship
+python experiments/homography_matching.py DATA/homography \\
+    --models sift rootsift dual light dual-paper fc --out experiments/results/matching_validation.json
+python experiments/paper/ship.py WEIGHTS/ship
+python experiments/homography_matching.py DATA/homography --models dual --magnifications 5 6 7 8 10 12 --bf16 \\
+    --out experiments/results/magnification.json
+for job in dual dual-seed1 light-cartesian dual-paper fc fc-by-our-recipe; do
+    python experiments/paper/measure.py ship $job WEIGHTS/ship/$job.safetensors --sets SETS --scores test strips
+done
 python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
-python benchmarks/aggregation_memory.py
 make results
 ```
 """
@@ -83,7 +96,7 @@ def head(everything: Everything) -> str:
     return "\n".join(
         [
             HEAD,
-            f"In short, {len(claims)} statements of the paper: {short} ([one by one](#the-papers-claims)).\n",
+            f"In short, the paper's claims in {len(claims)} rows: {short} ([one by one](#the-papers-claims)).\n",
             "| group | photos |",
             "|---|---|",
             *groups,

@@ -33,6 +33,7 @@ from score import method_of, score_maps, score_sequences, score_sets, score_stri
 
 from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.files import replacing
+from matchkernel.images.describers import state_digest
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
@@ -108,6 +109,7 @@ def about(job: Job, weights: Path) -> dict[str, Any]:
         **{name: cut for name, cut in cuts.items() if cut},
         "training_sets": json.loads(card["training_sets"]),
         "weights_sha256": card["sha256"],
+        "state_sha256": state_digest(load(weights)),
         "configuration": json.loads(card["config"]),
         "settings": settings,
     }

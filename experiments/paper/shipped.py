@@ -2,7 +2,7 @@
 
 from choices import HARD, changed, steps_and_pairs, validation_scores
 from data import SEQUENCES
-from gather import TASKS, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
+from gather import NOISES, TASKS, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
 from jobs import PACKAGE
 from tables import markdown
 
@@ -61,13 +61,20 @@ def tables_on_test(results: Results) -> list[str]:
         return []
     tasks = [[name, *tasks_of([r], "test"), score([r], "strips", "all")] for name, r in tested.items()]
     kinds = SEQUENCES["test"]
-    found = {name: [kind_score([r], "test", names) for names in kinds.values()] for name, r in tested.items()}
+    found = {
+        name: [
+            *(kind_score([r], "test", names) for names in kinds.values()),
+            *(score([r], "test", "by_noise", "matching", noise) for noise in NOISES),
+        ]
+        for name, r in tested.items()
+    }
+    heads = [f"{kind} ({len(names)})" for kind, names in kinds.items()]
     rows: list[list] = [[name, *scores] for name, scores in found.items()]
     if {"`dual`", "`fc`"} <= set(found):
         pairs = zip(found["`dual`"], found["`fc`"], strict=True)
         rows.append(["`dual` − `fc`", *(signed(a.mean - b.mean) if a and b else None for a, b in pairs)])
     return [
-        markdown(["model", *TASKS, "matching, HPatches strips"], tasks),
-        "Matching by kind of change (number of sequences in brackets):",
-        markdown(["model", *(f"{kind} ({len(names)})" for kind, names in kinds.items())], rows),
+        markdown(["model", *TASKS, "matching, HPatches strips"], tasks, beside=tuple(BESIDE)),
+        "Matching by kind of change (number of sequences in brackets), and by how far frames are moved:",
+        markdown(["model", *heads, *NOISES.values()], rows, beside=tuple(BESIDE)),
     ]

@@ -44,16 +44,20 @@ def cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]], low: Sequence[str] = ()) -> str:
+def markdown(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], low: Sequence[str] = (), beside: Sequence[str] = ()
+) -> str:
     """A table; of two and more spreads in a column the best is bold.
 
     Args:
         head: names of the columns.
         rows: cells, a `Spread` where a score stands.
         low: columns in which less is better.
+        beside: first cells of rows that do not compete for the best.
     """
     rows = [list(row) for row in rows]
-    best = [_best([row[k] for row in rows], name in low) for k, name in enumerate(head)]
+    competing = [row for row in rows if row[0] not in beside]
+    best = [_best([row[k] for row in competing], name in low) for k, name in enumerate(head)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         shown = [

@@ -109,7 +109,7 @@ def _threshold(network: Descriptor) -> dict[str, float]:
 def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
     runner = inference_copy(network if network.is_folded else network.fold(), device)
     config = network.config
-    settings = {"weights": _state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+    settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
     settings |= _threshold(network)
 
     def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
@@ -122,7 +122,8 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
     return Describer(network.name, config.D or 0, settings, compute, next(runner.parameters()).device)
 
 
-def _state_digest(network: Descriptor) -> str:
+def state_digest(network: Descriptor) -> str:
+    """Of what a network computes: its configuration and tensors, whatever its file says of it."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     return digest({"config": str(network.config.to_dict())}, tensors)
 

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
 import numpy as np
 import pytest
 from image_pairs import means_of_sequences
+from jobs import PACKAGE
 
 from matchkernel.images.describers import LEARNED_RATIO, SIFT_RATIO
 
@@ -95,3 +96,17 @@ def test_statistics_by_size():
         scores = " | ".join(f"{100 * row[task]:.2f}" for task in ("verification", "matching", "retrieval"))
         line = f"| {row['size']} px | {row['statistics']} | {scores} |"
         assert line in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_scores_of_the_shipped_models_in_the_readme():
+    results = {
+        e: json.loads((RESULTS.parent / "paper" / "results" / f"{e}.json").read_text()) for e in ("ship", "baselines")
+    }
+    shown = {f"`{name}`": results["ship"][job] for name, job in PACKAGE.items()}
+    shown |= {"the same `fc` by our recipe (not shipped)": results["ship"]["fc-by-our-recipe"]}
+    shown["RootSIFT"] = results["baselines"]["rootsift"]
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    for name, result in shown.items():
+        row = next(line for line in lines if line.startswith((f"| {name} |", f"| {name},")))
+        scores = [f"{100 * result['scores']['test'][task]:.1f}" for task in ("verification", "matching", "retrieval")]
+        assert row.endswith(f"| {' | '.join(scores)} |"), row

@@ -177,7 +177,7 @@ def test_sequences_that_are_won_are_counted(tmp_path, everything):
         results[f"fc-n32-seed{seed}"]["scores"]["test"]["by_sequence"]["oxford_bark"]["matching"] = 0.99
     made.write(tmp_path, "descriptors", results)
     claim = next(c for c in claims.claims_of(gather.read_results(tmp_path)) if c.text == "`dual` s=2 beats `fc`")
-    assert claim.figures.endswith("; matching better in 8 of 9 sequences")
+    assert claim.figures.endswith("; matching better beyond the spread in 8 of 9 sequences, worse in 1")
 
 
 def test_a_difference_within_the_spread_is_none(tmp_path):

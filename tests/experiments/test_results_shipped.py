@@ -63,7 +63,7 @@ def test_a_default_stays_unless_the_gain_is_beyond_luck(tmp_path):
     (words, table) = defaults.defaults_section(read_with(tmp_path, levels))
     assert "more than 0.42, 3 standard deviations" in words
     assert "`kappa-s2-4` +0.41" in row_of(table, "κ, s = 2")
-    assert row_of(table, "κ, s = 2").endswith("| kept: that of the hand-crafted ancestor |")
+    assert row_of(table, "κ, s = 2").endswith("| kept: that of MKD, the hand-crafted kernel descriptor before it |")
     assert "`pairs-4096` +0.44" in row_of(table, "pairs a batch")
     assert "the recipe of our shipped models takes more" in row_of(table, "pairs a batch")
 
@@ -121,18 +121,21 @@ def test_five_points_and_every_kind(tmp_path):
         low[names.index(name)] = 0.3999
     assert verdicts(with_test_scores(tmp_path, low, fc))[BY_KIND] == FAILS
     tables = shipped.tables_on_test(with_test_scores(tmp_path, low, fc)["ship"])
-    assert row_of(tables[-1], "`dual` − `fc`") == "| `dual` − `fc` | +6.00 | +6.00 | +6.00 | −0.01 |"
+    assert (
+        row_of(tables[-1], "`dual` − `fc`")
+        == "| `dual` − `fc` | +6.00 | +6.00 | +6.00 | −0.01 | +4.00 | +4.00 | +4.00 |"
+    )
 
 
 def pairs_file(path, right, homographies):
     """A sequence of two pairs and one of a single pair: both count the same."""
     rows = []
     for model in right:
-        for sequence, count in (("a", 2), ("b", 1)):
+        for sequence, kind, count in (("a", "blur", 2), ("b", "light", 1)):
             numbers = {"matches": 100, "right": right[model], "accuracy 3 px": 0.5, "H 1 px": 0.1, "H 5 px": 0.9}
             is_right = homographies[model] if sequence == "b" else 0.0
-            rows += [{"model": model, "sequence": sequence, **numbers, "H 3 px": is_right}] * count
-    path.write_text(json.dumps({"pairs": rows}))
+            rows += [{"model": model, "sequence": sequence, "kind": kind, **numbers, "H 3 px": is_right}] * count
+    path.write_text(json.dumps({"pairs": rows, "machine": "x86_64", "versions": {"opencv": "5.0.0"}}))
     return path
 
 
@@ -142,7 +145,11 @@ def test_photos(tmp_path, monkeypatch):
     path = pairs_file(tmp_path / "pairs.json", right, exact)
     means = image_pairs.means_of_sequences(path)
     assert means["dual"]["H 3 px"] == pytest.approx(0.3)
-    assert row_of(image_pairs.pairs_table(means), "`fc`") == "| `fc` | 100 | 80 | 50.0 | 10.0 | 30.0 | 90.0 |"
+    means_table, origin, _, kinds = image_pairs.pair_tables(path)
+    assert row_of(means_table, "`fc`") == "| `fc` | 100 | 80 | 50.0 | 10.0 | 30.0 | 90.0 |"
+    assert origin.startswith("*x86_64, OpenCV 5.0.0; from ")
+    assert kinds.splitlines()[0] == "| descriptor | blur (1) | light (1) |"
+    assert row_of(kinds, "`fc`") == "| `fc` | 80 / 0.0 | 80 / 60.0 |"
     monkeypatch.setattr(claims, "PAIRS", path)
     assert verdicts({})[MATCHES] == HOLDS
     assert verdicts({})[HOMOGRAPHIES] == FAILS  # as often is not more often
