@@ -41,7 +41,8 @@ def pair_tables(path: Path) -> list[str]:
     for model, found in means_of_sequences(path).items():
         shown = [times * found[column] for column, times in COLUMNS.values()]
         rows.append([f"`{model}`", *(f"{value:.0f}" for value in shown[:2]), *(f"{value:.1f}" for value in shown[2:])])
-    origin = f"*{written['machine']}, OpenCV {written['versions']['opencv']}; from `experiments/{path.parent.name}/{path.name}`.*"
+    where = f"{written['machine']}, OpenCV {written['versions']['opencv']}"
+    origin = f"*{where}; from `experiments/{path.parent.name}/{path.name}`.*"
     return [
         markdown(["descriptor", *COLUMNS], rows),
         origin,
