@@ -11,10 +11,11 @@ from matchkernel.geometry.conventions import SET_MAGNIFICATION
 
 MAIN = """### Ablations
 
-One change at a time from `base`: `dual`, s = 2, κ = 8, trained on group A. `encoding-norm-s1` is to be compared with
-`kappa-s1-1`, the same without the norm. The amounts of `geometry-…` are none, half and double of the preset's; flips
-stay. The steps of `pairs-…` are as many as those of `base`, so they see more pairs in all; what larger batches alone
-give is among the recipes (`in-4096`, `in-8192`)."""
+One change at a time from `base`: `dual`, s = 2, κ = 8, trained on group A, half as long as the descriptors above; a
+longer training may order them differently. `encoding-norm-s1` is to be compared with `kappa-s1-1`, the same without
+the norm. The amounts of `geometry-…` are none, half and double of the preset's; flips stay. The steps of `pairs-…` are
+as many as those of `base`, so they see more pairs in all; what larger batches alone give is among the recipes
+(`in-4096`, `in-8192`)."""
 
 KAPPA = """### κ by s
 

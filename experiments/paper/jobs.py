@@ -198,6 +198,8 @@ def ship() -> Iterator[Job]:
     yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
     yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
+    longer = {"pairs": large["pairs"] // 2, "steps": 2 * large["steps"]}
+    yield Job("dual-in-2048", "shipped", {"model": dual | normed, **ours, "sampling": longer})
 
 
 def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:

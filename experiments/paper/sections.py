@@ -76,10 +76,10 @@ Differences are of one seed each and smaller than what a default is changed for 
 hints. The recipe of the shipped `dual` takes the two that gained in matching without losing mAP on the scenes: four
 times the paper's rate, and the norm before M. The stronger geometry and s = 1 gained as much in matching and lost on
 the scenes. The three light candidates are level: `cartesian`, the best in matching and the last on the scenes, was
-taken, which also has the fewest parameters. `dual` and `light` have 6,000 steps of 4,096 pairs, a fifth more pairs in
-all than the paper's training: at equal steps 4,096 pairs were better than 2,048 (`pairs-4096` of the
-[ablations](#ablations)), at half the steps they were not (`in-4096`). 2,048 pairs for twice the steps were not tried
-yet."""
+taken; it and `polar` have the fewest parameters. `dual` and `light` have 6,000 steps of 4,096 pairs, a fifth more
+pairs in all than the paper's training: at equal steps 4,096 pairs were better than 2,048 (`pairs-4096` of the
+[ablations](#ablations)), at half the steps they were not (`in-4096`). 2,048 pairs for twice the steps is the job
+`dual-in-2048` of the shipped models."""
 
 SHIPPED = """## Shipped models
 

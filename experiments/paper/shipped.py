@@ -13,6 +13,7 @@ STEPS = {
     "dual-paper-in-4096": "dual-paper",
     "dual-hynet-in-4096": "dual-paper-in-4096",
     "dual": "dual-hynet-in-4096",
+    "dual-in-2048": "dual",
     "fc-by-our-recipe": "fc",
 }
 MATCHING = ("validation", "matching")

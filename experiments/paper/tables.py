@@ -131,7 +131,7 @@ def name_and_size(name: str, results: list[Result]) -> tuple[str, int | None]:
 def hpatches_table(everything: Everything) -> str:
     """The three tasks on the test sequences."""
     rows = hpatches_rows(everything)
-    head = ["descriptor", "N", "parameters", "numbers", "seeds", "verification", "matching", "retrieval"]
+    head = ["descriptor", "N", "parameters", "D", "seeds", "verification", "matching", "retrieval"]
     body = [
         [
             *name_and_size(name, results),
