@@ -185,20 +185,24 @@ def best_changes() -> dict[str, Settings]:
 
 
 def ship() -> Iterator[Job]:
-    """The weights of the package; what lies between the paper's recipe and ours; and the default trained once more."""
+    """The weights of the package, each trained twice, and what lies between the paper's recipe and ours."""
     paper, large = {"steps": PAPER_STEPS}, {"pairs": 4096, "steps": 6_000}
+    longer = {"pairs": large["pairs"] // 2, "steps": 2 * large["steps"]}
     ours: Settings = {"sampling": large, "loss": HYNET, "optimizer": {"rate": 40.0}}
     dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
     normed = {"encoding_norm": True}
-    yield Job("dual-paper", "shipped", {"model": dual, "sampling": paper})
-    yield Job("dual", "shipped", {"model": dual | normed, **ours})
-    yield Job("fc", "shipped", {"model": fc, "sampling": paper})
-    yield Job("light-cartesian", "shipped", {"model": {"variant": "cartesian", "s": 1} | normed, **ours})
-    yield Job("dual-seed1", "shipped", {"model": dual | normed, **ours, "seed": 1})
+    package: dict[str, Settings] = {
+        "dual-paper": {"model": dual, "sampling": paper},
+        "dual": {"model": dual | normed, **ours},
+        "fc": {"model": fc, "sampling": paper},
+        "light-cartesian": {"model": {"variant": "cartesian", "s": 1} | normed, **ours},
+    }
+    for name, settings in package.items():
+        yield Job(name, "shipped", settings)
+        yield Job(f"{name}-seed1", "shipped", {**settings, "seed": 1})
     yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
     yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
-    longer = {"pairs": large["pairs"] // 2, "steps": 2 * large["steps"]}
     yield Job("dual-in-2048", "shipped", {"model": dual | normed, **ours, "sampling": longer})
 
 

@@ -88,9 +88,9 @@ shipped):"""
 
 INGREDIENTS = """### What each ingredient gave
 
-From the paper's baseline to our default, and the baseline by our recipe; matching on the validation sequences, one
-training each but for `dual` (two). Its last step changes two things at once; singly, in short runs, they are in
-[what adds to the best](#what-adds-to-the-best)."""
+From the paper's baseline to our default, and the baseline by our recipe; matching on the validation sequences;
+with ± where a model was trained twice. The step to `dual` changes two things at once; singly, in short runs, they are
+in [what adds to the best](#what-adds-to-the-best)."""
 
 PHOTOS = """### Pairs of photos
 

@@ -87,13 +87,13 @@ def test_every_ablation_is_tried_for_a_default():
 def test_ingredients_are_told_one_by_one(tmp_path):
     levels = {"fc": 0.46, "dual-paper-in-4096": 0.50, "dual-paper": 0.47, "dual-hynet-in-4096": 0.51, "dual": 0.53}
     table = shipped.ingredients_table(read_with(tmp_path, levels)["ship"])
-    assert row_of(table, "`fc`").endswith("| 46.00 | – |")
+    assert row_of(table, "`fc`").endswith("| 46.10 ± 0.14 | – |")  # the mean of two seeds STEP apart
     assert "| variant dual, s 2" in row_of(table, "`dual-paper`")
     assert row_of(table, "`dual-paper`").endswith("| +1.00 to `fc` |")
-    assert "| pairs 4096 | 6,000 × 4,096 | 50.00 | +3.00 to `dual-paper` |" in row_of(table, "`dual-paper-in-4096`")
+    assert "| pairs 4096 | 6,000 × 4,096 | 50.00 | +2.90 to `dual-paper` |" in row_of(table, "`dual-paper-in-4096`")
     assert "hybrid 2" in row_of(table, "`dual-hynet-in-4096`")
     assert "encoding_norm" in row_of(table, "`dual`")
-    assert "| +2.10 to `dual-hynet-in-4096` |" in row_of(table, "`dual`")  # the mean of two seeds STEP apart
+    assert "| +2.10 to `dual-hynet-in-4096` |" in row_of(table, "`dual`")
 
 
 def test_models_trained_twice_show_their_spread(tmp_path):
