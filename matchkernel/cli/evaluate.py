@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from rich.console import Console
 from rich.measure import Measurement
 
 from matchkernel.cli.console import plain_table, progress_bar, stderr, stdout, user_errors
@@ -163,7 +164,8 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
             table.add_row(*row)
         table.caption, table.caption_justify = note_of(results), "left"
         width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-        stdout.print(table, width=width, crop=False)  # numbers are never cut, however narrow the window
+        # numbers are never cut, however narrow the window
+        Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
     for result in results:
         where = result.get("split") or result.get("test_set")
         for warning in result["warnings"]:

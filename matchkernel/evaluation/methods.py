@@ -18,7 +18,7 @@ from matchkernel.evaluation.baseline import RESIZED
 from matchkernel.evaluation.baselines import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.counting import Counting
 from matchkernel.evaluation.distances import DISTANCES, Distance
-from matchkernel.weights import load, read_card
+from matchkernel.weights import available, load, read_card
 
 UNKNOWN = "what these weights were trained on is not known: this test set may be among it"
 
@@ -137,7 +137,7 @@ def model_methods(
         models: training set and weights (a name, or a .safetensors file) of each. Without a training set the weight
             file's own word for it is taken, if it has one. The seed is the file's, else the place among the weights
             of the same configuration and training set.
-        name: what tables call them (default: their configuration).
+        name: what tables call them (default: the name of weights of the package, else their configuration).
         device: where to compute, as of `describe`.
     """
     methods: list[Method] = []
@@ -185,7 +185,8 @@ def _model_method(
 
     names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for sha in sets.values() if sha)
     warnings = () if names else (UNKNOWN,)
-    return Method(name or configuration, "l2", facts, compute, names, hashes, warnings)
+    own = str(weights) if str(weights) in available() else configuration
+    return Method(name or own, "l2", facts, compute, names, hashes, warnings)
 
 
 def _agreed(told: str | None, own: str | None, who: str) -> str | None:

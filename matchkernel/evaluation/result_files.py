@@ -13,6 +13,7 @@ from matchkernel.evaluation.results import read_result, write_result
 
 ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
 OPTIONAL = ("train_set", "set", "seed", "configuration")  # what a result need not say, but what makes it another one
+MANY_SETS = 3  # more names than so many are not listed in a table
 WORDS = ("method", "trained on", "test set", "split")  # columns of a table that are not numbers
 HPATCHES = {
     "verif. AP": ("verification", "mean", "ap_trapezoid"),
@@ -131,7 +132,7 @@ def note_of(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(result: Mapping[str, Any]) -> dict[str, str]:
     row = {"method": str(result["descriptor"])}
-    row |= {"trained on": str(result["train_set"])} if result.get("train_set") else {}
+    row |= {"trained on": _shortened(str(result["train_set"]))} if result.get("train_set") else {}
     row |= {"seed": str(result["seed"])} if "configuration" in result else {}
     if result["kind"] == "hpatches":
         row["split"] = str(result["split"])
@@ -144,6 +145,12 @@ def _row(result: Mapping[str, Any]) -> dict[str, str]:
         row[f"FPR@95 {name.split('_')[0]}"] = f"{100 * part['fpr95']:.2f}"
     row["mAP"] = "-" if result["retrieval_map"] is None else f"{100 * result['retrieval_map']:.2f}"
     return row
+
+
+def _shortened(names: str) -> str:
+    """Names with commas between; of many the first, and how many more."""
+    first, *others = names.split(", ")
+    return names if len(others) < MANY_SETS else f"{first} and {len(others)} more"
 
 
 def _percent(result: Mapping[str, Any], path: Sequence[str]) -> str:

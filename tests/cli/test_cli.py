@@ -157,7 +157,7 @@ def test_plots(patches, weights, tmp_path):
 
 MISTAKES = [
     ("describe", "absent.npy", "-o", "x.npy", "--model", "small.safetensors"),
-    ("describe", "patches.npy", "-o", "x.npy"),  # no trained weights of that name, or the wrong shape below
+    ("describe", "patches.npy", "-o", "x.npy", "--model", "sum"),  # no trained weights of that name
     ("describe", "patches.npy", "-o", "x.txt", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "nowhere/x.npy", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "patches.npy"),
@@ -176,8 +176,6 @@ MISTAKES = [
 @pytest.mark.parametrize("arguments", MISTAKES, ids=lambda arguments: " ".join(arguments)[:60])
 def test_a_users_mistake_is_one_line_and_exit_2(arguments, patches, weights, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if matchkernel.available() and "--model" not in arguments and arguments[0] == "describe":
-        pytest.skip("weights of the default name are in the package")
     np.save("odd.npy", np.zeros((2, 30, 30)))
     np.save("rgb.npy", np.zeros((2, 3, 32, 32)))
     np.save("nothing.npy", np.zeros((2, 0, 0)))

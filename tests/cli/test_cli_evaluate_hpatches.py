@@ -55,6 +55,17 @@ def test_hpatches_options(here, tmp_path):
     assert (tmp_path / "hpatches-strips-mine-cartesian-s1-n32-D=8-d=4-pcapl-one-seed7.json").is_file()
 
 
+def test_weights_of_the_package_go_by_their_name_and_show_their_numbers_in_a_narrow_window(here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    command = ("evaluate", "hpatches", "strips", "--model", "light", "--task", "matching", "--device", "cpu")
+    lines = good(*command).stdout.splitlines()
+    (found,) = json.loads(good(*command, "--json").stdout)
+    assert (found["descriptor"], found["configuration"]) == ("light", "cartesian-s1-n32-encoding_norm=True")
+    row = next(line.split("  ") for line in lines if line.startswith(" light "))
+    assert "liberty and 13 more" in [cell.strip() for cell in row]
+    assert row[-1].strip() == f"{100 * found['matching']['mean']['all']['ap_trapezoid']:.2f}"
+
+
 @pytest.fixture(scope="module")
 def csv(place):
     """Descriptor files of the strips."""

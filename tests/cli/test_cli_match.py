@@ -59,9 +59,7 @@ def test_a_weight_file_and_options(pair):
 
 
 def test_without_weights_the_way_on_is_said(pair):
-    if "dual" in matchkernel.available():
-        pytest.skip("weights of the default name are in the package")
-    result = run("match", "a.png", "b.png")
+    result = run("match", "a.png", "b.png", "--model", "sum")
     assert result.exit_code == 2
     assert "no weights of that name" in result.stderr
     assert "--untrained" in result.stderr
