@@ -168,10 +168,10 @@ def build(variant: str = "dual", *, generator: torch.Generator | None = None, **
 def check_patch_size(config: DescriptorConfig, N: int) -> None:
     """Refuse a patch side the descriptor cannot take, with the reason."""
     if not VARIANTS[config.variant].any_size and config.patch_size != N:
-        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True)")
+        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True, --resize)")
     if N % STRIDE or N < MIN_PATCH_SIZE:
         raise ArgumentError(
-            f"patches must have a side that is a multiple of 4, from 8, got {N}; resize them (resize=True)"
+            f"patches must have a side that is a multiple of 4, from 8, got {N}; resize them (resize=True, --resize)"
         )
 
 
