@@ -71,6 +71,17 @@ def kinds_table(pairs: list[dict]) -> str:
     return markdown(["descriptor", *(f"{kind} ({len(names)})" for kind, names in kinds.items())], rows)
 
 
+def differing(path: Path, ours: str = "dual", theirs: str = "fc", column: str = "H 3 px") -> str:
+    """Which pairs tell two descriptors apart by their homographies, in words."""
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for pair in json.loads(path.read_text(encoding="utf-8"))["pairs"]:
+        found[pair["sequence"], pair["image"]][pair["model"]] = pair[column]
+    won = [f"{name} {image}" for (name, image), of in found.items() if of[ours] > of[theirs]]
+    lost = [f"{name} {image}" for (name, image), of in found.items() if of[ours] < of[theirs]]
+    words = [f"`{who}` is better in {', '.join(names) or 'none'}" for who, names in ((ours, won), (theirs, lost))]
+    return f"Within 3 px, of {len(found)} pairs {' and '.join(words)}"
+
+
 def pair_targets(means: Means) -> list[Claim]:
     """The default against SIFT, RootSIFT and `fc` on the same keypoints: right matches, and homographies."""
     wanted = {

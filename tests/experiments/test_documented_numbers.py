@@ -16,6 +16,7 @@ from matchkernel.images.describers import LEARNED_RATIO, SIFT_RATIO
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
+DUALS = ("dual", "dual-seed1")  # the same training, two seeds
 
 
 def page(name):
@@ -110,3 +111,17 @@ def test_scores_of_the_shipped_models_in_the_readme():
         row = next(line for line in lines if line.startswith((f"| {name} |", f"| {name},")))
         scores = [f"{100 * result['scores']['test'][task]:.1f}" for task in ("verification", "matching", "retrieval")]
         assert row.endswith(f"| {' | '.join(scores)} |"), row
+
+
+def test_numbers_in_the_cards_of_the_models():
+    ship = json.loads((RESULTS.parent / "paper" / "results" / "ship.json").read_text())
+    speed = json.loads((ROOT / "benchmarks" / "results" / "describe_speed.json").read_text())["rows"]
+    text = " ".join(page("models.md").split())
+    again = [f"{100 * ship[job]['scores'][split]['matching']:.2f}" for split in ("validation", "test") for job in DUALS]
+    assert "matching {} and {} on validation, {} and {} on test".format(*again) in text
+    for job in PACKAGE.values():
+        assert f"{ship[job]['seconds']:.0f} s" in text
+    scores = [f"{100 * ship[job]['scores']['test']['matching']:.1f}" for job in PACKAGE.values()]
+    assert "matching is {}, {}, {} and {}".format(*scores) in text
+    rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]
+    assert "{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)) in text

@@ -134,7 +134,8 @@ def pairs_file(path, right, homographies):
         for sequence, kind, count in (("a", "blur", 2), ("b", "light", 1)):
             numbers = {"matches": 100, "right": right[model], "accuracy 3 px": 0.5, "H 1 px": 0.1, "H 5 px": 0.9}
             is_right = homographies[model] if sequence == "b" else 0.0
-            rows += [{"model": model, "sequence": sequence, "kind": kind, **numbers, "H 3 px": is_right}] * count
+            row = {"model": model, "sequence": sequence, "image": 2, "kind": kind, **numbers, "H 3 px": is_right}
+            rows += [row] * count
     path.write_text(json.dumps({"pairs": rows, "machine": "x86_64", "versions": {"opencv": "5.0.0"}}))
     return path
 
@@ -150,6 +151,9 @@ def test_photos(tmp_path, monkeypatch):
     assert origin.startswith("*x86_64, OpenCV 5.0.0; from ")
     assert kinds.splitlines()[0] == "| descriptor | blur (1) | light (1) |"
     assert row_of(kinds, "`fc`") == "| `fc` | 80 / 0.0 | 80 / 60.0 |"
+    assert image_pairs.differing(path) == "Within 3 px, of 2 pairs `dual` is better in none and `fc` is better in none"
+    wanted = "Within 3 px, of 2 pairs `dual` is better in b 2 and `sift` is better in none"
+    assert image_pairs.differing(path, theirs="sift") == wanted
     monkeypatch.setattr(claims, "PAIRS", path)
     assert verdicts({})[MATCHES] == HOLDS
     assert verdicts({})[HOMOGRAPHIES] == FAILS  # as often is not more often
