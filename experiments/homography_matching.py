@@ -9,8 +9,8 @@ descriptor's calibrated distance (all, where it has none), right where the mean 
 
 With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
 
-Distances are calibrated on validation and stand in the JSON of such a run; --thresholds takes them from there, for
-weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
+Distances are calibrated on validation and stand in the JSON of such a run; --thresholds takes them from there, row by
+row, for weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
 test, when all is chosen.
 """
 
@@ -83,9 +83,7 @@ def main() -> None:
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
     describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
-    if chosen.thresholds:
-        found = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"]
-        describers = [replace(d, settings={**d.settings, THRESHOLD: found[d.name]}) for d in describers]
+    found = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"] if chosen.thresholds else {}
     sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
     unknown = set(chosen.sequences or []) - set(sequences)
     if unknown:
@@ -96,8 +94,9 @@ def main() -> None:
         if chosen.sequences is None or name in chosen.sequences:
             for magnification in chosen.magnifications:
                 detector = Detector(chosen.keypoints, magnification=magnification)
-                for row in score_sequence(chosen.folder / name, describers, detector):
-                    row["model"] += f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
+                ending = f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
+                ways = [with_threshold(replace(d, name=d.name + ending), found) for d in describers]
+                for row in score_sequence(chosen.folder / name, ways, detector):
                     seen[row["model"]].append(row.pop("seen"))
                     pairs.append({"sequence": name, "kind": kind, **row})
             print(f"{name} done", flush=True)
@@ -122,6 +121,12 @@ def main() -> None:
         }
         with replacing(chosen.out) as part:
             part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+
+
+def with_threshold(describer: Describer, found: dict[str, float]) -> Describer:
+    """The same with the calibrated distance that was found for its name, if any was."""
+    new = {THRESHOLD: found[describer.name]} if found else {}
+    return replace(describer, settings={**describer.settings, **new})
 
 
 def score_sequence(folder: Path, describers: list[Describer], detector: Detector) -> Iterator[dict[str, Any]]:

@@ -29,6 +29,7 @@ COLOURS = {
     "sum-m": "#d4c400",
     "sum-m-plain": "#9c9000",
 }
+SPARE = ("#cc79a7", "#e69f00", GREEN, GRAY)  # of lines that are no such descriptor
 BASELINE = "#c9c9c9"
 NEUTRAL = "#3d5a73"  # where bars are not descriptors
 Lines = Mapping[str, tuple[list[float], list[float]]]  # label -> places and values
@@ -185,7 +186,7 @@ def draw_maps(everything: Everything) -> "Figure | None":
 def draw_lines(axes: "Axes", lines: Lines, marker: str | None = None) -> None:
     """A line for each descriptor, its name at its right end, names moved apart where lines end together."""
     bare(axes, "y")
-    spare = iter(("#cc79a7", "#e69f00", "#56b4e9", GRAY))
+    spare = iter(SPARE)
     colours = {name: COLOURS.get(split_name(name)[0]) or next(spare, BASELINE) for name in lines}
     for name, (places, values) in lines.items():
         axes.plot(places, values, color=colours[name], linewidth=1.8, marker=marker, markersize=4)

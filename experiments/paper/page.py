@@ -51,6 +51,7 @@ python experiments/paper/data.py DATA SETS
 python experiments/paper/data.py DATA SETS/tracks --no-geometric --scenes B --sequences
 python experiments/paper/data.py DATA SETS/x8 --magnification 8 --scenes A validation --sequences validation  # x5, x10
 python experiments/paper/tolerance.py DATA SETS
+python experiments/paper/regions.py SETS
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS    # {experiments}
 python experiments/paper/baselines.py --sets SETS --weights BASELINES
 python benchmarks/aggregation_memory.py
