@@ -10,8 +10,8 @@ descriptor's calibrated distance (all, where it has none), right where the mean 
 With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
 
 Distances are calibrated on validation and stand in the JSON of such a run; --thresholds takes them from there, row by
-row, for weights that bring none. The validation sequences are the default. The test sequences are scored once, by --split
-test, when all is chosen.
+row, for weights that bring none. The validation sequences are the default. The test sequences are scored once, by
+--split test, when all is chosen.
 """
 
 import argparse

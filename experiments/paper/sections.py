@@ -79,8 +79,8 @@ times the paper's rate, and the norm before M. The stronger geometry and s = 1 g
 the scenes. The three light candidates are level: `cartesian`, the best in matching and the last on the scenes, was
 taken; it and `polar` have the fewest parameters. `dual` and `light` have 6,000 steps of 4,096 pairs, a fifth more
 pairs in all than the paper's training: at equal steps 4,096 pairs were better than 2,048 (`pairs-4096` of the
-[ablations](#ablations)), at half the steps they were not (`in-4096`). At the full length 2,048 pairs for twice the steps
-are no better: `dual-in-2048` [below](#what-each-ingredient-gave)."""
+[ablations](#ablations)), at half the steps they were not (`in-4096`). At the full length 2,048 pairs for twice the
+steps are no better: `dual-in-2048` [below](#what-each-ingredient-gave)."""
 
 SHIPPED = """## Shipped models
 
