@@ -83,7 +83,8 @@ def main() -> None:
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
     describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
-    found = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"] if chosen.thresholds else {}
+    known = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"] if chosen.thresholds else {}
+    ways = [way for size in chosen.magnifications for way in ways_of(describers, size, chosen, known)]
     sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
     unknown = set(chosen.sequences or []) - set(sequences)
     if unknown:
@@ -92,13 +93,9 @@ def main() -> None:
     seen: dict[str, list[np.ndarray]] = defaultdict(list)
     for name, kind in sequences.items():
         if chosen.sequences is None or name in chosen.sequences:
-            for magnification in chosen.magnifications:
-                detector = Detector(chosen.keypoints, magnification=magnification)
-                ending = f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
-                ways = [with_threshold(replace(d, name=d.name + ending), found) for d in describers]
-                for row in score_sequence(chosen.folder / name, ways, detector):
-                    seen[row["model"]].append(row.pop("seen"))
-                    pairs.append({"sequence": name, "kind": kind, **row})
+            for row in score_sequence(chosen.folder / name, ways):
+                seen[row["model"]].append(row.pop("seen"))
+                pairs.append({"sequence": name, "kind": kind, **row})
             print(f"{name} done", flush=True)
     print_table(pairs, list(dict.fromkeys(pair["model"] for pair in pairs)))
     thresholds = {model: round(threshold_of(parts), 3) for model, parts in seen.items()}
@@ -115,7 +112,7 @@ def main() -> None:
             "detector": Detector(chosen.keypoints).settings(),
             "magnifications": chosen.magnifications,
             "bf16": chosen.bf16,
-            "models": {describer.name: describer.settings for describer in describers},
+            "models": {describer.name: describer.settings for describer, _ in ways},
             "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
             "machine": platform.machine(),
         }
@@ -123,18 +120,24 @@ def main() -> None:
             part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
 
 
-def with_threshold(describer: Describer, found: dict[str, float]) -> Describer:
-    """The same with the calibrated distance that was found for its name, if any was."""
-    new = {THRESHOLD: found[describer.name]} if found else {}
-    return replace(describer, settings={**describer.settings, **new})
+def ways_of(
+    describers: list[Describer], magnification: float, chosen: argparse.Namespace, known: dict[str, float]
+) -> Iterator[tuple[Describer, Detector]]:
+    """Each descriptor as a row of the table: its name there, with the distance known for that name, at one size."""
+    ending = f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
+    for describer in describers:
+        name = describer.name + ending
+        settings = {**describer.settings, **({THRESHOLD: known[name]} if known else {})}
+        detector = Detector(chosen.keypoints, magnification=magnification)
+        yield replace(describer, name=name, settings=settings), detector
 
 
-def score_sequence(folder: Path, describers: list[Describer], detector: Detector) -> Iterator[dict[str, Any]]:
-    """One row for each pair (1, k) and descriptor."""
+def score_sequence(folder: Path, ways: list[tuple[Describer, Detector]]) -> Iterator[dict[str, Any]]:
+    """One row for each pair (1, k) and way to describe it."""
     paths = {int(path.stem): path for path in folder.iterdir() if path.stem.isdigit()}
     images = {number: as_gray(path) for number, path in sorted(paths.items())}
     height, width = images[1].shape
-    for describer in describers:
+    for describer, detector in ways:
         features = {number: extract_with(image, describer, detector) for number, image in images.items()}
         for number in list(images)[1:]:
             H = read_homography(folder / f"H_1_{number}")

@@ -1,9 +1,12 @@
 """The ablation tables of docs/results.md, and which of its jobs may stand in one table."""
 
+import json
 import re
+from pathlib import Path
 
 from choices import BASE, choices_table, validation_scores
 from gather import TASKS, Everything, Result, Results, by_name, score, without_seed
+from image_pairs import machine, means_of_sequences
 from jobs import KAPPAS
 from tables import NOT_RUN, caution, cell, markdown, origin
 
@@ -30,8 +33,21 @@ MAGNIFICATION = f"""### Magnification of the region
 
 Patches cut at another magnification are other patches: each row is trained **and scored on its own cut**, so the rows
 do not say which is better, and none is compared with the tables above, whose magnification is {SET_MAGNIFICATION:g}
-(the first row). The magnification is chosen by matching images, where all have the same keypoints:
-`experiments/homography_matching.py`, `experiments/results/magnification.json`, [match.md](match.md)."""
+(the first row)."""
+
+ON_PHOTOS = f"""On photos of validation all have the same keypoints and can be compared: the weights of these rows, with
+regions of each magnification; right matches a pair / homographies within 3 px in %, means of sequences (scored as in
+[match.md](match.md#choices), each with its own calibrated distance, one training each).
+
+{{table}}
+
+*{{origin}}*
+
+Larger regions give more right matches, in use and in training too; homographies do not follow. In use 8 σ were chosen
+by `experiments/results/magnification.json` ([match.md](match.md#choices)). The sets stay at {SET_MAGNIFICATION:g} σ,
+the cut that every other table and the shipped weights share: a long training on larger regions has not been
+measured."""
+TRAINED_AT = Path(__file__).parents[1] / "results" / "training_magnification.json"
 POSITIVES_BASE = "positives-geometric"
 
 
@@ -59,7 +75,7 @@ def ablation_sections(everything: Everything) -> list[str]:
     if parts["magnification"]:
         base = {name: run for name, run in parts["main"].items() if without_seed(name) == BASE}
         rows = {**base, **parts["magnification"]}
-        found += [MAGNIFICATION, magnification_table(rows), origin(rows.values())]
+        found += [MAGNIFICATION, magnification_table(rows), origin(rows.values()), on_photos(TRAINED_AT)]
     return found
 
 
@@ -88,3 +104,23 @@ def magnification_table(results: Results) -> str:
         cut = runs[0].get("score_cut", f"x{SET_MAGNIFICATION:g}")
         rows.append([f"`{name}`", cut.removeprefix("x"), len(runs), *map(cell, validation_scores(runs))])
     return markdown(["name", "magnification", "seeds", *TASKS, "FPR@95, hard", "mAP"], rows)
+
+
+def on_photos(path: Path) -> str:
+    """The same weights on pairs of photos, with regions of each magnification; nothing where there is no file."""
+    if not path.exists():
+        return ""
+    means, used = means_of_sequences(path), json.loads(path.read_text(encoding="utf-8"))["magnifications"]
+    names = {name.split(", x")[0]: None for name in means}
+    rows = []
+    for name in sorted(names, key=trained_at):
+        found = [means[f"{name}, x{size:g}"] for size in used]
+        rows.append([f"{trained_at(name):g} σ", *(f"{f['right']:.0f} / {100 * f['H 3 px']:.1f}" for f in found)])
+    table = markdown(["trained at", *(f"used at {size:g} σ" for size in used)], rows)
+    return ON_PHOTOS.format(table=table, origin=machine(path))
+
+
+def trained_at(name: str) -> float:
+    """The magnification of a model of the ablation: `magnification-8-seed0` -> 8."""
+    found = re.match(r"magnification-(\d+)", name)
+    return float(found.group(1)) if found else SET_MAGNIFICATION

@@ -54,6 +54,9 @@ python experiments/paper/tolerance.py DATA SETS
 python experiments/paper/regions.py SETS
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS    # {experiments}
 python experiments/paper/baselines.py --sets SETS --weights BASELINES
+python experiments/homography_matching.py DATA/homography --models WEIGHTS/ablation/base-seed0.safetensors \\
+    WEIGHTS/ablation/magnification-*.safetensors --magnifications 5 6 8 10 --bf16 \\
+    --out experiments/results/training_magnification.json    # again with --thresholds THIS FILE
 python benchmarks/aggregation_memory.py
 ```
 

@@ -6,6 +6,7 @@ python experiments/paper/regions.py SETS
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,17 +40,21 @@ def words(path: Path) -> str:
     )
 
 
-def main() -> None:
-    """Measure the sides of all regions of group A."""
-    sides = np.concatenate([sides_of(Path(sys.argv[1]) / scene) for scene in GROUPS["A"]])
-    found = {
+def measured(sets: Path) -> dict[str, Any]:
+    """What words() reads, of all regions of group A."""
+    sides = np.concatenate([sides_of(sets / scene) for scene in GROUPS["A"]])
+    return {
         "scenes": GROUPS["A"],
         "regions": len(sides),
         "median side": float(np.median(sides)),
         "share below": {str(size): float((sides < size).mean()) for size in SIZES},
     }
+
+
+def main() -> None:
+    """Write the JSON."""
     with replacing(REGIONS) as part:
-        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(measured(Path(sys.argv[1])), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from ablations import ablation_sections
 from claims import OWN, claims_of
 from defaults import defaults_section
 from gather import Everything, Result, look
-from image_pairs import PAIRS, differing, means_of_sequences, pair_tables
+from image_pairs import AGAIN, PAIRS, again_table, differing, intervals, machine, means_of_sequences, pair_tables
 from jobs import BEST
 from verdicts import Claim
 
@@ -99,8 +99,11 @@ The test sequences and three single pairs ([match.md](match.md#choices) says how
 keypoints for all, calibrated distances of validation. Mean of sequences; one training each, seed 0."""
 
 HOMOGRAPHIES = """Homographies hardly tell descriptors apart: most pairs have far more right matches than a homography
-needs, most others hardly any. {differing}. The size of regions was chosen by right matches; by homographies of the
-validation sequences a smaller one would have been ([match.md](match.md#choices))."""
+needs, most others hardly any. {differing}. {intervals}.
+The size of regions was chosen by right matches; by homographies of the validation sequences a smaller one would have
+been ([match.md](match.md#choices))."""
+
+PHOTOS_AGAIN = "A second training of each (seed 1), with its own calibrated distance:"
 
 CLAIMS = """## The paper's claims
 
@@ -245,7 +248,6 @@ def shipped(everything: Everything) -> str:
         return joined(SHIPPED, tables.NOT_RUN)
     every = results.values()
     ingredients, tested = shipped_models.ingredients_table(results), shipped_models.tables_on_test(results)
-    photos = means_of_sequences(PAIRS)
     return joined(
         SHIPPED,
         shipped_models.ship_table(results),
@@ -255,8 +257,18 @@ def shipped(everything: Everything) -> str:
         "### On the test sequences",
         *([*tested, tables.origin(r for r in every if "test" in r["scores"])] if tested else [tables.NOT_RUN]),
         PHOTOS,
-        *([*pair_tables(PAIRS), HOMOGRAPHIES.format(differing=differing(PAIRS))] if photos else [tables.NOT_RUN]),
+        *(pairs_of_photos() if means_of_sequences(PAIRS) else [tables.NOT_RUN]),
     )
+
+
+def pairs_of_photos() -> list[str]:
+    """Tables of the pairs of photos, and what they do not show."""
+    again = [PHOTOS_AGAIN, again_table(PAIRS, AGAIN), f"*{machine(AGAIN)}*"] if AGAIN.exists() else []
+    return [
+        *pair_tables(PAIRS),
+        *again,
+        HOMOGRAPHIES.format(differing=differing(PAIRS), intervals=intervals(PAIRS)),
+    ]
 
 
 def claims(everything: Everything) -> str:

@@ -18,7 +18,10 @@ STEPS = {
 }
 MATCHING = ("validation", "matching")
 # beside the models of the package on test: name in the tables -> job
-BESIDE = {"`dual` trained again, seed 1": "dual-seed1", "`fc` by the recipe of `dual`": "fc-by-our-recipe"}
+BESIDE = {
+    **{f"`{name}` trained again, seed 1": f"{job}-seed1" for name, job in PACKAGE.items()},
+    "`fc` by the recipe of `dual`": "fc-by-our-recipe",
+}
 
 
 def packaged(results: Results) -> Results:

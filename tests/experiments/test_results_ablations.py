@@ -1,5 +1,6 @@
 """docs/results.md: what may be compared with what in the ablations, and the claims on maps and on M behind `sum`."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,10 +8,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
 
 import ablations
 import claims
+import data
 import gather
 import made_paper_results as made
 import maps
+import numpy as np
 import pytest
+import regions
 import sections
 from made_paper_results import EXPERIMENTS, LEVELS, STEP
 from verdicts import FAILS, HOLDS, OPEN
@@ -41,9 +45,10 @@ def row_of(table, name):
 def test_other_magnifications_stand_apart_and_are_not_compared(everything):
     text = sections.ablations(everything)
     apart = section_of(text, "Magnification of the region")
+    apart, _, on_photos = apart.partition("On photos")
     assert [row.split(" | ")[1] for row in apart.splitlines() if row.startswith("| `")] == ["6", "5", "8", "10"]
     assert "difference" not in apart.split("|---")[0].splitlines()[-1]
-    assert "magnification.json" in apart
+    assert "magnification.json" in on_photos
     assert "`magnification-8`" not in section_of(text, "Ablations")
     assert "**5" not in apart  # no best one
     assert "Caution" not in text
@@ -124,3 +129,38 @@ def test_m_behind_sum_is_open_without_it(tmp_path):
     jobs = [job for job in EXPERIMENTS["descriptors"] if not job.name.startswith("sum-m")]
     made.write(tmp_path, "descriptors", {job.name: made.result_of(job) for job in jobs})
     assert verdict_of(gather.read_results(tmp_path), PROJECTED) == OPEN
+
+
+def test_weights_of_each_magnification_on_photos(tmp_path):
+    """A grid of trained at and used at, from rows in any order."""
+    rows = []
+    for trained, name in ((10, "magnification-10-seed0"), (6, "base-seed0")):
+        for used in (6, 8):
+            scores = {"matches": 9, "right": 10 * trained + used, "accuracy 3 px": 0.5, "H 1 px": 0, "H 5 px": 1}
+            rows.append({"model": f"{name}, x{used}", "sequence": "a", **scores, "H 3 px": used / 100})
+    facts = {"magnifications": [6.0, 8.0], "machine": "x86_64", "versions": {"opencv": "5"}, "bf16": True}
+    path = tmp_path / "magnification.json"
+    path.write_text(json.dumps({**facts, "pairs": rows}))
+    text = ablations.on_photos(path)
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    assert table == [
+        "| trained at | used at 6 σ | used at 8 σ |",
+        "| 6 σ | 66 / 6.0 | 68 / 8.0 |",
+        "| 10 σ | 106 / 6.0 | 108 / 8.0 |",
+    ]
+    assert "*x86_64, OpenCV 5, in bfloat16; from `experiments/" in text
+    assert ablations.on_photos(tmp_path / "none.json") == ""
+
+
+def test_regions_in_words(tmp_path):
+    shapes = np.array([[0, 0, 8, 0, 0, 8], [0, 0, 0, 20, -20, 0], [0, 0, 40, 0, 0, 40]], np.float32)
+    for scene in data.GROUPS["A"]:
+        (tmp_path / scene).mkdir()
+        np.save(tmp_path / scene / "frame.npy", shapes)
+    assert regions.sides_of(tmp_path / "fox").tolist() == [16, 40, 80]
+    found = regions.measured(tmp_path)
+    path = tmp_path / "regions.json"
+    path.write_text(json.dumps(found))
+    assert "40 px across in the median; 33 %" in regions.words(path)
+    assert "67 % fewer than 64" in regions.words(path)
+    assert regions.words(tmp_path / "none.json") == ""

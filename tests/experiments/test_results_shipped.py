@@ -136,7 +136,7 @@ def pairs_file(path, right, homographies):
             is_right = homographies[model] if sequence == "b" else 0.0
             row = {"model": model, "sequence": sequence, "image": 2, "kind": kind, **numbers, "H 3 px": is_right}
             rows += [row] * count
-    path.write_text(json.dumps({"pairs": rows, "machine": "x86_64", "versions": {"opencv": "5.0.0"}}))
+    path.write_text(json.dumps({"pairs": rows, "machine": "x86_64", "versions": {"opencv": "5.0.0"}, "bf16": False}))
     return path
 
 
@@ -154,6 +154,14 @@ def test_photos(tmp_path, monkeypatch):
     assert image_pairs.differing(path) == "Within 3 px, of 2 pairs `dual` is better in none and `fc` is better in none"
     wanted = "Within 3 px, of 2 pairs `dual` is better in b 2 and `sift` is better in none"
     assert image_pairs.differing(path, theirs="sift") == wanted
+    assert image_pairs.interval(path, "fc") == (0.0, 0.0)  # level in both sequences
+    assert image_pairs.interval(path, "sift") == pytest.approx((0.0, 0.4))  # none of a, or two of b
+    assert "of `sift` by +0.00 to +40.00, of `rootsift` by" in image_pairs.intervals(path)
+    again = pairs_file(
+        tmp_path / "again.json", {"dual-seed1": 91, "sift-seed2": 1}, {"dual-seed1": 0.5, "sift-seed2": 0}
+    )
+    table = image_pairs.again_table(path, again)
+    assert table.splitlines()[2:] == ["| `dual` | 90.0 | 91.0 | 30.0 | 25.0 |"]
     monkeypatch.setattr(claims, "PAIRS", path)
     assert verdicts({})[MATCHES] == HOLDS
     assert verdicts({})[HOMOGRAPHIES] == FAILS  # as often is not more often
