@@ -60,6 +60,14 @@ python experiments/homography_matching.py DATA/homography --models WEIGHTS/ablat
 python benchmarks/aggregation_memory.py
 ```
 
+Larger regions, once `run.py ship` is done (cuts as above, `SETS/x10` and `SETS/x12` of scenes A B C):
+
+```text
+python experiments/homography_matching.py DATA/homography \\
+    --models WEIGHTS/ship/{{dual,light-cartesian,fc}}{{,-x*}}.safetensors --magnifications 8 10 12 --bf16 \\
+    --out experiments/results/larger_regions.json    # again with --thresholds THIS FILE
+```
+
 The shipped weights go into the package, their distances of matches are calibrated on validation, they go in again with
 these, and are scored on test:
 
@@ -70,11 +78,17 @@ python experiments/homography_matching.py DATA/homography \\
 python experiments/paper/ship.py WEIGHTS/ship
 python experiments/homography_matching.py DATA/homography --models dual --magnifications 5 6 7 8 10 12 --bf16 \\
     --out experiments/results/magnification.json
-for job in dual dual-seed1 light-cartesian dual-paper fc fc-by-our-recipe; do
+for job in {{dual,light-cartesian,dual-paper,fc}}{{,-seed1}} fc-by-our-recipe; do
     python experiments/paper/measure.py ship $job WEIGHTS/ship/$job.safetensors --sets SETS --scores test strips
 done
 python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
+AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)    # light-cartesian as light
+python experiments/homography_matching.py DATA/homography --models $AGAIN \\
+    --out experiments/results/matching_validation_again.json
+python experiments/homography_matching.py DATA/homography --split test --models $AGAIN \\
+    --thresholds experiments/results/matching_validation_again.json \\
+    --out experiments/results/matching_test_again.json
 make results
 ```
 """

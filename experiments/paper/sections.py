@@ -13,6 +13,8 @@ from defaults import defaults_section
 from gather import Everything, Result, look
 from image_pairs import AGAIN, PAIRS, again_table, differing, intervals, machine, means_of_sequences, pair_tables
 from jobs import BEST
+from larger_regions import PHOTOS as PHOTOS_LARGER
+from larger_regions import larger_regions_section
 from verdicts import Claim
 
 HPATCHES = """## The HPatches experiment
@@ -254,6 +256,7 @@ def shipped(everything: Everything) -> str:
         tables.origin(every),
         tables.caution(every, "validation"),
         *([INGREDIENTS, ingredients, tables.origin(every)] if ingredients else []),
+        *larger_regions_section(everything, PHOTOS_LARGER),
         "### On the test sequences",
         *([*tested, tables.origin(r for r in every if "test" in r["scores"])] if tested else [tables.NOT_RUN]),
         PHOTOS,

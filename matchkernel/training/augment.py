@@ -24,7 +24,7 @@ LIGHT_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "qu
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Amounts of change. Flips are shared by a pair; everything else is drawn for each patch by itself.
+    """Amounts of change. Flips and zooms are shared by a pair; everything else is drawn for each patch by itself.
 
     Attributes:
         flips: "dihedral8", all flips and quarter turns, "hardnet4", or "none".
@@ -32,6 +32,8 @@ class Augmentation:
         scale_octaves: side times 2^x, x uniform in +- this.
         aspect_octaves: width over height 2^x, x uniform in +- this, the area kept.
         shift: of the centre, uniform in +- this share of half the side, in x and y.
+        zoom_octaves: the inner 2^-x of the side fills the patch, x uniform from 0 to this: as if the set had been cut
+            at all magnifications from 2^-zoom_octaves of its own to its own.
         gamma: exponent e^x, x uniform in +- this.
         contrast: deviations from the mean times e^x, x uniform in +- this, then cut to black and white.
         light_gradient: light changes linearly by +- up to this share from the centre to the border, in x and y.
@@ -45,6 +47,7 @@ class Augmentation:
     scale_octaves: float = 0.12
     aspect_octaves: float = 0.0
     shift: float = 0.05
+    zoom_octaves: float = 0.0
     gamma: float = 0.0
     contrast: float = 0.0
     light_gradient: float = 0.0
@@ -60,9 +63,9 @@ class Augmentation:
             "scale_octaves": 2,
             "aspect_octaves": 2,
             "shift": 1,
-            "gamma": 3,
+            "zoom_octaves": 2,
         }
-        limits |= {"contrast": 3, "light_gradient": 0.5, "blur": 3, "noise": 255, "jpeg": 100}
+        limits |= {"gamma": 3, "contrast": 3, "light_gradient": 0.5, "blur": 3, "noise": 255, "jpeg": 100}
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in limits and not 0 <= value <= limits[field.name]:
@@ -79,17 +82,19 @@ class Augmentation:
 def draw_warps(settings: Augmentation, seed: int, step: int, pairs: int) -> np.ndarray:
     """Where each patch is sampled: (2, pairs, 2, 3) float32, output (u, v, 1) -> source, in half sides [M23].
 
-    The patch is turned, stretched and shifted a little first, then flipped: the flip acts on the jittered patch.
+    The patch is zoomed, turned, stretched and shifted first, then flipped: the flip acts on the jittered patch.
     """
     random = generator_at(seed, step, WARPS)
     flip = SQUARE[random.integers(FLIPS[settings.flips], size=pairs)]
     t, scale, aspect, dx, dy = random.uniform(-1, 1, (5, 2, pairs))
+    zoom = 2 ** (-settings.zoom_octaves * random.uniform(0, 1, (pairs, 1, 1)))
     t = t * math.radians(settings.rotation_degrees)
     scale, aspect = 2 ** (scale * settings.scale_octaves), 2 ** (aspect * settings.aspect_octaves / 2)
     turn = np.stack([np.stack([np.cos(t), -np.sin(t)], -1), np.stack([np.sin(t), np.cos(t)], -1)], -2)
     stretch = np.stack([scale * aspect, scale / aspect], -1)
     linear = (turn * stretch[..., None, :]) @ flip
-    return np.concatenate([linear, np.stack([dx, dy], -1)[..., None] * settings.shift], -1).astype(np.float32)
+    shift = np.stack([dx, dy], -1)[..., None] * settings.shift
+    return (zoom * np.concatenate([linear, shift], -1)).astype(np.float32)
 
 
 def draw_light(settings: Augmentation, seed: int, step: int, pairs: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import defaults
 import gather
 import image_pairs
 import jobs
+import larger_regions
 import made_paper_results as made
 import measure
 import pytest
@@ -189,3 +190,23 @@ def test_scores_of_another_model_are_not_laid_beside(tmp_path, monkeypatch, caps
     with pytest.raises(SystemExit):
         measure.main()
     assert "is not the model whose results stand under fc" in capsys.readouterr().err
+
+
+def test_larger_regions_beside_those_they_are_compared_with(tmp_path):
+    everything = read_with(tmp_path, {"dual-x10": 0.52, "light-cartesian-x10": 0.48, "dual": 0.5, "light": 0.49})
+    words, table, *_ = larger_regions.larger_regions_section(everything, tmp_path / "none.json")
+    names = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    assert names[:3] == ["| `dual`", "| `light`", "| `fc`"]  # `dual-paper` has none
+    assert names[3:5] == ["| `dual-x10`", "| `dual-x6-to-x10`"]
+    assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x10`")
+    assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x10`")
+    limit = 3 * 100 * made.STEP / 2**0.5
+    assert f"more than {limit:.2f} below" in " ".join(words.split())
+    rows = {"dual, x8": 280, "dual, x10": 281, "light-cartesian-x10, x10": 290}
+    photos = pairs_file(tmp_path / "photos.json", rows, dict.fromkeys(rows, 0.5))
+    photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
+    _, table, _, where = larger_regions.larger_regions_section(everything, photos)
+    assert row_of(table, "`dual`").endswith("| 280 / 25.0 | 281 / 25.0 |")
+    assert row_of(table, "`light-x10`").endswith("| – | 290 / 25.0 |")
+    assert where.startswith("*Photos: x86_64")
+    assert larger_regions.larger_regions_section({}, photos) == []

@@ -146,6 +146,20 @@ def test_all_changes_together_are_uniform_and_independent():
     assert np.abs(correlation).max() < 0.12  # 2000 draws: 5 standard deviations
 
 
+def test_a_zoom_is_uniform_shared_by_a_pair_and_changes_nothing_else():
+    plain, zoomed = (draw_warps(Augmentation(zoom_octaves=x), 2, 3, 2000).astype(np.float64) for x in (0.0, 0.75))
+    ratio = zoomed / np.where(plain, plain, 1)
+    octaves = -np.log2(ratio[..., 2])
+    assert np.abs(octaves - octaves[0, :, :1]).max() < 1e-5  # of both patches of a pair, in x and y
+    assert is_uniform(octaves[0, :, 0], 0, 0.75)
+    assert np.allclose(zoomed, plain * 2 ** -octaves[..., :1, None], atol=1e-6)
+
+
+def test_an_octave_of_zoom_shows_the_inner_half_bit_for_bit():
+    half = 0.5 * np.eye(2, 3, dtype=np.float32)
+    assert np.array_equal(sampled(half[None], 32)[0], PATCH[16:48, 16:48])
+
+
 def test_the_papers_preset_is_the_default():
     assert Augmentation() == Augmentation("dihedral8", rotation_degrees=8.0, scale_octaves=0.12, shift=0.05)
     assert not Augmentation().has_light

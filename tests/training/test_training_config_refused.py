@@ -23,6 +23,7 @@ REFUSED = {
         "scale_octaves": [-0.1, 2.1],
         "aspect_octaves": [-0.1, 2.1],
         "shift": [-0.1, 1.1],
+        "zoom_octaves": [-0.1, 2.1],
         "gamma": [-0.1, 3.1],
         "contrast": [-0.1, 3.1],
         "light_gradient": [-0.1, 0.51],
