@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from choices import BASE, choices_table, validation_scores
-from gather import TASKS, Everything, Result, Results, by_name, score, without_seed
+from gather import TASKS, Everything, Result, Results, by_name, percent, score, without_seed
 from image_pairs import machine, means_of_sequences
 from jobs import KAPPAS
 from tables import NOT_RUN, caution, cell, markdown, origin
@@ -17,8 +17,8 @@ MAIN = """### Ablations
 One change at a time from `base`: `dual`, s = 2, κ = 8, trained on group A, half as long as the descriptors above; a
 longer training may order them differently. `encoding-norm-s1` is to be compared with `kappa-s1-1`, the same without
 the norm. The amounts of `geometry-…` are none, half and double of the preset's; flips stay. The steps of `pairs-…` are
-as many as those of `base`, so they see more pairs in all; what larger batches alone give is among the recipes
-(`in-4096`, `in-8192`)."""
+as many as those of `base`, so they see more pairs in all; what larger batches alone give is
+[further down](#what-adds-to-the-best) (`best-2048-in-4096`, `best-2048-in-8192`)."""
 
 KAPPA = """### κ by s
 
@@ -43,10 +43,11 @@ regions of each magnification; right matches a pair / homographies within 3 px i
 
 *{{origin}}*
 
-Larger regions give more right matches, in use and in training too; homographies do not follow. In use 8 σ were chosen
+Used at 8 or 10 σ, training on larger regions gives more right matches, used at 5 σ fewer; homographies follow no
+order. On the patches of `base`, cut at 6 σ, the weights trained at others lose: {{patches}}. In use 8 σ were chosen
 by `experiments/results/magnification.json` ([match.md](match.md#choices)). The sets stay at {SET_MAGNIFICATION:g} σ,
-the cut that every other table and the shipped weights share: a long training on larger regions has not been
-measured."""
+the cut that every other table shares; longer trainings on larger regions are [those of the shipped
+models](#larger-regions)."""
 TRAINED_AT = Path(__file__).parents[1] / "results" / "training_magnification.json"
 POSITIVES_BASE = "positives-geometric"
 
@@ -117,7 +118,18 @@ def on_photos(path: Path) -> str:
         found = [means[f"{name}, x{size:g}"] for size in used]
         rows.append([f"{trained_at(name):g} σ", *(f"{f['right']:.0f} / {100 * f['H 3 px']:.1f}" for f in found)])
     table = markdown(["trained at", *(f"used at {size:g} σ" for size in used)], rows)
-    return ON_PHOTOS.format(table=table, origin=machine(path))
+    return ON_PHOTOS.format(table=table, origin=machine(path), patches=", ".join(at_six(path.parent)))
+
+
+def at_six(folder: Path) -> list[str]:
+    """Matching on validation patches of 6 sigma, by `matchkernel evaluate hpatches`, of weights trained at others."""
+    found = []
+    for size in (8, 10):
+        path = folder / f"magnification_{size}_at_6.json"
+        if path.exists():
+            mean = json.loads(path.read_text(encoding="utf-8"))["matching"]["mean"]["all"]["ap_trapezoid"]
+            found.append(f"those of {size} σ have matching {percent(mean)} there")
+    return found
 
 
 def trained_at(name: str) -> float:

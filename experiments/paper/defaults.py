@@ -8,14 +8,15 @@ from gather import Everything, Results, by_name, percent, signed
 from jobs import KAPPAS
 from tables import markdown
 
-NO_NORM = "the paper has none; the recipe of our shipped models has it, where it gained too"
+NO_NORM = "the paper has none; our shipped models have it, on the hint that each try was above, none beyond the limit"
 
 DEFAULTS = """### Defaults, and why
 
 Differences are of matching on the validation sequences, to the default; `base` has two seeds, the others one. A default
 is changed for a gain of more than {limit}, {times} standard deviations of `base`: the luckiest of a dozen others is
 about two above their mean by chance alone, and what `base` itself is off by, all its rows share (most lie above it).
-The magnification of regions is chosen by matching images ([match.md](match.md#choices))."""
+The half side of regions is 6 σ in patch sets and 8 σ in images, chosen by matching images
+([there](#magnification-of-the-region), [match.md](match.md#choices))."""
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,10 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-from gather import signed
 from tables import markdown
 from verdicts import Claim, verdict
 
 PAIRS = Path(__file__).parents[1] / "results" / "matching_test.json"
-AGAIN = PAIRS.with_name("matching_test_again.json")  # second trainings of the package's models
-DRAWS = 10_000  # of as many sequences as there are, with replacement
 COLUMNS = {  # heading -> column, times
     "matches": ("matches", 1),
     "right matches": ("right", 1),
@@ -79,50 +75,6 @@ def kinds_table(pairs: list[dict]) -> str:
             row.append(f"{right:.0f} / {100 * share:.1f}")
         rows.append(row)
     return markdown(["descriptor", *(f"{kind} ({len(names)})" for kind, names in kinds.items())], rows)
-
-
-def differing(path: Path, ours: str = "dual", theirs: str = "fc", column: str = "H 3 px") -> str:
-    """Which pairs tell two descriptors apart by their homographies, in words."""
-    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    for pair in json.loads(path.read_text(encoding="utf-8"))["pairs"]:
-        found[pair["sequence"], pair["image"]][pair["model"]] = pair[column]
-    won = [f"{name} {image}" for (name, image), of in found.items() if of[ours] > of[theirs]]
-    lost = [f"{name} {image}" for (name, image), of in found.items() if of[ours] < of[theirs]]
-    words = [f"`{who}` is better in {', '.join(names) or 'none'}" for who, names in ((ours, won), (theirs, lost))]
-    return f"Within 3 px, of {len(found)} pairs {' and '.join(words)}"
-
-
-def again_table(path: Path, again: Path) -> str:
-    """Right matches and homographies within 3 px of a training and of another with seed 1."""
-    first, second = means_of_sequences(path), means_of_sequences(again)
-    rows = []
-    for model in first:
-        if (other := second.get(f"{model}-seed1")) is not None:
-            found = first[model]
-            right = [f"{mean['right']:.1f}" for mean in (found, other)]
-            rows.append([f"`{model}`", *right, *(f"{100 * mean['H 3 px']:.1f}" for mean in (found, other))])
-    head = ["descriptor", "right matches", "trained again", "homography within 3 px, %", "trained again"]
-    return markdown(head, rows)
-
-
-def interval(path: Path, theirs: str, ours: str = "dual", column: str = "H 3 px") -> tuple[float, float]:
-    """Between what ours less theirs lies for 95 of 100 draws of the sequences, with replacement."""
-    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for pair in json.loads(path.read_text(encoding="utf-8"))["pairs"]:
-        cells[pair["sequence"]][pair["model"]].append(pair[column])
-    gains = np.array([fmean(of[ours]) - fmean(of[theirs]) for of in cells.values()])
-    draws = np.random.default_rng(0).choice(gains, (DRAWS, len(gains))).mean(1)
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def intervals(path: Path) -> str:
-    """The differences of homographies within 3 px, in words."""
-    found = {rival: interval(path, rival) for rival in RIVALS}
-    words = [f"of `{rival}` by {signed(low)} to {signed(high)}" for rival, (low, high) in found.items()]
-    return (
-        f"With the sequences drawn anew, with replacement, 95 of 100 draws have `dual` ahead {', '.join(words)} points"
-    )
 
 
 def pair_targets(means: Means) -> list[Claim]:

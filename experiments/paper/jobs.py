@@ -35,7 +35,7 @@ KAPPAS = (1, 2, 4, 8, 16)
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
 # Larger regions to train the package's models on -> their cut, and octaves of zoom: down to those of 6 sigma.
-LARGER = {"x10": ("x10", 0.0), "x6-to-x10": ("x10", 0.737), "x6-to-x12": ("x12", 1.0)}
+LARGER = {"x6-to-x8": ("x8", 0.415), "x6-to-x10": ("x10", 0.737), "x6-to-x12": ("x12", 1.0)}
 # The models of the package -> the jobs of `ship` they come from.
 PACKAGE = {"dual": "dual", "light": "light-cartesian", "dual-paper": "dual-paper", "fc": "fc"}
 BEST = "best-2048"  # changes of the recipe that gained, together
@@ -211,7 +211,6 @@ def ship() -> Iterator[Job]:
         for model in ("dual", "light-cartesian"):
             yield Job(f"{model}-{name}", "shipped", package[model] | wider, train_cut=cut)
             yield Job(f"{model}-{name}-seed1", "shipped", package[model] | wider | {"seed": 1}, train_cut=cut)
-    yield Job("fc-x10", "shipped", package["fc"], train_cut="x10")
 
 
 def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:

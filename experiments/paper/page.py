@@ -25,7 +25,8 @@ from matchkernel.files import replacing
 ROOT = Path(__file__).parents[2]
 HEAD = """# Results
 
-Written by `make results` from `experiments/paper/results/*.json`; nothing here is typed in by hand.
+Written by `make results` from the JSON in `experiments/paper/results/`, `experiments/results/` and
+`benchmarks/results/`; no number of a table is typed in by hand.
 
 **These are our numbers on our data, not the paper's benchmarks.** PhotoTourism and HPatches are no longer served in
 full, so patches are cut from other photos, and nothing here can be compared with a published number. Where a figure of
@@ -40,7 +41,8 @@ MEASURES = """All scores are in percent, mean ± sample standard deviation over 
   non-matches of *hard* pairs are those that RootSIFT finds most alike.
 - **mAP**: retrieval within a set of patches.
 
-Every choice is made on validation. Where scores of several models are compared, the best of a column is bold.
+Every choice is made on validation. Where scores of several models are compared, the best of a column is bold (not
+on photos).
 """
 
 COMMANDS = """The photos are not part of this repository. With them in `DATA`, patches are cut into `SETS`, then models
@@ -57,14 +59,17 @@ python experiments/paper/baselines.py --sets SETS --weights BASELINES
 python experiments/homography_matching.py DATA/homography --models WEIGHTS/ablation/base-seed0.safetensors \\
     WEIGHTS/ablation/magnification-*.safetensors --magnifications 5 6 8 10 --bf16 \\
     --out experiments/results/training_magnification.json    # again with --thresholds THIS FILE
+matchkernel evaluate hpatches SETS/homography_validation --task matching --name magnification-8 \\
+    --model WEIGHTS/ablation/magnification-8-seed0.safetensors -o experiments/results/magnification_8_at_6.json  # 10
 python benchmarks/aggregation_memory.py
 ```
 
-Larger regions, once `run.py ship` is done (cuts as above, `SETS/x10` and `SETS/x12` of scenes A B C):
+Larger regions, once `run.py ship` is done (cuts as above: `SETS/x8`, `x10`, `x12` of scenes A B C); the JSON is written
+by the second run, with the distances of the first:
 
 ```text
-python experiments/homography_matching.py DATA/homography \\
-    --models WEIGHTS/ship/{{dual,light-cartesian,fc}}{{,-x*}}.safetensors --magnifications 8 10 12 --bf16 \\
+python experiments/homography_matching.py DATA/homography --magnifications 8 10 12 --bf16 \\
+    --models WEIGHTS/ship/{{dual,light-cartesian}}{{,-x*}}{{,-seed1}}.safetensors \\
     --out experiments/results/larger_regions.json    # again with --thresholds THIS FILE
 ```
 
@@ -85,10 +90,13 @@ python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
 AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)    # light-cartesian as light
 python experiments/homography_matching.py DATA/homography --models $AGAIN \\
-    --out experiments/results/matching_validation_again.json
+    --out experiments/results/matching_validation_again.json    # again with --thresholds THIS FILE
 python experiments/homography_matching.py DATA/homography --split test --models $AGAIN \\
     --thresholds experiments/results/matching_validation_again.json \\
     --out experiments/results/matching_test_again.json
+matchkernel train configs/trained/light.toml -o runs/light    # the command of a card, as it stands there
+matchkernel evaluate hpatches SETS/homography_validation --task matching --name light \\
+    --model runs/light/final.safetensors -o experiments/results/light_again.json
 make results
 ```
 """

@@ -34,9 +34,9 @@ def words(path: Path) -> str:
     found = json.loads(path.read_text(encoding="utf-8"))
     small, large = (f"{100 * found['share below'][str(size)]:.0f} %" for size in SIZES)
     return (
-        f"The regions of group A are {found['median side']:.0f} px across in the median; {small} of them have fewer\n"
-        f"than 32 px of their photo, {large} fewer than 64. A patch of 64 px is mostly an enlargement and shows what\n"
-        f"one of 32 px does (from `experiments/{path.parent.name}/{path.name}`)."
+        f"The regions of group A are {found['median side']:.0f} px across in the median; {small} of them are less\n"
+        f"than 32 px across in their photo, {large} less than 64. A patch of 64 px is mostly an enlargement and\n"
+        f"shows what one of 32 px does (from `experiments/{path.parent.name}/{path.name}`)."
     )
 
 

@@ -11,10 +11,12 @@ from ablations import ablation_sections
 from claims import OWN, claims_of
 from defaults import defaults_section
 from gather import Everything, Result, look
-from image_pairs import AGAIN, PAIRS, again_table, differing, intervals, machine, means_of_sequences, pair_tables
-from jobs import BEST
+from homographies import AGAIN, homographies_section
+from image_pairs import PAIRS, pair_tables
+from jobs import BEST, PACKAGE
 from larger_regions import PHOTOS as PHOTOS_LARGER
 from larger_regions import larger_regions_section
+from shipped import STEPS
 from verdicts import Claim
 
 HPATCHES = """## The HPatches experiment
@@ -44,8 +46,9 @@ Matching on the validation sequences, patches of 65 pixels resized to the size u
 matrix for each position of its own size and cannot be used at another. The convolutions see as many pixels at every
 size, so at a larger one they see a smaller part of the patch than they were trained on. A model trained at several
 sizes (24, 32 and 48; none at 64 or 96) has BatchNorm statistics of each
-([what they give](../experiments/2026-11-15-mixed-sizes/README.md)). Rows are to be compared along themselves; the
-recipes had other data and lengths than the others ([recipes](#recipes))."""
+([what they give](../experiments/2026-11-15-mixed-sizes/README.md)). Compare along a row, and the last two rows with
+each other, which differ in their sizes alone. The recipes had other data and lengths than the rest
+([recipes](#recipes))."""
 
 TOLERANCE = """## Tolerance to shift, rotation and scale
 
@@ -67,22 +70,23 @@ Trained on the scenes of the shipped models. One change at a time from `base`, `
 batch (what the words stand for: [every knob](training.md#every-knob)). `hynet-loss` is HyNet's hybrid similarity and
 margin with negatives from all four distance matrices, without its norm penalty. `best-2048` takes the larger batch,
 this loss and twice the rate, with the paper's s = 2; `geometry` gained in matching too but lost on the validation
-scenes, so a part of it is tried on top. Not tried: the contrastive and softmax losses, HyNet's norm penalty, more data,
-and combinations other than these."""
+scenes, so a part of it is tried on top. Not tried: the contrastive and softmax losses, HyNet's norm penalty, filter
+response norm and Adam, losses of average precision, dynamic margins (SDGMNet and others), tracks alone for the whole
+data, more data, and combinations other than these."""
 
 ON_TOP = """### What adds to the best
 
 One change at a time from `best-2048`. `in-4096` and `in-8192` see as many pairs in all, more of them at a time;
 `cartesian`, `polar` and `combined` (s = 1) are the candidates for the light model of the package.
 
-Differences are of one seed each and smaller than what a default is changed for [above](#defaults-and-why), so they are
-hints. The recipe of the shipped `dual` takes the two that gained in matching without losing mAP on the scenes: four
-times the paper's rate, and the norm before M. The stronger geometry and s = 1 gained as much in matching and lost on
-the scenes. The three light candidates are level: `cartesian`, the best in matching and the last on the scenes, was
-taken; it and `polar` have the fewest parameters. `dual` and `light` have 6,000 steps of 4,096 pairs, a fifth more
-pairs in all than the paper's training: at equal steps 4,096 pairs were better than 2,048 (`pairs-4096` of the
-[ablations](#ablations)), at half the steps they were not (`in-4096`). At the full length 2,048 pairs for twice the
-steps are no better: `dual-in-2048` [below](#what-each-ingredient-gave)."""
+Gains are of one seed each and smaller than what a default is changed for [above](#defaults-and-why), so they are hints;
+of the losses only those of `in-4096` and `in-8192` are larger. The recipe of the shipped `dual` takes the two that
+gained in matching without losing mAP on the scenes: four times the paper's rate, and the norm before M. The stronger
+geometry and s = 1 gained as much in matching and lost on the scenes. The three light candidates are level: `cartesian`,
+the best in matching and the last on the scenes, was taken; it and `polar` have the fewest parameters. `dual` and
+`light` have 6,000 steps of 4,096 pairs, a fifth more pairs in all than the paper's training: at equal steps 4,096 pairs
+were better than 2,048 (`pairs-4096` of the [ablations](#ablations)), at half the steps they were not (`in-4096`). At
+the full length 2,048 pairs for twice the steps are no better: `dual-in-2048` [below](#what-each-ingredient-gave)."""
 
 SHIPPED = """## Shipped models
 
@@ -95,24 +99,24 @@ From the paper's baseline to our default, and the baseline by our recipe; matchi
 with ± where a model was trained twice. The step to `dual` changes two things at once; singly, in short runs, they are
 in [what adds to the best](#what-adds-to-the-best)."""
 
+TESTED = """### On the test sequences
+
+Bold: the best of the four files of the package."""
+
 PHOTOS = """### Pairs of photos
 
 The test sequences and three single pairs ([match.md](match.md#choices) says how they are scored), the same 2,000
-keypoints for all, calibrated distances of validation. Mean of sequences; one training each, seed 0."""
-
-HOMOGRAPHIES = """Homographies hardly tell descriptors apart: most pairs have far more right matches than a homography
-needs, most others hardly any. {differing}. {intervals}.
-The size of regions was chosen by right matches; by homographies of the validation sequences a smaller one would have
-been ([match.md](match.md#choices))."""
-
-PHOTOS_AGAIN = "A second training of each (seed 1), with its own calibrated distance:"
+keypoints for all, calibrated distances of validation. Mean of sequences, a single pair counting as one; the shipped
+training, seed 0, a second one below. The descriptors of the HPatches experiment on the same pairs are in
+[match.md](match.md#every-descriptor-of-the-paper)."""
 
 CLAIMS = """## The paper's claims
 
 The rule of each decides, on the numbers above: those of group 2 on the other groups of scenes, of 3 and 7 on the test
 sequences (three numbers are verification / matching / retrieval), of 4 and 5 on the validation sequences; 1 and 6 are
 counted. Several rows are parts of one statement of the paper.
-*Beyond the spread*: the means differ by more than the larger standard deviation over seeds, of two seeds or more."""
+*Beyond the spread*: the means differ by more than the larger standard deviation over seeds, of two seeds or more.
+(Defaults ask for more, three of them, because many single runs are compared there and the best is looked for.)"""
 
 
 def picture(name: str, words: str) -> str:
@@ -171,8 +175,8 @@ def transfer(everything: Everything) -> str:
     parts = [f"**{metric}**\n\n{tables.transfer_table(everything, metric)}" for metric in tables.METRICS]
     cautions = sorted({tables.caution(every, "groups", group) for group in tables.GROUPS})
     note = (
-        "The best of a row is bold. The mean is that of the seeds which have all six. On ordinary pairs, 50,000 "
-        "non-matches a group or fewer, 0.002 is one accepted non-match: what little they show is decided by a handful. "
+        "The best of a row is bold. On ordinary pairs, 50,000 non-matches a group or fewer, 0.002 is one accepted "
+        "non-match: what little they show is decided by a handful. "
         "castle and fountain of B overlap, and their common points count as different ones."
     )
     return joined(title, *parts, note, tables.origin(every), *cautions)
@@ -253,25 +257,16 @@ def shipped(everything: Everything) -> str:
     return joined(
         SHIPPED,
         shipped_models.ship_table(results),
-        tables.origin(every),
+        tables.origin(shipped_models.runs_of(results, PACKAGE.values())),
         tables.caution(every, "validation"),
-        *([INGREDIENTS, ingredients, tables.origin(every)] if ingredients else []),
+        *([INGREDIENTS, ingredients, tables.origin(shipped_models.runs_of(results, STEPS))] if ingredients else []),
         *larger_regions_section(everything, PHOTOS_LARGER),
-        "### On the test sequences",
+        TESTED,
         *([*tested, tables.origin(r for r in every if "test" in r["scores"])] if tested else [tables.NOT_RUN]),
         PHOTOS,
-        *(pairs_of_photos() if means_of_sequences(PAIRS) else [tables.NOT_RUN]),
+        *(pair_tables(PAIRS) if PAIRS.exists() else [tables.NOT_RUN]),
+        *homographies_section(PAIRS, AGAIN),
     )
-
-
-def pairs_of_photos() -> list[str]:
-    """Tables of the pairs of photos, and what they do not show."""
-    again = [PHOTOS_AGAIN, again_table(PAIRS, AGAIN), f"*{machine(AGAIN)}*"] if AGAIN.exists() else []
-    return [
-        *pair_tables(PAIRS),
-        *again,
-        HOMOGRAPHIES.format(differing=differing(PAIRS), intervals=intervals(PAIRS)),
-    ]
 
 
 def claims(everything: Everything) -> str:

@@ -1,8 +1,10 @@
 """Tables of the shipped models: on validation, what each ingredient gave, and on the test sequences."""
 
+from collections.abc import Iterable
+
 from choices import HARD, changed, steps_and_pairs, validation_scores
 from data import SEQUENCES
-from gather import NOISES, TASKS, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
+from gather import NOISES, TASKS, Result, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
 from jobs import PACKAGE
 from tables import markdown
 
@@ -27,6 +29,12 @@ BESIDE = {
 def packaged(results: Results) -> Results:
     """The results of the models of the package, under their names there, without further seeds."""
     return {name: results[job] for name, job in PACKAGE.items() if job in results}
+
+
+def runs_of(results: Results, jobs: Iterable[str]) -> list[Result]:
+    """The models of some jobs, of all seeds."""
+    groups = by_name(results)
+    return [run for job in jobs for run in groups.get(job, [])]
 
 
 def ship_table(results: Results) -> str:

@@ -39,6 +39,17 @@ def test_matching_of_every_descriptor(name, calibration):
         assert used[model]["match_threshold"] == thresholds[model]
 
 
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_how_far_a_second_training_moves(split):
+    first, again = (means_of_sequences(RESULTS / f"matching_{split}{end}.json") for end in ("", "_again"))
+    moved = {
+        column: max(abs(first[name][column] - again[f"{name}-seed1"][column]) for name in PACKAGE)
+        for column in ("right", "H 3 px")
+    }
+    words = f"moved right matches by at most {moved['right']:.1f} and homographies within 3 px by up to"
+    assert f"{words} {100 * moved['H 3 px']:.1f} points" in " ".join(page("match.md").split())
+
+
 def test_matching_by_kind_of_change():
     cells = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for pair in json.loads((RESULTS / "matching_test_descriptors.json").read_text())["pairs"]:
@@ -124,7 +135,7 @@ def test_numbers_in_the_cards_of_the_models():
         assert "matching {} and {} on validation, {} and {} on test".format(*again) in cards[name]
         assert f"{ship[job]['seconds']:.0f} s" in cards[name]
     typed = json.loads((RESULTS / "light_again.json").read_text())["matching"]["mean"]["all"]["ap_trapezoid"]
-    assert f"typed as it stands here gave {100 * typed:.2f}" in cards["light"]
+    assert f"typed as it stands here, gave [{100 * typed:.2f}]" in cards["light"]
     scores = [f"{100 * ship[job]['scores']['test']['matching']:.1f}" for job in PACKAGE.values()]
     assert "matching is {}, {}, {} and {}".format(*scores) in text
     rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]

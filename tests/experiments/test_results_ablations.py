@@ -162,5 +162,5 @@ def test_regions_in_words(tmp_path):
     path = tmp_path / "regions.json"
     path.write_text(json.dumps(found))
     assert "40 px across in the median; 33 %" in regions.words(path)
-    assert "67 % fewer than 64" in regions.words(path)
+    assert "67 % less than 64" in regions.words(path)
     assert regions.words(tmp_path / "none.json") == ""

@@ -11,6 +11,7 @@ import claims
 import data
 import defaults
 import gather
+import homographies
 import image_pairs
 import jobs
 import larger_regions
@@ -19,6 +20,7 @@ import measure
 import pytest
 import run
 import shipped
+import tables
 from made_paper_results import EXPERIMENTS
 from verdicts import FAILS, HOLDS, OPEN
 
@@ -135,8 +137,8 @@ def pairs_file(path, right, homographies):
         for sequence, kind, count in (("a", "blur", 2), ("b", "light", 1)):
             numbers = {"matches": 100, "right": right[model], "accuracy 3 px": 0.5, "H 1 px": 0.1, "H 5 px": 0.9}
             is_right = homographies[model] if sequence == "b" else 0.0
-            row = {"model": model, "sequence": sequence, "image": 2, "kind": kind, **numbers, "H 3 px": is_right}
-            rows += [row] * count
+            row = {"model": model, "sequence": sequence, "kind": kind, **numbers, "H 3 px": is_right}
+            rows += [{**row, "image": 2 + k} for k in range(count)]
     path.write_text(json.dumps({"pairs": rows, "machine": "x86_64", "versions": {"opencv": "5.0.0"}, "bf16": False}))
     return path
 
@@ -152,17 +154,6 @@ def test_photos(tmp_path, monkeypatch):
     assert origin.startswith("*x86_64, OpenCV 5.0.0; from ")
     assert kinds.splitlines()[0] == "| descriptor | blur (1) | light (1) |"
     assert row_of(kinds, "`fc`") == "| `fc` | 80 / 0.0 | 80 / 60.0 |"
-    assert image_pairs.differing(path) == "Within 3 px, of 2 pairs `dual` is better in none and `fc` is better in none"
-    wanted = "Within 3 px, of 2 pairs `dual` is better in b 2 and `sift` is better in none"
-    assert image_pairs.differing(path, theirs="sift") == wanted
-    assert image_pairs.interval(path, "fc") == (0.0, 0.0)  # level in both sequences
-    assert image_pairs.interval(path, "sift") == pytest.approx((0.0, 0.4))  # none of a, or two of b
-    assert "of `sift` by +0.00 to +40.00, of `rootsift` by" in image_pairs.intervals(path)
-    again = pairs_file(
-        tmp_path / "again.json", {"dual-seed1": 91, "sift-seed2": 1}, {"dual-seed1": 0.5, "sift-seed2": 0}
-    )
-    table = image_pairs.again_table(path, again)
-    assert table.splitlines()[2:] == ["| `dual` | 90.0 | 91.0 | 30.0 | 25.0 |"]
     monkeypatch.setattr(claims, "PAIRS", path)
     assert verdicts({})[MATCHES] == HOLDS
     assert verdicts({})[HOMOGRAPHIES] == FAILS  # as often is not more often
@@ -192,21 +183,47 @@ def test_scores_of_another_model_are_not_laid_beside(tmp_path, monkeypatch, caps
     assert "is not the model whose results stand under fc" in capsys.readouterr().err
 
 
+def test_what_homographies_tell(tmp_path):
+    """Sequence a is wrong for all, b right for some; of `dual` a has few right matches in the second file."""
+    right = {"dual": 90, "sift": 60, "rootsift": 70, "fc": 80}
+    path = pairs_file(tmp_path / "pairs.json", right, {"dual": 1.0, "sift": 0.2, "rootsift": 0.4, "fc": 1.0})
+    again = pairs_file(tmp_path / "again.json", {"dual-seed1": 30, "fc-seed1": 81}, {"dual-seed1": 0.5, "fc-seed1": 0})
+    first, second = homographies.read_pairs(path), homographies.read_pairs(again)
+    assert homographies.outcomes(first) == (
+        "Of 3 pairs `dual` is within 3 px in 1 for each order of the matches and in 2 for none; `fc` fails in 2 of"
+        " these too. 0 of them have fewer than 50 right matches, the other 2 have 90 to 90"
+    )
+    assert homographies.outcomes(second).endswith("2 of them have fewer than 50 right matches")
+    assert homographies.differing(first, "Seed 0") == "Seed 0: `dual` is better in none, `fc` is better in none"
+    assert homographies.differing(second, "Seed 1") == "Seed 1: `dual` is better in b 1–2, `fc` is better in none"
+    both = {place: [first[place], second[place]] for place in first}
+    assert homographies.per_sequence(both, "fc") == {"a": 0.0, "b": 0.5}  # of both trainings
+    assert homographies.per_sequence(both, "sift") == {"a": 0.0, "b": 0.2}  # of the one there is
+    assert homographies.interval(both, "fc") == pytest.approx((0.0, 0.25))  # none of b, or two of it
+    table = homographies.trained_twice(path, again)
+    assert row_of(table, "`dual`") == "| `dual` | 90.0 | 30.0 | 50.0 | 25.0 |"
+    assert "`sift`" not in table
+    assert "`dual` 37.5, `sift` 10.0" in homographies.homographies_section(path, again)[-1]
+    assert homographies.homographies_section(path, tmp_path / "none.json") == []
+
+
 def test_larger_regions_beside_those_they_are_compared_with(tmp_path):
-    everything = read_with(tmp_path, {"dual-x10": 0.52, "light-cartesian-x10": 0.48, "dual": 0.5, "light": 0.49})
-    words, table, *_ = larger_regions.larger_regions_section(everything, tmp_path / "none.json")
+    levels = {"dual-x6-to-x8": 0.52, "light-cartesian-x6-to-x8": 0.48, "dual": 0.5, "light": 0.49}
+    everything = read_with(tmp_path, levels)
+    words, table, _ = larger_regions.larger_regions_section(everything, tmp_path / "none.json")
     names = [line.split(" | ")[0] for line in table.splitlines()[2:]]
-    assert names[:3] == ["| `dual`", "| `light`", "| `fc`"]  # `dual-paper` has none
-    assert names[3:5] == ["| `dual-x10`", "| `dual-x6-to-x10`"]
-    assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x10`")
-    assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x10`")
+    cuts = ["", *(f"-{cut}" for cut in jobs.LARGER)]
+    assert names == [f"| `{name}{cut}`" for name in ("dual", "light") for cut in cuts]
+    assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x6-to-x8`")
+    assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x6-to-x8`")
     limit = 3 * 100 * made.STEP / 2**0.5
     assert f"more than {limit:.2f} below" in " ".join(words.split())
-    rows = {"dual, x8": 280, "dual, x10": 281, "light-cartesian-x10, x10": 290}
+    rows = {"dual, x8": 280, "dual, x10": 281, "dual-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
     photos = pairs_file(tmp_path / "photos.json", rows, dict.fromkeys(rows, 0.5))
     photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
     _, table, _, where = larger_regions.larger_regions_section(everything, photos)
-    assert row_of(table, "`dual`").endswith("| 280 / 25.0 | 281 / 25.0 |")
-    assert row_of(table, "`light-x10`").endswith("| – | 290 / 25.0 |")
+    assert row_of(table, "`dual`").endswith("| 280.0 / 25.0 | 282.5 / 25.0 |")  # mean of two seeds
+    assert row_of(table, "`light-x6-to-x8`").endswith("| – | 290.0 / 25.0 |")
     assert where.startswith("*Photos: x86_64")
-    assert larger_regions.larger_regions_section({}, photos) == []
+    alone = {**everything, "ship": {name: run for name, run in everything["ship"].items() if "-x" not in name}}
+    assert larger_regions.larger_regions_section(alone, photos)[1:] == [tables.NOT_RUN]
