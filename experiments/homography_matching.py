@@ -17,6 +17,7 @@ row, for weights that bring none. The validation sequences are the default. The 
 import argparse
 import json
 import platform
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true", help="describe in bfloat16: faster, for choices")
     parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
     chosen = parser.parse_args()
+    start = time.perf_counter()
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
     describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
@@ -115,6 +117,7 @@ def main() -> None:
             "models": {describer.name: describer.settings for describer, _ in ways},
             "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
             "machine": platform.machine(),
+            "seconds": round(time.perf_counter() - start),
         }
         with replacing(chosen.out) as part:
             part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")

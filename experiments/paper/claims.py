@@ -191,6 +191,9 @@ def shipped_targets(everything: Everything) -> list[Claim]:
     runs = {name: [run for run in [everything.get("ship", {}).get(name)] if run] for name in ("dual", "fc")}
     a, b = (score(found, "test", "matching") for found in runs.values())
     figures = f"`dual` {a}; `fc` {b}; {signed(a.mean - b.mean)}" if a is not None and b is not None else ""
+    again = [everything.get("ship", {}).get(f"{name}-seed1") for name in runs]
+    c, d = (score([run] if run else [], "test", "matching") for run in again)
+    figures += f"; trained again {signed(c.mean - d.mean)}" if c is not None and d is not None else ""
     answers, words = [], []
     for kind, names in SEQUENCES["test"].items():
         new, old = (kind_score(found, "test", names) for found in runs.values())

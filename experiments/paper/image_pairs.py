@@ -53,7 +53,8 @@ def machine(path: Path) -> str:
     """Where the results of a file were made."""
     written = json.loads(path.read_text(encoding="utf-8"))
     precision = ", in bfloat16" if written["bf16"] else ""
-    where = f"{written['machine']}, OpenCV {written['versions']['opencv']}{precision}"
+    time = f", {written['seconds']:,} s" if "seconds" in written else ""
+    where = f"{written['machine']}, OpenCV {written['versions']['opencv']}{precision}{time}"
     return f"{where}; from `experiments/{path.parent.name}/{path.name}`."
 
 
