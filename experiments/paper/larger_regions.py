@@ -19,9 +19,9 @@ The recipe of `dual` and `light` on patches cut at 8, 10 or 12 σ, both patches 
 (`zoom_octaves`) down to {size:g} σ: the [ablation](#magnification-of-the-region) saw more right matches by larger
 regions, and a loss on patches of {size:g} σ. Scored on the validation sequences, whose patches are cut at {size:g} σ,
 and on photos of validation: right matches a pair / homographies within 3 px in %, by the size of the regions used, each
-row with its own calibrated distances; mean of the seeds. For `dual` and for `light` the one with the most right matches
-at any size is taken, unless its matching on patches of {size:g} σ is more than {limit} below what regions of {size:g} σ
-gave ({times} standard deviations of `base`, as for the [defaults](#defaults-and-why)).
+row with its own calibrated distances; mean of the seeds. For `dual` and for `light` that one is taken which has the
+most right matches at any size, of those whose matching on patches of {size:g} σ is at most {limit} below what regions
+of {size:g} σ gave ({times} standard deviations of `base`, as for the [defaults](#defaults-and-why)).
 
 This rule was written down before these models were trained, but after the first weights were scored on test."""
 PHOTOS = Path(__file__).parents[1] / "results" / "larger_regions.json"

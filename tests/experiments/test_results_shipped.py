@@ -217,7 +217,7 @@ def test_larger_regions_beside_those_they_are_compared_with(tmp_path):
     assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x6-to-x8`")
     assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x6-to-x8`")
     limit = 3 * 100 * made.STEP / 2**0.5
-    assert f"more than {limit:.2f} below" in " ".join(words.split())
+    assert f"at most {limit:.2f} below" in " ".join(words.split())
     rows = {"dual, x8": 280, "dual, x10": 281, "dual-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
     photos = pairs_file(tmp_path / "photos.json", rows, dict.fromkeys(rows, 0.5))
     photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
