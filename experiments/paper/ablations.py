@@ -35,9 +35,10 @@ Patches cut at another magnification are other patches: each row is trained **an
 do not say which is better, and none is compared with the tables above, whose magnification is {SET_MAGNIFICATION:g}
 (the first row)."""
 
-ON_PHOTOS = f"""On photos of validation all have the same keypoints and can be compared: the weights of these rows, with
-regions of each magnification; right matches a pair / homographies within 3 px in %, means of sequences (scored as in
-[match.md](match.md#choices), each with its own calibrated distance, one training each).
+ON_PHOTOS = f"""On photos of validation all have the same keypoints and can be compared: the weights of these rows (of
+`base`, seed 0 trained once more, the first weights were not kept), with regions of each magnification; right matches a
+pair / homographies within 3 px in %, means of sequences (scored as in [match.md](match.md#choices), each with its own
+calibrated distance, one training each).
 
 {{table}}
 

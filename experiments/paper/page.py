@@ -69,7 +69,7 @@ by the second run, with the distances of the first:
 
 ```text
 python experiments/homography_matching.py DATA/homography --magnifications 8 10 12 --bf16 \\
-    --models WEIGHTS/ship/{{dual,light-cartesian}}{{,-x*}}{{,-seed1}}.safetensors \\
+    --models WEIGHTS/ship/{{dual,light-cartesian}}{{,-seed1,-x*}}.safetensors \\
     --out experiments/results/larger_regions.json    # again with --thresholds THIS FILE
 ```
 
@@ -88,7 +88,8 @@ for job in {{dual,light-cartesian,dual-paper,fc}}{{,-seed1}} fc-by-our-recipe; d
 done
 python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
-AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)    # light-cartesian as light
+cp WEIGHTS/ship/light-cartesian-seed1.safetensors WEIGHTS/ship/light-seed1.safetensors    # rows go by file names
+AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)
 python experiments/homography_matching.py DATA/homography --models $AGAIN \\
     --out experiments/results/matching_validation_again.json    # again with --thresholds THIS FILE
 python experiments/homography_matching.py DATA/homography --split test --models $AGAIN \\

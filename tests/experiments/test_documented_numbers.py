@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
 
 import numpy as np
 import pytest
+from data import SEQUENCES
 from image_pairs import means_of_sequences
 from jobs import PACKAGE
 
@@ -138,5 +139,23 @@ def test_numbers_in_the_cards_of_the_models():
     assert f"typed as it stands here, gave [{100 * typed:.2f}]" in cards["light"]
     scores = [f"{100 * ship[job]['scores']['test']['matching']:.1f}" for job in PACKAGE.values()]
     assert "matching is {}, {}, {} and {}".format(*scores) in text
+    for words, names, noise in (
+        ("{} against {} on three test sequences", SEQUENCES["test"]["light"], None),
+        ("{1} against {0} on four sequences", SEQUENCES["test"]["viewpoint, zoom"], None),
+        ("{1} against {0} on tough frames", (), "t"),
+    ):
+        by_seed = []
+        for seed in ("", "-seed1"):
+            tests = [ship[f"{PACKAGE[name]}{seed}"]["scores"]["test"] for name in ("dual", "light")]
+            by_seed.append(
+                [
+                    t["by_noise"]["matching"][noise]
+                    if noise
+                    else np.mean([t["by_sequence"][name]["matching"] for name in names])
+                    for t in tests
+                ]
+            )
+        assert words.format(*(f"{100 * value:.1f}" for value in by_seed[0])) in text
+        assert len({dual > light for dual, light in by_seed}) == 1  # "second trainings agree"
     rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]
     assert "{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)) in text
