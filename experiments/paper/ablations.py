@@ -47,8 +47,8 @@ calibrated distance, one training each).
 Used at 8 or 10 σ, training on larger regions gives more right matches, used at 5 σ fewer; homographies follow no
 order. On the patches of `base`, cut at 6 σ, the weights trained at others lose: {{patches}}. In use 8 σ were chosen
 by `experiments/results/magnification.json` ([match.md](match.md#choices)). The sets stay at {SET_MAGNIFICATION:g} σ,
-the cut that every other table shares; longer trainings on larger regions are [those of the shipped
-models](#larger-regions)."""
+the cut that every other table shares; what larger regions give the shipped
+models [stands below](#larger-regions)."""
 TRAINED_AT = Path(__file__).parents[1] / "results" / "training_magnification.json"
 POSITIVES_BASE = "positives-geometric"
 

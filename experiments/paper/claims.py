@@ -7,7 +7,7 @@ from functools import cache
 from data import SEQUENCES
 from gather import TASKS, Everything, Spread, by_name, kind_score, parameters, score, signed
 from image_pairs import PAIRS, means_of_sequences, pair_targets
-from jobs import DESCRIPTORS
+from jobs import DESCRIPTORS, PACKAGE
 from kernel_claims import map_claims, memory_claims, projected_sum_claims, tolerance_claims
 from tables import transfer_mean, transfer_runs
 from verdicts import Claim, above, better, gains, on_test, say, say_test, verdict
@@ -188,15 +188,16 @@ def baseline_targets(everything: Everything) -> list[Claim]:
 
 def shipped_targets(everything: Everything) -> list[Claim]:
     """The default weights against `fc` by the paper's recipe on the same data, in all and by kind of change."""
-    runs = {name: [run for run in [everything.get("ship", {}).get(name)] if run] for name in ("dual", "fc")}
-    a, b = (score(found, "test", "matching") for found in runs.values())
+    ship, jobs = everything.get("ship", {}), [PACKAGE[name] for name in ("dual", "fc")]
+    runs = [[ship[job]] if job in ship else [] for job in jobs]
+    a, b = (score(found, "test", "matching") for found in runs)
     figures = f"`dual` {a}; `fc` {b}; {signed(a.mean - b.mean)}" if a is not None and b is not None else ""
-    again = [everything.get("ship", {}).get(f"{name}-seed1") for name in runs]
+    again = [ship.get(f"{job}-seed1") for job in jobs]
     c, d = (score([run] if run else [], "test", "matching") for run in again)
     figures += f"; trained again {signed(c.mean - d.mean)}" if c is not None and d is not None else ""
     answers, words = [], []
     for kind, names in SEQUENCES["test"].items():
-        new, old = (kind_score(found, "test", names) for found in runs.values())
+        new, old = (kind_score(found, "test", names) for found in runs)
         allowed = _spread_of_kind(everything, names) if len(names) == 1 else 0.0
         answers.append(above(new, old, -allowed) if allowed is not None else None)
         words += [f"{kind} {signed(new.mean - old.mean)}"] if new is not None and old is not None else []

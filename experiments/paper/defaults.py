@@ -16,7 +16,8 @@ Differences are of matching on the validation sequences, to the default; `base` 
 is changed for a gain of more than {limit}, {times} standard deviations of `base`: the luckiest of a dozen others is
 about two above their mean by chance alone, and what `base` itself is off by, all its rows share (most lie above it).
 The half side of regions is 6 σ in patch sets and 8 σ in images, chosen by matching images
-([there](#magnification-of-the-region), [match.md](match.md#choices))."""
+([there](#magnification-of-the-region), [match.md](match.md#choices)); training on more than 6 σ was tried with the
+[recipe of the shipped models](#larger-regions)."""
 
 
 @dataclass(frozen=True)

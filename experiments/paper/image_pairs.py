@@ -9,6 +9,8 @@ from tables import markdown
 from verdicts import Claim, verdict
 
 PAIRS = Path(__file__).parents[1] / "results" / "matching_test.json"
+LARGER = PAIRS.with_name("matching_test_larger.json")  # models trained on larger regions, both trainings
+LARGER_WORDS = """Trained on regions of 6 to 8 σ, which are not shipped ([why](#larger-regions)), on the same pairs:"""
 COLUMNS = {  # heading -> column, times
     "matches": ("matches", 1),
     "right matches": ("right", 1),
@@ -36,17 +38,26 @@ def means_of_sequences(path: Path) -> Means:
 
 def pair_tables(path: Path) -> list[str]:
     """A row for each descriptor: means of sequences, where they ran, and right matches and homographies by kind."""
-    written = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        means_table(path),
+        f"*{machine(path)}*",
+        "By kind of change (sequences in brackets): right matches, and homographies within 3 px in %:",
+        kinds_table(json.loads(path.read_text(encoding="utf-8"))["pairs"]),
+    ]
+
+
+def larger_on_test(path: Path) -> list[str]:
+    """Models trained on larger regions, on the same pairs."""
+    return [LARGER_WORDS, means_table(path), f"*{machine(path)}*"] if path.exists() else []
+
+
+def means_table(path: Path) -> str:
+    """A row for each descriptor: means of sequences."""
     rows = []
     for model, found in means_of_sequences(path).items():
         shown = [times * found[column] for column, times in COLUMNS.values()]
         rows.append([f"`{model}`", *(f"{value:.0f}" for value in shown[:2]), *(f"{value:.1f}" for value in shown[2:])])
-    return [
-        markdown(["descriptor", *COLUMNS], rows),
-        f"*{machine(path)}*",
-        "By kind of change (sequences in brackets): right matches, and homographies within 3 px in %:",
-        kinds_table(written["pairs"]),
-    ]
+    return markdown(["descriptor", *COLUMNS], rows)
 
 
 def machine(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 Settings = dict[str, Any]
@@ -34,10 +35,10 @@ CONTROL = "sum"  # measured with them: what features without a position give
 KAPPAS = (1, 2, 4, 8, 16)
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
-# Larger regions to train the package's models on -> their cut, and octaves of zoom: down to those of 6 sigma.
-LARGER = {"x6-to-x8": ("x8", 0.415), "x6-to-x10": ("x10", 0.737), "x6-to-x12": ("x12", 1.0)}
+# Regions `dual` and `light` are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
+REGIONS = {"x6": ("", 0.0), "x6-to-x8": ("x8", 0.415), "x6-to-x10": ("x10", 0.737), "x6-to-x12": ("x12", 1.0)}
 # The models of the package -> the jobs of `ship` they come from.
-PACKAGE = {"dual": "dual", "light": "light-cartesian", "dual-paper": "dual-paper", "fc": "fc"}
+PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 BEST = "best-2048"  # changes of the recipe that gained, together
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
@@ -193,24 +194,20 @@ def ship() -> Iterator[Job]:
     ours: Settings = {"sampling": large, "loss": HYNET, "optimizer": {"rate": 40.0}}
     dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
     normed = {"encoding_norm": True}
-    package: dict[str, Settings] = {
-        "dual-paper": {"model": dual, "sampling": paper},
+    models: dict[str, Settings] = {
         "dual": {"model": dual | normed, **ours},
-        "fc": {"model": fc, "sampling": paper},
         "light-cartesian": {"model": {"variant": "cartesian", "s": 1} | normed, **ours},
     }
-    for name, settings in package.items():
-        yield Job(name, "shipped", settings)
-        yield Job(f"{name}-seed1", "shipped", {**settings, "seed": 1})
+    for seed, ending in enumerate(("", "-seed1")):
+        yield Job(f"dual-paper{ending}", "shipped", {"model": dual, "sampling": paper, "seed": seed})
+        yield Job(f"fc{ending}", "shipped", {"model": fc, "sampling": paper, "seed": seed})
+        for (region, (cut, zoom)), (name, settings) in product(REGIONS.items(), models.items()):
+            wider = {"augmentation": {"zoom_octaves": zoom}, "seed": seed}
+            yield Job(f"{name}-{region}{ending}", "shipped", settings | wider, train_cut=cut)
     yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
     yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
     yield Job("dual-in-2048", "shipped", {"model": dual | normed, **ours, "sampling": longer})
-    for name, (cut, zoom) in LARGER.items():
-        wider = {"augmentation": {"zoom_octaves": zoom}}
-        for model in ("dual", "light-cartesian"):
-            yield Job(f"{model}-{name}", "shipped", package[model] | wider, train_cut=cut)
-            yield Job(f"{model}-{name}-seed1", "shipped", package[model] | wider | {"seed": 1}, train_cut=cut)
 
 
 def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:

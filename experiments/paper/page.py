@@ -69,7 +69,7 @@ by the second run, with the distances of the first:
 
 ```text
 python experiments/homography_matching.py DATA/homography --magnifications 8 10 12 --bf16 \\
-    --models WEIGHTS/ship/{{dual,light-cartesian}}{{,-seed1,-x*}}.safetensors \\
+    --models WEIGHTS/ship/{{dual,light-cartesian}}-x*.safetensors \\
     --out experiments/results/larger_regions.json    # again with --thresholds THIS FILE
 ```
 
@@ -83,18 +83,23 @@ python experiments/homography_matching.py DATA/homography \\
 python experiments/paper/ship.py WEIGHTS/ship
 python experiments/homography_matching.py DATA/homography --models dual --magnifications 5 6 7 8 10 12 --bf16 \\
     --out experiments/results/magnification.json
-for job in {{dual,light-cartesian,dual-paper,fc}}{{,-seed1}} fc-by-our-recipe; do
+for job in {{{{dual,light-cartesian}}-x6{{,-to-x8}},dual-paper,fc}}{{,-seed1}} fc-by-our-recipe; do
     python experiments/paper/measure.py ship $job WEIGHTS/ship/$job.safetensors --sets SETS --scores test strips
 done
 python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
-cp WEIGHTS/ship/light-cartesian-seed1.safetensors WEIGHTS/ship/light-seed1.safetensors    # rows go by file names
+cp WEIGHTS/ship/dual-x6-seed1.safetensors WEIGHTS/ship/dual-seed1.safetensors    # rows go by file names
+cp WEIGHTS/ship/light-cartesian-x6-seed1.safetensors WEIGHTS/ship/light-seed1.safetensors
 AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)
 python experiments/homography_matching.py DATA/homography --models $AGAIN \\
     --out experiments/results/matching_validation_again.json    # again with --thresholds THIS FILE
 python experiments/homography_matching.py DATA/homography --split test --models $AGAIN \\
     --thresholds experiments/results/matching_validation_again.json \\
     --out experiments/results/matching_test_again.json
+LARGER=$(echo WEIGHTS/ship/{{dual,light-cartesian}}-x6-to-x8{{,-seed1}}.safetensors)
+python experiments/homography_matching.py DATA/homography --models $LARGER --out larger.json
+python experiments/homography_matching.py DATA/homography --split test --models $LARGER --thresholds larger.json \\
+    --out experiments/results/matching_test_larger.json
 matchkernel train configs/trained/light.toml -o runs/light    # the command of a card, as it stands there
 matchkernel evaluate hpatches SETS/homography_validation --task matching --name light \\
     --model runs/light/final.safetensors -o experiments/results/light_again.json

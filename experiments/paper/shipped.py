@@ -14,14 +14,20 @@ STEPS = {
     "dual-paper": "fc",
     "dual-paper-in-4096": "dual-paper",
     "dual-hynet-in-4096": "dual-paper-in-4096",
-    "dual": "dual-hynet-in-4096",
-    "dual-in-2048": "dual",
+    "dual-x6": "dual-hynet-in-4096",
+    "dual-x6-to-x8": "dual-x6",
+    "dual-in-2048": "dual-x6",
     "fc-by-our-recipe": "fc",
 }
 MATCHING = ("validation", "matching")
 # beside the models of the package on test: name in the tables -> job
 BESIDE = {
     **{f"`{name}` trained again, seed 1": f"{job}-seed1" for name, job in PACKAGE.items()},
+    **{
+        f"`{name}` on regions of 6 to 8 σ{words}": f"{PACKAGE[name]}-to-x8{ending}"
+        for name in ("dual", "light")
+        for words, ending in (("", ""), (", seed 1", "-seed1"))
+    },
     "`fc` by the recipe of `dual`": "fc-by-our-recipe",
 }
 

@@ -54,7 +54,7 @@ def with_test_scores(folder, dual, fc):
         scores = made.sequences(sum(values) / len(values), "test")
         for parts, value in zip(scores["by_sequence"].values(), values, strict=True):
             parts["matching"] = value
-        results[name]["scores"]["test"] = scores
+        results[jobs.PACKAGE[name]]["scores"]["test"] = scores
     made.write(folder, "ship", results)
     return gather.read_results(folder)
 
@@ -88,19 +88,20 @@ def test_every_ablation_is_tried_for_a_default():
 
 
 def test_ingredients_are_told_one_by_one(tmp_path):
-    levels = {"fc": 0.46, "dual-paper-in-4096": 0.50, "dual-paper": 0.47, "dual-hynet-in-4096": 0.51, "dual": 0.53}
+    levels = {"fc": 0.46, "dual-paper-in-4096": 0.50, "dual-paper": 0.47, "dual-hynet-in-4096": 0.51, "dual-x6": 0.53}
     table = shipped.ingredients_table(read_with(tmp_path, levels)["ship"])
     assert row_of(table, "`fc`").endswith("| 46.10 ± 0.14 | – |")  # the mean of two seeds STEP apart
     assert "| variant dual, s 2" in row_of(table, "`dual-paper`")
     assert row_of(table, "`dual-paper`").endswith("| +1.00 to `fc` |")
     assert "| pairs 4096 | 6,000 × 4,096 | 50.00 | +2.90 to `dual-paper` |" in row_of(table, "`dual-paper-in-4096`")
     assert "hybrid 2" in row_of(table, "`dual-hynet-in-4096`")
-    assert "encoding_norm" in row_of(table, "`dual`")
-    assert "| +2.10 to `dual-hynet-in-4096` |" in row_of(table, "`dual`")
+    assert "encoding_norm" in row_of(table, "`dual-x6`")
+    assert "| +2.10 to `dual-hynet-in-4096` |" in row_of(table, "`dual-x6`")
+    assert "| zoom_octaves 0.415, patches of the cut x8 |" in row_of(table, "`dual-x6-to-x8`")
 
 
 def test_models_trained_twice_show_their_spread(tmp_path):
-    table = shipped.ship_table(read_with(tmp_path, {"dual-paper": 0.4, "dual": 0.5})["ship"])
+    table = shipped.ship_table(read_with(tmp_path, {"dual-paper": 0.4, jobs.PACKAGE["dual"]: 0.5})["ship"])
     assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [f"| `{name}`" for name in jobs.PACKAGE]
     assert "| 6,000 × 4,096 | 2 | **80.10 ± 0.14** | **50.10 ± 0.14** |" in row_of(table, "`dual`")
 
@@ -208,22 +209,33 @@ def test_what_homographies_tell(tmp_path):
 
 
 def test_larger_regions_beside_those_they_are_compared_with(tmp_path):
-    levels = {"dual-x6-to-x8": 0.52, "light-cartesian-x6-to-x8": 0.48, "dual": 0.5, "light": 0.49}
+    levels = {"dual-x6-to-x8": 0.52, "light-cartesian-x6-to-x8": 0.48, "dual-x6": 0.5, "light-cartesian-x6": 0.49}
     everything = read_with(tmp_path, levels)
     words, table, _ = larger_regions.larger_regions_section(everything, tmp_path / "none.json")
     names = [line.split(" | ")[0] for line in table.splitlines()[2:]]
-    cuts = ["", *(f"-{cut}" for cut in jobs.LARGER)]
-    assert names == [f"| `{name}{cut}`" for name in ("dual", "light") for cut in cuts]
+    assert names == [f"| `{name}-{region}`" for name in ("dual", "light") for region in jobs.REGIONS]
     assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x6-to-x8`")
     assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x6-to-x8`")
     limit = 3 * 100 * made.STEP / 2**0.5
     assert f"at most {limit:.2f} below" in " ".join(words.split())
-    rows = {"dual, x8": 280, "dual, x10": 281, "dual-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
+    rows = {"dual-x6, x8": 280, "dual-x6, x10": 281, "dual-x6-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
     photos = pairs_file(tmp_path / "photos.json", rows, dict.fromkeys(rows, 0.5))
     photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
-    _, table, _, where = larger_regions.larger_regions_section(everything, photos)
-    assert row_of(table, "`dual`").endswith("| 280.0 / 25.0 | 282.5 / 25.0 |")  # mean of two seeds
+    _, table, _, where, *_ = larger_regions.larger_regions_section(everything, photos)
+    assert row_of(table, "`dual-x6`").endswith("| 280.0 / 25.0 | 282.5 / 25.0 |")  # mean of two seeds
     assert row_of(table, "`light-x6-to-x8`").endswith("| – | 290.0 / 25.0 |")
     assert where.startswith("*Photos: x86_64")
-    alone = {**everything, "ship": {name: run for name, run in everything["ship"].items() if "-x" not in name}}
+    alone = {**everything, "ship": {name: run for name, run in everything["ship"].items() if "-to-" not in name}}
     assert larger_regions.larger_regions_section(alone, photos)[1:] == [tables.NOT_RUN]
+
+
+def test_the_rule_for_regions(tmp_path):
+    limit = 3 * made.STEP / 2**0.5
+    levels = {"dual-x6-to-x8": 0.5 - 0.9 * limit, "dual-x6-to-": 0.5 - 1.1 * limit, "dual-x6": 0.5}
+    everything = read_with(tmp_path, levels)
+    right = {"dual-x6, x8": 280, "dual-x6-to-x8, x8": 279, "dual-x6-to-x8, x10": 282, "dual-x6-to-x10, x10": 290}
+    photos = pairs_file(tmp_path / "photos.json", right, dict.fromkeys(right, 0.5))
+    photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
+    assert larger_regions.taken(everything, photos, "dual") == "x6-to-x8"  # x10 has more, and lost too much
+    words = larger_regions.taken_words(everything, photos, "dual")
+    assert words == f"By the rule: `dual-x6-to-x8`, matching −{90 * limit:.2f}, right matches 282.0 against 280.0."
