@@ -9,8 +9,6 @@ from tables import markdown
 from verdicts import Claim, verdict
 
 PAIRS = Path(__file__).parents[1] / "results" / "matching_test.json"
-LARGER = PAIRS.with_name("matching_test_larger.json")  # models trained on larger regions, both trainings
-LARGER_WORDS = """Trained on regions of 6 to 8 σ, which are not shipped ([why](#larger-regions)), on the same pairs:"""
 COLUMNS = {  # heading -> column, times
     "matches": ("matches", 1),
     "right matches": ("right", 1),
@@ -46,11 +44,6 @@ def pair_tables(path: Path) -> list[str]:
     ]
 
 
-def larger_on_test(path: Path) -> list[str]:
-    """Models trained on larger regions, on the same pairs."""
-    return [LARGER_WORDS, means_table(path), f"*{machine(path)}*"] if path.exists() else []
-
-
 def means_table(path: Path) -> str:
     """A row for each descriptor: means of sequences."""
     rows = []
@@ -64,8 +57,8 @@ def machine(path: Path) -> str:
     """Where the results of a file were made."""
     written = json.loads(path.read_text(encoding="utf-8"))
     precision = ", in bfloat16" if written["bf16"] else ""
-    time = f", {written['seconds']:,} s" if "seconds" in written else ""
-    where = f"{written['machine']}, OpenCV {written['versions']['opencv']}{precision}{time}"
+    time = f"{written['seconds']:,} s" if "seconds" in written else "time not recorded"
+    where = f"{written['machine']}, OpenCV {written['versions']['opencv']}{precision}, {time}"
     return f"{where}; from `experiments/{path.parent.name}/{path.name}`."
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import log2
 from typing import Any
 
 Settings = dict[str, Any]
@@ -35,10 +36,11 @@ CONTROL = "sum"  # measured with them: what features without a position give
 KAPPAS = (1, 2, 4, 8, 16)
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
-# Regions `dual` and `light` are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
-REGIONS = {"x6": ("", 0.0), "x6-to-x8": ("x8", 0.415), "x6-to-x10": ("x10", 0.737), "x6-to-x12": ("x12", 1.0)}
+# Regions that models by our recipe are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
+TRAINED_REGIONS = {"x6": ("", 0.0)} | {f"x6-to-x{m}": (f"x{m}", round(log2(m / 6), 3)) for m in (8, 10, 12)}
+OURS = {"dual": "dual", "light": "light-cartesian"}  # models by our recipe -> their jobs, without the regions
 # The models of the package -> the jobs of `ship` they come from.
-PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
+PACKAGE = {**{name: f"{job}-x6" for name, job in OURS.items()}, "dual-paper": "dual-paper", "fc": "fc"}
 BEST = "best-2048"  # changes of the recipe that gained, together
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
@@ -201,9 +203,9 @@ def ship() -> Iterator[Job]:
     for seed, ending in enumerate(("", "-seed1")):
         yield Job(f"dual-paper{ending}", "shipped", {"model": dual, "sampling": paper, "seed": seed})
         yield Job(f"fc{ending}", "shipped", {"model": fc, "sampling": paper, "seed": seed})
-        for (region, (cut, zoom)), (name, settings) in product(REGIONS.items(), models.items()):
-            wider = {"augmentation": {"zoom_octaves": zoom}, "seed": seed}
-            yield Job(f"{name}-{region}{ending}", "shipped", settings | wider, train_cut=cut)
+        for (region, (cut, zoom)), (name, settings) in product(TRAINED_REGIONS.items(), models.items()):
+            zoomed = settings | {"augmentation": {"zoom_octaves": zoom}, "seed": seed}
+            yield Job(f"{name}-{region}{ending}", "shipped", zoomed, train_cut=cut)
     yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
     yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
     yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})

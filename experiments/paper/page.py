@@ -41,17 +41,23 @@ MEASURES = """All scores are in percent, mean ± sample standard deviation over 
   non-matches of *hard* pairs are those that RootSIFT finds most alike.
 - **mAP**: retrieval within a set of patches.
 
-Every choice is made on validation. Where scores of several models are compared, the best of a column is bold (not
+Every choice is made on validation, but one: that [larger regions](#larger-regions) do not replace those of the package
+was decided on test. Where scores of several models are compared, the best of a column is bold (not
 on photos).
 """
 
 COMMANDS = """The photos are not part of this repository. With them in `DATA`, patches are cut into `SETS`, then models
-are trained and scored; what is done is not done again:
+are trained and scored; what is done is not done again (bash):
 
 ```text
 python experiments/paper/data.py DATA SETS
 python experiments/paper/data.py DATA SETS/tracks --no-geometric --scenes B --sequences
-python experiments/paper/data.py DATA SETS/x8 --magnification 8 --scenes A validation --sequences validation  # x5, x10
+for m in 5 8 10; do    # the ablation of magnification
+    python experiments/paper/data.py DATA SETS/x$m --magnification $m --scenes A validation --sequences validation
+done
+for m in 8 10 12; do    # larger regions for the shipped recipe
+    python experiments/paper/data.py DATA SETS/x$m --magnification $m --scenes A B C --sequences
+done
 python experiments/paper/tolerance.py DATA SETS
 python experiments/paper/regions.py SETS
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS    # {experiments}
@@ -64,8 +70,7 @@ matchkernel evaluate hpatches SETS/homography_validation --task matching --name 
 python benchmarks/aggregation_memory.py
 ```
 
-Larger regions, once `run.py ship` is done (cuts as above: `SETS/x8`, `x10`, `x12` of scenes A B C); the JSON is written
-by the second run, with the distances of the first:
+Larger regions; the JSON is written by the second run, with the distances of the first:
 
 ```text
 python experiments/homography_matching.py DATA/homography --magnifications 8 10 12 --bf16 \\
@@ -97,8 +102,10 @@ python experiments/homography_matching.py DATA/homography --split test --models 
     --thresholds experiments/results/matching_validation_again.json \\
     --out experiments/results/matching_test_again.json
 LARGER=$(echo WEIGHTS/ship/{{dual,light-cartesian}}-x6-to-x8{{,-seed1}}.safetensors)
-python experiments/homography_matching.py DATA/homography --models $LARGER --out larger.json
-python experiments/homography_matching.py DATA/homography --split test --models $LARGER --thresholds larger.json \\
+python experiments/homography_matching.py DATA/homography --models $LARGER \\
+    --out experiments/results/matching_validation_larger.json
+python experiments/homography_matching.py DATA/homography --split test --models $LARGER \\
+    --thresholds experiments/results/matching_validation_larger.json \\
     --out experiments/results/matching_test_larger.json
 matchkernel train configs/trained/light.toml -o runs/light    # the command of a card, as it stands there
 matchkernel evaluate hpatches SETS/homography_validation --task matching --name light \\

@@ -3,6 +3,7 @@
 python experiments/paper/regions.py SETS
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -53,8 +54,11 @@ def measured(sets: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", type=Path)
+    found = measured(parser.parse_args().sets)
     with replacing(REGIONS) as part:
-        part.write_text(json.dumps(measured(Path(sys.argv[1])), indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ from claims import OWN, claims_of
 from defaults import defaults_section
 from gather import Everything, Result, look
 from homographies import AGAIN, homographies_section
-from image_pairs import LARGER, PAIRS, larger_on_test, pair_tables
+from image_pairs import PAIRS, pair_tables
 from jobs import BEST, PACKAGE
-from larger_regions import PHOTOS as PHOTOS_LARGER
-from larger_regions import larger_regions_section
+from larger_regions import ON_VALIDATION, PAIRS_ON_TEST, larger_on_test, larger_regions_section
 from shipped import STEPS
 from verdicts import Claim
 
@@ -261,13 +260,13 @@ def shipped(everything: Everything) -> str:
         tables.origin(shipped_models.runs_of(results, PACKAGE.values())),
         tables.caution(every, "validation"),
         *([INGREDIENTS, ingredients, tables.origin(shipped_models.runs_of(results, STEPS))] if ingredients else []),
-        *larger_regions_section(everything, PHOTOS_LARGER),
+        *larger_regions_section(everything, ON_VALIDATION),
         TESTED,
         *([*tested, tables.origin(r for r in every if "test" in r["scores"])] if tested else [tables.NOT_RUN]),
         PHOTOS,
         *(pair_tables(PAIRS) if PAIRS.exists() else [tables.NOT_RUN]),
         *homographies_section(PAIRS, AGAIN),
-        *larger_on_test(LARGER),
+        *larger_on_test(PAIRS_ON_TEST),
     )
 
 

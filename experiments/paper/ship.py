@@ -5,6 +5,7 @@ python experiments/paper/ship.py WEIGHTS
 WEIGHTS is the folder `ship` in that of `run.py ship --keep`; their scores are read from the results.
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -55,9 +56,12 @@ def metrics(scores: dict[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     """Write matchkernel/trained/."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", type=Path)
+    folder = parser.parse_args().weights
     SHIPPED.mkdir(exist_ok=True)
     for name, job in PACKAGE.items():
-        weights = Path(sys.argv[1]) / f"{job}.safetensors"
+        weights = folder / f"{job}.safetensors"
         path = SHIPPED / f"{name}.safetensors"
         save(load(weights), path, card_of(name, job, weights))
         print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {json.loads(read_card(path)['metrics'])}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from choices import HARD, changed, steps_and_pairs, validation_scores
 from data import SEQUENCES
 from gather import NOISES, TASKS, Result, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
-from jobs import PACKAGE
+from jobs import OURS, PACKAGE
 from tables import markdown
 
 # model -> the one it is compared with, from the paper's baseline to our default
@@ -24,8 +24,8 @@ MATCHING = ("validation", "matching")
 BESIDE = {
     **{f"`{name}` trained again, seed 1": f"{job}-seed1" for name, job in PACKAGE.items()},
     **{
-        f"`{name}` on regions of 6 to 8 σ{words}": f"{PACKAGE[name]}-to-x8{ending}"
-        for name in ("dual", "light")
+        f"`{name}-x6-to-x8`{words}": f"{job}-x6-to-x8{ending}"
+        for name, job in OURS.items()
         for words, ending in (("", ""), (", seed 1", "-seed1"))
     },
     "`fc` by the recipe of `dual`": "fc-by-our-recipe",

@@ -91,12 +91,14 @@ def origin(results: Iterable[Result]) -> str:
     trained = [r for r in results if sampling(r)]
     seeds = sorted({seed for r in trained if (seed := seed_of(r)) is not None})
     seconds = sorted(r["seconds"] for r in trained if "seconds" in r)
+    scoring = sorted(r["seconds"] for r in results if "seconds" in r and not sampling(r))
     files = dict.fromkeys(r["file"] for r in results)
     machines = sorted({f"{r['hardware']}, torch {r['torch']}" for r in results if "hardware" in r})
     parts = [
         length(trained) if trained else "Nothing trained here",
         f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "".join(f"seed {s}" for s in seeds),
         f"{_range(seconds)} s of training a model" if seconds else "",
+        f"{_range(scoring)} s of scoring a baseline" if scoring else "",
         *machines,
         "from " + ", ".join(f"`{file}.json`" for file in files),
     ]

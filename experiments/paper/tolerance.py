@@ -6,6 +6,7 @@ The pairs are images 1 and 2 of the validation sequences. The reference is cut a
 the homography takes it in image 2, changed there. Writes SETS/tolerance.npz.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -46,7 +47,11 @@ def changed(frames: Frames, kind: str, amount: float, directions: np.ndarray) ->
 
 def main() -> None:
     """Cut the patches of all validation sequences."""
-    data, sets = Path(sys.argv[1]), Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("sets", type=Path)
+    arguments = parser.parse_args()
+    data, sets = arguments.data, arguments.sets
     random = np.random.default_rng(0)
     parts: dict[str, list[np.ndarray]] = {"reference": [], **{kind: [] for kind in AMOUNTS}}
     for name in [sequence for names in SEQUENCES["validation"].values() for sequence in names]:

@@ -148,7 +148,7 @@ def test_weights_of_each_magnification_on_photos(tmp_path):
         "| 6 σ | 66 / 6.0 | 68 / 8.0 |",
         "| 10 σ | 106 / 6.0 | 108 / 8.0 |",
     ]
-    assert "*x86_64, OpenCV 5, in bfloat16; from `experiments/" in text
+    assert "*x86_64, OpenCV 5, in bfloat16, time not recorded; from `experiments/" in text
     assert ablations.on_photos(tmp_path / "none.json") == ""
 
 

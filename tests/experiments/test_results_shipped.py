@@ -152,7 +152,7 @@ def test_photos(tmp_path, monkeypatch):
     assert means["dual"]["H 3 px"] == pytest.approx(0.3)
     means_table, origin, _, kinds = image_pairs.pair_tables(path)
     assert row_of(means_table, "`fc`") == "| `fc` | 100 | 80 | 50.0 | 10.0 | 30.0 | 90.0 |"
-    assert origin.startswith("*x86_64, OpenCV 5.0.0; from ")
+    assert origin.startswith("*x86_64, OpenCV 5.0.0, time not recorded; from ")
     assert kinds.splitlines()[0] == "| descriptor | blur (1) | light (1) |"
     assert row_of(kinds, "`fc`") == "| `fc` | 80 / 0.0 | 80 / 60.0 |"
     monkeypatch.setattr(claims, "PAIRS", path)
@@ -208,23 +208,34 @@ def test_what_homographies_tell(tmp_path):
     assert homographies.homographies_section(path, tmp_path / "none.json") == []
 
 
+def photos_file(path, right, homographies=None):
+    """Pairs by the size of the regions used."""
+    pairs_file(path, right, {**dict.fromkeys(right, 0.5), **(homographies or {})})
+    path.write_text(json.dumps({**json.loads(path.read_text()), "magnifications": [8.0, 10.0]}))
+    return path
+
+
 def test_larger_regions_beside_those_they_are_compared_with(tmp_path):
     levels = {"dual-x6-to-x8": 0.52, "light-cartesian-x6-to-x8": 0.48, "dual-x6": 0.5, "light-cartesian-x6": 0.49}
     everything = read_with(tmp_path, levels)
     words, table, _ = larger_regions.larger_regions_section(everything, tmp_path / "none.json")
     names = [line.split(" | ")[0] for line in table.splitlines()[2:]]
-    assert names == [f"| `{name}-{region}`" for name in ("dual", "light") for region in jobs.REGIONS]
+    assert names == [f"| `{name}-{region}`" for name in ("dual", "light") for region in jobs.TRAINED_REGIONS]
     assert "| 52.10 ± 0.14 |" in row_of(table, "`dual-x6-to-x8`")
     assert "| 48.10 ± 0.14 |" in row_of(table, "`light-x6-to-x8`")
     limit = 3 * 100 * made.STEP / 2**0.5
     assert f"at most {limit:.2f} below" in " ".join(words.split())
-    rows = {"dual-x6, x8": 280, "dual-x6, x10": 281, "dual-x6-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
-    photos = pairs_file(tmp_path / "photos.json", rows, dict.fromkeys(rows, 0.5))
-    photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
-    _, table, _, where, *_ = larger_regions.larger_regions_section(everything, photos)
-    assert row_of(table, "`dual-x6`").endswith("| 280.0 / 25.0 | 282.5 / 25.0 |")  # mean of two seeds
+    right = {f"{job}-{region}, x10": 285 for job in jobs.OURS.values() for region in jobs.TRAINED_REGIONS}
+    right |= {"dual-x6, x8": 280, "dual-x6, x10": 281, "dual-x6-seed1, x10": 284, "light-cartesian-x6-to-x8, x10": 290}
+    photos = photos_file(tmp_path / "photos.json", right, {"dual-x6-seed1, x10": 0.7})
+    _, table, _, where, seeds, *told = larger_regions.larger_regions_section(everything, photos)
+    assert row_of(table, "`dual-x6`").endswith("| 280.0 / 25.0 | 282.5 / 30.0 |")  # mean of two seeds
     assert row_of(table, "`light-x6-to-x8`").endswith("| – | 290.0 / 25.0 |")
     assert where.startswith("*Photos: x86_64")
+    assert seeds.startswith("Right matches of two seeds differ by at most 3.0 here, homographies by up to 10 points")
+    assert [words.split("`")[1] for words in told] == ["dual-x6-to-x8", "light-x6"]  # 290, but too far below on patches
+    few = photos_file(tmp_path / "few.json", {"dual-x6, x8": 280})
+    assert len(larger_regions.larger_regions_section(everything, few)) == 3  # no word on what is taken before all ran
     alone = {**everything, "ship": {name: run for name, run in everything["ship"].items() if "-to-" not in name}}
     assert larger_regions.larger_regions_section(alone, photos)[1:] == [tables.NOT_RUN]
 
@@ -233,9 +244,32 @@ def test_the_rule_for_regions(tmp_path):
     limit = 3 * made.STEP / 2**0.5
     levels = {"dual-x6-to-x8": 0.5 - 0.9 * limit, "dual-x6-to-": 0.5 - 1.1 * limit, "dual-x6": 0.5}
     everything = read_with(tmp_path, levels)
-    right = {"dual-x6, x8": 280, "dual-x6-to-x8, x8": 279, "dual-x6-to-x8, x10": 282, "dual-x6-to-x10, x10": 290}
-    photos = pairs_file(tmp_path / "photos.json", right, dict.fromkeys(right, 0.5))
-    photos.write_text(json.dumps({**json.loads(photos.read_text()), "magnifications": [8.0, 10.0]}))
-    assert larger_regions.taken(everything, photos, "dual") == "x6-to-x8"  # x10 has more, and lost too much
-    words = larger_regions.taken_words(everything, photos, "dual")
-    assert words == f"By the rule: `dual-x6-to-x8`, matching −{90 * limit:.2f}, right matches 282.0 against 280.0."
+    right = {"dual-x6, x8": 280, "dual-x6-to-x8, x8": 279, "dual-x6-to-x8, x10": 282}
+    right |= {"dual-x6-to-x10, x10": 290, "dual-x6-to-x12, x10": 291}
+    old, *larger = larger_regions.candidates(everything, photos_file(tmp_path / "photos.json", right), "dual")
+    new = larger_regions.taken([old, *larger], limit)
+    assert new.name == "dual-x6-to-x8"  # others have more, and lost too much
+    figures = f"matching −{90 * limit:.2f}, right matches 282.0 (at 10 σ) against 280.0 (at 8 σ)"
+    assert larger_regions.taken_words(old, new) == f"By the rule: `dual-x6-to-x8`, {figures}."
+
+
+@pytest.mark.parametrize(("wider", "narrow", "told"), [(0.44, 0.46, True), (0.46, 0.47, False), (0.44, 0.44, False)])
+def test_what_the_rule_takes_must_be_above_fc_on_test(tmp_path, wider, narrow, told):
+    everything = read_with(tmp_path, {})
+    right = {f"dual-{region}, x8": 280 for region in jobs.TRAINED_REGIONS}
+    old, new, *_ = larger_regions.candidates(everything, photos_file(tmp_path / "photos.json", right), "dual")
+    assert larger_regions.outcome_words(everything, old, new) == []  # not scored on test yet
+    for job, level in (("dual-x6", narrow), ("dual-x6-to-x8", wider), ("fc", 0.4)):
+        for seed in larger_regions.SEED_ENDINGS:
+            everything["ship"][f"{job}{seed}"]["scores"]["test"] = made.sequences(level, "test")
+    assert larger_regions.outcome_words(everything, old, old) == []
+    words = " ".join(larger_regions.outcome_words(everything, old, new))
+    assert ("`dual-x6-to-x8` is +4.00 above `fc`" in " ".join(words.split())) == told
+
+
+def test_larger_regions_on_photos_of_test(tmp_path):
+    assert larger_regions.larger_on_test(tmp_path / "none.json") == []
+    path = pairs_file(tmp_path / "pairs.json", {"dual-x6-to-x8": 289}, {"dual-x6-to-x8": 0.5})
+    _, table, where = larger_regions.larger_on_test(path)
+    assert row_of(table, "`dual-x6-to-x8`").startswith("| `dual-x6-to-x8` | 100 | 289 |")
+    assert "time not recorded" in where
