@@ -95,13 +95,16 @@ python experiments/homography_matching.py DATA/homography --split test \\
     --models sift rootsift dual light dual-paper fc --out experiments/results/matching_test.json
 cp WEIGHTS/ship/dual-x6-seed1.safetensors WEIGHTS/ship/dual-seed1.safetensors    # rows go by file names
 cp WEIGHTS/ship/light-cartesian-x6-seed1.safetensors WEIGHTS/ship/light-seed1.safetensors
+for seed in "" -seed1; do
+    cp WEIGHTS/ship/light-cartesian-x6-to-x8$seed.safetensors WEIGHTS/ship/light-x6-to-x8$seed.safetensors
+done
 AGAIN=$(echo WEIGHTS/ship/{{dual,light,dual-paper,fc}}-seed1.safetensors)
 python experiments/homography_matching.py DATA/homography --models $AGAIN \\
     --out experiments/results/matching_validation_again.json    # again with --thresholds THIS FILE
 python experiments/homography_matching.py DATA/homography --split test --models $AGAIN \\
     --thresholds experiments/results/matching_validation_again.json \\
     --out experiments/results/matching_test_again.json
-LARGER=$(echo WEIGHTS/ship/{{dual,light-cartesian}}-x6-to-x8{{,-seed1}}.safetensors)
+LARGER=$(echo WEIGHTS/ship/{{dual,light}}-x6-to-x8{{,-seed1}}.safetensors)
 python experiments/homography_matching.py DATA/homography --models $LARGER \\
     --out experiments/results/matching_validation_larger.json
 python experiments/homography_matching.py DATA/homography --split test --models $LARGER \\

@@ -266,7 +266,7 @@ def shipped(everything: Everything) -> str:
         PHOTOS,
         *(pair_tables(PAIRS) if PAIRS.exists() else [tables.NOT_RUN]),
         *homographies_section(PAIRS, AGAIN),
-        *larger_on_test(PAIRS_ON_TEST),
+        *larger_on_test(PAIRS_ON_TEST, PAIRS, AGAIN),
     )
 
 

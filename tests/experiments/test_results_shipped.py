@@ -268,8 +268,18 @@ def test_what_the_rule_takes_must_be_above_fc_on_test(tmp_path, wider, narrow, t
 
 
 def test_larger_regions_on_photos_of_test(tmp_path):
-    assert larger_regions.larger_on_test(tmp_path / "none.json") == []
-    path = pairs_file(tmp_path / "pairs.json", {"dual-x6-to-x8": 289}, {"dual-x6-to-x8": 0.5})
-    _, table, where = larger_regions.larger_on_test(path)
+    none = tmp_path / "none.json"
+    assert larger_regions.larger_on_test(none, none, none) == []
+    wide = {"dual-x6-to-x8": 0.6, "dual-x6-to-x8-seed1": 0.5}
+    path = pairs_file(tmp_path / "pairs.json", dict.fromkeys(wide, 289), wide)
+    _, table, where = larger_regions.larger_on_test(path, none, none)
     assert row_of(table, "`dual-x6-to-x8`").startswith("| `dual-x6-to-x8` | 100 | 289 |")
     assert "time not recorded" in where
+    shares = {"dual": 0.5, "fc": 0.5, "sift": 0.2, "rootsift": 0.4}
+    package = pairs_file(tmp_path / "package.json", dict.fromkeys(shares, 280), shares)
+    twice = {"dual-seed1": 0.6, "fc-seed1": 0.4}
+    again = pairs_file(tmp_path / "again.json", dict.fromkeys(twice, 280), twice)
+    *_, words = larger_regions.larger_on_test(path, package, again)
+    assert "`dual-x6-to-x8` 30.0 / 25.0, `dual` 25.0 / 30.0, `fc` 25.0 / 20.0" in words
+    assert larger_regions.traded_words({**wide, **shares, **twice, "dual": 0.51}) == []  # both meet it
+    assert larger_regions.traded_words({**wide, **shares, **twice, "dual-x6-to-x8": 0.5}) == []  # neither does
