@@ -32,10 +32,10 @@ more](#beyond-the-papers-claims), which `{old}` meets with {kept} and {kept_agai
 package keeps regions of {size:g} σ, the best on the patches of validation, for `dual` and, as both have one recipe, for
 `light`. **This one step was decided by test scores**, those of patches; what it keeps had been chosen on validation,
 before any of them. For right matches alone the widest regions are the best in the table."""
-TRADED = """These pairs were scored after that was settled. Homographies within 3 px, seed 0 / seed 1: {shares}. With the
-seed that would be shipped, `{new}` meets the [target](#beyond-the-papers-claims) for homographies that `dual` does not,
-and `dual` meets the one for matching patches that `{new}` does not. But two trainings of one model differ by as much as
-these homographies do."""
+TRADED = """These pairs were scored after that was settled. Homographies within 3 px, seed 0 / seed 1: {shares}. With
+the seed that would be shipped, `{new}` meets the [target](#beyond-the-papers-claims) for homographies that `dual` does
+not, and `dual` meets the one for matching patches that `{new}` does not. But two trainings of one model differ by as
+much as these homographies do."""
 ENOUGH_ABOVE_FC = 0.05
 ON_TEST = """Trained on regions of 6 to 8 σ and not shipped ([why](#larger-regions)), on the same pairs, used at
 {size:g} σ as all others:"""
