@@ -28,7 +28,9 @@ import cv2
 import numpy as np
 
 import matchkernel
+from matchkernel.cli.console import run_script
 from matchkernel.data.from_homographies import read_homography
+from matchkernel.errors import FileError
 from matchkernel.files import replacing
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.images.accuracy import corner_error
@@ -85,12 +87,14 @@ def main() -> None:
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
     describers = [open_describer(model, device=chosen.device) for model in models]
     describers += [open_describer(model, untrained=True, device=chosen.device) for model in chosen.untrained]
-    known = json.loads(chosen.thresholds.read_text(encoding="utf-8"))["thresholds"] if chosen.thresholds else {}
+    known = read_thresholds(chosen.thresholds) if chosen.thresholds else {}
     ways = [way for size in chosen.magnifications for way in ways_of(describers, size, chosen, known)]
     sequences = {name: kind for kind, names in KINDS[chosen.split].items() for name in names}
     unknown = set(chosen.sequences or []) - set(sequences)
     if unknown:
         parser.error(f"not in the {chosen.split} split: {', '.join(sorted(unknown))}")
+    if chosen.out and not chosen.out.parent.is_dir():
+        parser.error(f"--out {chosen.out}: no such folder")
     pairs: list[dict[str, Any]] = []
     seen: dict[str, list[np.ndarray]] = defaultdict(list)
     for name, kind in sequences.items():
@@ -121,6 +125,14 @@ def main() -> None:
         }
         with replacing(chosen.out) as part:
             part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_thresholds(path: Path) -> dict[str, float]:
+    """The calibrated distances of an earlier run, by name."""
+    try:
+        return {name: float(value) for name, value in json.loads(path.read_bytes())["thresholds"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise FileError(f"{path}: no JSON of a run on validation, with its thresholds") from None
 
 
 def ways_of(
@@ -219,4 +231,4 @@ def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -23,6 +23,7 @@ from data import GROUPS, sequences_folder
 from run import RESULTS, write
 from score import score_sets, score_strips, short_hpatches
 
+from matchkernel.cli.console import run_script
 from matchkernel.data.packed import open_patch_set
 from matchkernel.evaluation.baselines import baseline
 from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
@@ -139,4 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from matchkernel.cli.console import run_script
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
@@ -102,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

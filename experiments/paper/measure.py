@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from jobs import EXPERIMENTS
 from run import RESULTS, about, line, measure, write
 
+from matchkernel.cli.console import run_script
+
 
 def main() -> None:
     """Score one file."""
@@ -50,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

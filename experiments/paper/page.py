@@ -20,6 +20,7 @@ from gather import Everything, look, read_results, without_seed
 from sections import SECTIONS
 from verdicts import FAILS, HOLDS, OPEN
 
+from matchkernel.cli.console import run_script
 from matchkernel.files import replacing
 
 ROOT = Path(__file__).parents[2]
@@ -213,4 +214,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from data import GROUPS
 
+from matchkernel.cli.console import run_script
 from matchkernel.files import replacing
 
 REGIONS = Path(__file__).parents[1] / "results" / "regions.json"
@@ -62,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -31,6 +31,7 @@ from data import GROUPS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
 from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
 
+from matchkernel.cli.console import run_script
 from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.files import replacing
 from matchkernel.images.describers import state_digest
@@ -242,4 +243,4 @@ def line(name: str, result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

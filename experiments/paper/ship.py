@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from jobs import PACKAGE
 from run import RESULTS
 
+from matchkernel.cli.console import run_script
 from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
 
 MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
@@ -68,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from data import SEQUENCES
 
+from matchkernel.cli.console import run_script
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.data.images import read_gray
 from matchkernel.detect import detect_dog
@@ -74,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

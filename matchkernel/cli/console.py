@@ -49,6 +49,15 @@ def user_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+def run_script(main: Callable[[], None]) -> None:
+    """Run a script that is no verb of ours, with errors as the verbs have them."""
+    try:
+        with user_errors():
+            main()
+    except typer.Exit as stop:
+        raise SystemExit(stop.exit_code) from None
+
+
 def _tell(words: str) -> None:
     if show_traceback.get():
         traceback.print_exc()
