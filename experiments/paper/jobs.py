@@ -8,6 +8,7 @@ from typing import Any
 
 Settings = dict[str, Any]
 SEEDS = (0, 1, 2)
+AGAIN = "-seed1"  # names of second trainings of `ship` end so
 STEPS = 10_000  # of 512 pairs, in the experiments of the paper
 SCREENING = 5_000  # steps when choices are compared on validation
 PAPER_STEPS = 39_060  # of 512 pairs: the paper's 20 million
@@ -200,7 +201,7 @@ def ship() -> Iterator[Job]:
         "dual": {"model": dual | normed, **ours},
         "light-cartesian": {"model": {"variant": "cartesian", "s": 1} | normed, **ours},
     }
-    for seed, ending in enumerate(("", "-seed1")):
+    for seed, ending in enumerate(("", AGAIN)):
         yield Job(f"dual-paper{ending}", "shipped", {"model": dual, "sampling": paper, "seed": seed})
         yield Job(f"fc{ending}", "shipped", {"model": fc, "sampling": paper, "seed": seed})
         for (region, (cut, zoom)), (name, settings) in product(TRAINED_REGIONS.items(), models.items()):

@@ -11,7 +11,7 @@ from ablations import ablation_sections
 from claims import OWN, claims_of
 from defaults import defaults_section
 from gather import Everything, Result, look
-from homographies import AGAIN, homographies_section
+from homographies import TRAINED_AGAIN, homographies_section
 from image_pairs import PAIRS, pair_tables
 from jobs import BEST, PACKAGE
 from larger_regions import ON_VALIDATION, PAIRS_ON_TEST, larger_on_test, larger_regions_section
@@ -265,8 +265,8 @@ def shipped(everything: Everything) -> str:
         *([*tested, tables.origin(r for r in every if "test" in r["scores"])] if tested else [tables.NOT_RUN]),
         PHOTOS,
         *(pair_tables(PAIRS) if PAIRS.exists() else [tables.NOT_RUN]),
-        *homographies_section(PAIRS, AGAIN),
-        *larger_on_test(PAIRS_ON_TEST, PAIRS, AGAIN),
+        *homographies_section(PAIRS, TRAINED_AGAIN),
+        *larger_on_test(PAIRS_ON_TEST, PAIRS, TRAINED_AGAIN),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from choices import HARD, changed, steps_and_pairs, validation_scores
 from data import SEQUENCES
 from gather import NOISES, TASKS, Result, Results, by_name, kind_score, look, parameters, score, signed, tasks_of
-from jobs import OURS, PACKAGE
+from jobs import AGAIN, OURS, PACKAGE
 from tables import markdown
 
 # model -> the one it is compared with, from the paper's baseline to our default
@@ -22,11 +22,11 @@ STEPS = {
 MATCHING = ("validation", "matching")
 # beside the models of the package on test: name in the tables -> job
 BESIDE = {
-    **{f"`{name}` trained again, seed 1": f"{job}-seed1" for name, job in PACKAGE.items()},
+    **{f"`{name}` trained again, seed 1": f"{job}{AGAIN}" for name, job in PACKAGE.items()},
     **{
         f"`{name}-x6-to-x8`{words}": f"{job}-x6-to-x8{ending}"
         for name, job in OURS.items()
-        for words, ending in (("", ""), (", seed 1", "-seed1"))
+        for words, ending in (("", ""), (", seed 1", AGAIN))
     },
     "`fc` by the recipe of `dual`": "fc-by-our-recipe",
 }

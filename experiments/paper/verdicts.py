@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gather import TASKS, Everything, Spread, by_name, score, signed
 
 HOLDS, FAILS, OPEN = "holds", "does not hold here", "not measured yet"
+ASKED_ABOVE_FC = 0.05  # of the default, in matching on test
 Three = list[Spread | None]  # verification, matching, retrieval
 
 
