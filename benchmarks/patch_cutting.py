@@ -9,8 +9,8 @@ import skimage.data
 import torch
 from timing import interleaved_medians, write_result
 
-from matchkernel.detect import detect_dog
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.detect import detect_dog
 from matchkernel.geometry.sampling import extract_patches
 
 SIZES = (32, 64)

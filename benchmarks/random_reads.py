@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from timing import interleaved_medians, write_result
 
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 
 BATCH, BATCHES = 1024, 100

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from timing import read_result, write_result
 
-from matchkernel.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed

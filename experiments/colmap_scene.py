@@ -8,10 +8,10 @@ import json
 import time
 from pathlib import Path
 
-from matchkernel.data.colmap_database import read_database_keypoints
+from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.data.from_photos import reconstruct_with_sift
-from matchkernel.images.adapters.colmap import analyze, reconstruct
-from matchkernel.images.describers import open_describer
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.reconstruct import analyze, reconstruct
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("images", type=Path)

@@ -31,14 +31,14 @@ import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.errors import FileError
-from matchkernel.files import replacing
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.images.accuracy import corner_error
-from matchkernel.images.describers import SIFTS, THRESHOLD, Describer, open_describer
-from matchkernel.images.extract import Detector, as_gray, extract_with
-from matchkernel.images.match import match
-from matchkernel.images.verify import transfer_errors, verify
-from matchkernel.weights import load
+from matchkernel.model.weights import load
+from matchkernel.photos.accuracy import corner_error
+from matchkernel.photos.describers import SIFTS, THRESHOLD, Describer, open_describer
+from matchkernel.photos.extract import Detector, as_gray, extract_with
+from matchkernel.photos.match import match
+from matchkernel.photos.verify import transfer_errors, verify
+from matchkernel.storage.files import replacing
 
 KINDS = {
     "validation": {

@@ -1,10 +1,10 @@
 """Local patch descriptors with explicit spatial encoding (Mukundan, Tolias, Chum, CVPR 2019)."""
 
-from matchkernel.config import VARIANTS, DescriptorConfig
-from matchkernel.describe import describe
-from matchkernel.descriptors import Descriptor, build
 from matchkernel.errors import MatchKernelError
-from matchkernel.weights import available, load, save
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.describe import describe
+from matchkernel.model.descriptors import Descriptor, build
+from matchkernel.model.weights import available, load, save
 
 __version__ = "0.1.0"
 

@@ -13,9 +13,9 @@ import pytest
 from helpers import write_sequence
 from PIL import Image
 
-from matchkernel.counting import table_1
 from matchkernel.data.phototourism import write_mosaics, write_tables
-from matchkernel.overview import overview
+from matchkernel.model.overview import overview
+from matchkernel.model.table_1 import table_1
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

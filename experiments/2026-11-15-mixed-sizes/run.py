@@ -21,8 +21,8 @@ import torch
 from data import GROUPS, sequences_folder
 from score import method_of, score_sequences
 
-from matchkernel.descriptors import Descriptor
-from matchkernel.files import replacing
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.storage.files import replacing
 from matchkernel.training.checkpoint import LAST, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.data import TrainingSet, open_sets

@@ -24,9 +24,9 @@ from run import RESULTS, write
 from score import score_sets, score_strips, short_hpatches
 
 from matchkernel.cli.console import run_script
-from matchkernel.data.packed import open_patch_set
-from matchkernel.evaluation.baselines import baseline
-from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
 from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
 from matchkernel.evaluation.methods import Method, baseline_method, patches_sha256
 

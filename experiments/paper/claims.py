@@ -12,7 +12,7 @@ from kernel_claims import map_claims, memory_claims, projected_sum_claims, toler
 from tables import transfer_mean, transfer_runs
 from verdicts import ASKED_ABOVE_FC, Claim, above, better, gains, on_test, say, say_test, verdict
 
-from matchkernel.counting import CountedRow, table_1
+from matchkernel.model.table_1 import CountedRow, table_1
 
 
 def parameter_claims(everything: Everything) -> list[Claim]:

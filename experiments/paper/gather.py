@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from jobs import EXPERIMENTS
 
-from matchkernel.counting import count_parameters
-from matchkernel.descriptors import build
+from matchkernel.model.descriptors import build
+from matchkernel.model.table_1 import count_parameters
 
 Result = dict[str, Any]  # what run.py writes of one model
 Results = dict[str, Result]  # model -> result, one file

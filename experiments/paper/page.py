@@ -21,7 +21,7 @@ from sections import SECTIONS
 from verdicts import FAILS, HOLDS, OPEN
 
 from matchkernel.cli.console import run_script
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 ROOT = Path(__file__).parents[2]
 HEAD = """# Results

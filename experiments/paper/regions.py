@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from data import GROUPS
 
 from matchkernel.cli.console import run_script
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 REGIONS = Path(__file__).parents[1] / "results" / "regions.json"
 SIZES = (32, 64)  # those the descriptors of the HPatches experiment are trained at

@@ -33,12 +33,12 @@ from score import method_of, score_maps, score_sequences, score_sets, score_stri
 
 from matchkernel.cli.console import run_script
 from matchkernel.evaluation.joined_sets import open_test_sets
-from matchkernel.files import replacing
-from matchkernel.images.describers import state_digest
+from matchkernel.model.weights import load, read_card
+from matchkernel.photos.describers import state_digest
+from matchkernel.storage.files import replacing
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
-from matchkernel.weights import load, read_card
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried

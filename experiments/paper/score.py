@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from matchkernel.data.hpatches import HPatchesSet, open_hpatches
-from matchkernel.data.packed import PatchSet
-from matchkernel.describe import describe, inference_copy
-from matchkernel.descriptors import Descriptor
-from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
+from matchkernel.data.patch_set import PatchSet
+from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
 from matchkernel.evaluation.methods import Method, configuration_name
-from matchkernel.evaluation.phototourism import score_patch_set
-from matchkernel.kernel_view import pairwise_terms, position_encodings
-from matchkernel.resize import resize_patches
+from matchkernel.evaluation.patch_sets import score_patch_set
+from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.kernel_view import pairwise_terms, position_encodings
+from matchkernel.model.resize import resize_patches
 
 NOISES = ("e", "h", "t")
 MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured

@@ -18,7 +18,7 @@ from jobs import PACKAGE
 from run import RESULTS
 
 from matchkernel.cli.console import run_script
-from matchkernel.weights import OWN_KEYS, SHIPPED, load, read_card, save
+from matchkernel.model.weights import OWN_KEYS, SHIPPED, load, read_card, save
 
 MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
@@ -56,7 +56,7 @@ def metrics(scores: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Write matchkernel/trained/."""
+    """Write matchkernel/model/trained/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
     folder = parser.parse_args().weights

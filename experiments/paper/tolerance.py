@@ -19,13 +19,13 @@ from data import SEQUENCES
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_homographies import read_homography
-from matchkernel.data.images import read_gray
-from matchkernel.detect import detect_dog
-from matchkernel.files import replacing
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.detect import detect_dog
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_frames
 from matchkernel.geometry.sampling import extract_patches
+from matchkernel.storage.files import replacing
+from matchkernel.storage.images import read_gray
 
 MOST, SIZE = 300, 64  # keypoints of a sequence, pixels
 AMOUNTS = {

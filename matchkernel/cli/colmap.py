@@ -9,9 +9,9 @@ import typer
 
 from matchkernel.cli.console import counting_bar, stderr, user_errors
 from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
-from matchkernel.images.adapters.colmap import DETECTOR, Ratio, ReconstructSettings, reconstruct
-from matchkernel.images.describers import open_describer
-from matchkernel.images.extract import Detector
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import Detector
+from matchkernel.photos.reconstruct import DETECTOR, Ratio, ReconstructSettings, reconstruct
 
 
 def colmap(

@@ -7,16 +7,9 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import counting_bar, stderr, user_errors
-from matchkernel.data import (
-    contact,
-    from_colmap,
-    from_homographies,
-    from_photos,
-    phototourism,
-    summary,
-    synthetic,
-)
+from matchkernel.data import from_colmap, from_homographies, from_photos, phototourism, summary, synthetic
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.plots import set_sheets as contact
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at patch sets.")
 

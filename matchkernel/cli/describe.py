@@ -9,10 +9,10 @@ import typer
 
 from matchkernel.cli.console import progress_bar, stderr, user_errors
 from matchkernel.data.patch_files import read_patches
-from matchkernel.describe_files import describe_file
-from matchkernel.descriptors import build
-from matchkernel.files import check_output
-from matchkernel.weights import load
+from matchkernel.model.describe_files import describe_file
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load
+from matchkernel.storage.files import check_output
 
 
 def describe(

@@ -14,14 +14,14 @@ from rich.measure import Measurement
 from matchkernel.cli.console import plain_table, progress_bar, stderr, stdout, user_errors
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.combinations import evaluate_patch_sets
-from matchkernel.evaluation.counting import Planned, Progress
 from matchkernel.evaluation.distances import Distance
-from matchkernel.evaluation.hpatches import TASKS, Whitening
-from matchkernel.evaluation.hpatches_runs import DescriptorFiles, evaluate_hpatches_splits
+from matchkernel.evaluation.hpatches.run import TASKS, Whitening
+from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
 from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.evaluation.methods import Method, choose_methods
-from matchkernel.evaluation.phototourism import QUERIES
+from matchkernel.evaluation.patch_sets import QUERIES
 from matchkernel.evaluation.result_files import WORDS, check_files, check_target, note_of, table_of, write_results
+from matchkernel.storage.progress import Planned, Progress
 
 app = typer.Typer(no_args_is_help=True, help="Score a model, a baseline or descriptor files.")
 

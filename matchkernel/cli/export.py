@@ -7,9 +7,9 @@ import torch
 import typer
 
 from matchkernel.cli.console import stderr, user_errors
-from matchkernel.descriptors import build
-from matchkernel.images.adapters.onnx import card_of, export_onnx
-from matchkernel.weights import load
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load
+from matchkernel.photos.adapters.onnx import card_of, export_onnx
 
 
 def export(

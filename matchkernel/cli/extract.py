@@ -8,9 +8,9 @@ import typer
 from matchkernel.cli.console import counting_bar, stderr, user_errors
 from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
 from matchkernel.errors import FileError
-from matchkernel.images.describers import open_describer
-from matchkernel.images.extract import Detector
-from matchkernel.images.folder import extract_images, find_images
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import Detector
+from matchkernel.photos.folder import extract_images, find_images
 
 
 def extract(

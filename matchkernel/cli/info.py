@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
-from matchkernel.overview import card_facts, card_sections, overview, trained_weights
+from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
 
 
 def info(

@@ -8,9 +8,10 @@ import typer
 
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.errors import ArgumentError
-from matchkernel.files import check_output, check_picture
-from matchkernel.images.describers import open_describer
-from matchkernel.images.pipeline import MatchSettings, match_images, save_json, save_picture
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.pipeline import MatchSettings, match_images, save_json
+from matchkernel.plots.matches import save_picture
+from matchkernel.storage.files import check_output, check_picture
 
 
 class Geometry(StrEnum):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
-from matchkernel.counting import table_1
+from matchkernel.model.table_1 import table_1
 
 
 def params(

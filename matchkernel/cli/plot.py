@@ -6,14 +6,14 @@ from typing import Annotated
 import torch
 import typer
 
-from matchkernel import pictures
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError
-from matchkernel.files import check_picture
+from matchkernel.model.weights import load
+from matchkernel.plots import explanations as pictures
+from matchkernel.plots.training_pictures import augmentation_picture, training_picture
+from matchkernel.storage.files import check_picture
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.pictures import augmentation_picture, training_picture
-from matchkernel.weights import load
 
 app = typer.Typer(no_args_is_help=True, help="Draw pictures that explain the method.")
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from matchkernel.cli.console import stderr, user_errors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.loop import train as train_run
-from matchkernel.training.run import Report
+from matchkernel.training.state import Report
 
 
 def train(

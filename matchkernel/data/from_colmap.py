@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.building import file_hash
-from matchkernel.data.colmap_model import NO_POINT
-from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives, pixels_per_unit
-from matchkernel.data.images import read_gray
-from matchkernel.data.packed import PatchSet, open_patch_set, packing
+from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
+from matchkernel.data.patch_set import PatchSet, open_patch_set, packing
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
+from matchkernel.data.positives import Tolerances, find_geometric_positives, pixels_per_unit
 from matchkernel.data.scene import Scene, read_scene
-from matchkernel.detect import rootsift
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.detect import rootsift
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.storage.folders import file_hash
+from matchkernel.storage.images import read_gray
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.building import building, file_hash
 from matchkernel.data.hpatches import NOISES, SIDE, open_hpatches
 from matchkernel.data.hpatches_tasks import draw_retrieval, draw_verification, write_tasks
-from matchkernel.data.images import read_gray, write_png
 from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes
-from matchkernel.detect import detect_dog
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.detect import detect_dog
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.overlap import overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.storage.folders import building, file_hash
+from matchkernel.storage.images import read_gray, write_png
 
 # Amounts for which the median overlap of a region with its jittered self is .85, .72 and .60, as HPatches reports for
 # its three levels (tests/data/test_from_homographies.py measures them).

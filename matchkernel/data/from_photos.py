@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from matchkernel.data.building import building
-from matchkernel.data.colmap_program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
+from matchkernel.colmap.program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-from matchkernel.data.images import SUFFIXES
-from matchkernel.data.packed import PatchSet
+from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
+from matchkernel.storage.folders import building
+from matchkernel.storage.images import SUFFIXES
 
 PHOTOS = "photos.json"  # which photos a reconstruction is of
 EXHAUSTIVE_UP_TO = 120  # photos; beyond, every pair would take hours on a CPU

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchkernel.data.hpatches import HPatchesSet
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 SEED = 42  # the official generators'
 VERIFICATION_COLUMNS = ("s1", "t1", "idx1", "s2", "t2", "idx2")

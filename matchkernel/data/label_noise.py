@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.colmap_database import read_database_keypoints
-from matchkernel.data.colmap_model import NO_POINT
-from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives, pixels_per_unit
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import NO_POINT
+from matchkernel.data.positives import Tolerances, find_geometric_positives, pixels_per_unit
 from matchkernel.data.scene import Photo, Scene, read_scene
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
 

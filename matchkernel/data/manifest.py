@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from matchkernel.data.building import JOURNAL, LOCK, file_hash
 from matchkernel.errors import FileError
+from matchkernel.storage.folders import JOURNAL, LOCK, file_hash
 
 MANIFEST, FORMAT = "manifest.json", 1
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.data.arrays import map_npy
-from matchkernel.data.pillow_warnings import warnings_as
 from matchkernel.errors import FileError, MissingExtraError
+from matchkernel.storage.arrays import map_npy
+from matchkernel.storage.pillow_warnings import warnings_as
 
 if TYPE_CHECKING:
     from PIL import Image

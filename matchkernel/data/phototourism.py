@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchkernel.data.building import file_hash
-from matchkernel.data.images import read_gray, write_png
-from matchkernel.data.packed import packing
-from matchkernel.data.tables import check_range, read_table
+from matchkernel.data.patch_set import packing
 from matchkernel.errors import FileError
+from matchkernel.storage.folders import file_hash
+from matchkernel.storage.images import read_gray, write_png
+from matchkernel.storage.text_tables import check_range, read_table
 
 PATCH, GRID = 64, 16
 PER_MOSAIC = GRID * GRID

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.images import write_png
 from matchkernel.data.textures import random_texture, sample_linear
-from matchkernel.detect import detect_dog
 from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
+from matchkernel.geometry.detect import detect_dog
 from matchkernel.geometry.frames import Frames
+from matchkernel.storage.images import write_png
 
 TEXTURE = 1024
 # Corner, u and v of a back wall, a floor, a side wall, and a board in front that hides some of them.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.colmap_database import read_database_keypoints
-from matchkernel.data.colmap_model import NO_POINT, Camera, RegisteredImage, read_reconstruction
-from matchkernel.data.images import read_gray
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import NO_POINT, Camera, RegisteredImage, read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.geometry.conventions import COLMAP_ORIGIN, SET_MAGNIFICATION, frames_from_colmap
 from matchkernel.geometry.frames import Frames
+from matchkernel.storage.images import read_gray
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from matchkernel.data.hpatches import open_hpatches
 from matchkernel.data.manifest import MANIFEST, check_hashes, read_manifest
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 
 
 def facts(folder: str | Path) -> dict[str, Any]:

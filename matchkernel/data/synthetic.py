@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.packed import PatchSet, open_patch_set, packing
+from matchkernel.data.patch_set import PatchSet, open_patch_set, packing
 from matchkernel.data.phototourism import PATCH
 from matchkernel.data.textures import random_texture
 from matchkernel.errors import ArgumentError

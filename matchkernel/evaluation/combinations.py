@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matchkernel.data.packed import PatchSet
+from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.counting import Planned, Progress, counting
 from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.methods import Method, chosen_distance, model_methods
-from matchkernel.evaluation.phototourism import QUERIES, data_digest, score_patch_set
+from matchkernel.evaluation.patch_sets import QUERIES, data_digest, score_patch_set
+from matchkernel.storage.progress import Planned, Progress, counting
 
 
 def evaluate_patch_sets(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.methods import patches_sha256
 

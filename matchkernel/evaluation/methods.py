@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.config import DescriptorConfig
-from matchkernel.counting import count_parameters
-from matchkernel.data.packed import PatchSet, open_patch_set
-from matchkernel.describe import describe, inference_copy
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.baseline import RESIZED
-from matchkernel.evaluation.baselines import PUBLISHED_MKD, baseline
-from matchkernel.evaluation.counting import Counting
+from matchkernel.evaluation.baselines.baseline import RESIZED
+from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.distances import DISTANCES, Distance
-from matchkernel.weights import available, load, read_card
+from matchkernel.model.config import DescriptorConfig
+from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.table_1 import count_parameters
+from matchkernel.model.weights import available, load, read_card
+from matchkernel.storage.progress import Counting
 
 UNKNOWN = "what these weights were trained on is not known: this test set may be among it"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 FORMAT = 1
 SETTINGS = {

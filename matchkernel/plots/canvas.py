@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,10 +1,14 @@
 """Two images side by side, their matches as lines."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.plots.canvas import BLACK, GRAY, new_figure
+from matchkernel.photos.extract import Image, as_gray
+from matchkernel.photos.pipeline import ImageMatches
+from matchkernel.plots.canvas import BLACK, GRAY, new_figure, save_png
+from matchkernel.storage.images import read_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +63,22 @@ def draw_matches(
     return figure
 
 
+def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, title: str = "") -> None:
+    """Draw the matches between both images, side by side, as PNG.
+
+    Args:
+        found: what match_images gave.
+        a: file or pixels of image A, in their colours.
+        b: of image B.
+        path: to write.
+        title: stands before the counts (default: the model's name).
+    """
+    (points_a, points_b), title = found.points, title or found.features[0].model
+    inliers = None if found.verification is None else found.inliers
+    figure = draw_matches(_pixels(a), _pixels(b), points_a, points_b, inliers, title)
+    save_png(figure, path)
+
+
 def block_means(image: np.ndarray, most: int = MOST_SIDE) -> tuple[np.ndarray, tuple[int, int]]:
     """Means of blocks, so that no side has twice as many pixels as `most`; also height and width of the part covered.
 
@@ -91,3 +111,9 @@ def _some(indices: np.ndarray) -> np.ndarray:
     if len(indices) <= MOST_LINES:
         return indices
     return indices[np.linspace(0, len(indices) - 1, MOST_LINES).astype(int)]
+
+
+def _pixels(image: Image) -> np.ndarray:
+    if isinstance(image, np.ndarray):
+        return image if image.dtype == np.uint8 else as_gray(image)
+    return read_colour(image)

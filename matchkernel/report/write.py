@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import WriteError
-from matchkernel.files import replacing
 from matchkernel.report.blocks import Block, Curves, Grid, Method, Report, by_parameters
 from matchkernel.report.page import HOW_TO_READ, html_page
 from matchkernel.report.tables import grid_markdown, sequences_markdown
+from matchkernel.storage.files import replacing
 
 KIND = "report"  # tells report.json from results
 FILES = ("report.html", "report.md", "report.json")

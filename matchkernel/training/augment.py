@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.settings import short
+from matchkernel.storage.settings import short
 from matchkernel.training.randomness import LIGHT, WARPS, generator_at
 
 # Where an output pixel (u, v) looks in the source: signed permutations of the axes. HardNet's script makes the first

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from matchkernel.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.optimizer import Updater
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as nnf
 
-from matchkernel.precision import widened
+from matchkernel.model.precision import widened
 
 
 class _Grouped(nn.modules.batchnorm._BatchNorm):

@@ -12,10 +12,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from matchkernel.descriptors import Descriptor
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
-from matchkernel.settings import first_difference
-from matchkernel.tensor_files import digest, readable, write_tensors
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.storage.settings import first_difference
+from matchkernel.storage.tensors import digest, readable, write_tensors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.optimizer import Updater
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from matchkernel.config import VARIANTS, DescriptorConfig
-from matchkernel.descriptors import why_size_is_fixed
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.settings import from_dict, later, merged, parse_override, read_toml, short, to_dict
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.descriptors import why_size_is_fixed
+from matchkernel.storage.settings import from_dict, later, merged, parse_override, read_toml, short, to_dict
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.schedule import Optimizer

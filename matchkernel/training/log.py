@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from matchkernel.errors import FileError, MissingExtraError, WriteError
-from matchkernel.files import replacing
+from matchkernel.storage.files import replacing
 
 LOG = "log.jsonl"
 

@@ -12,10 +12,10 @@ from typing import IO
 
 import torch
 
-from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, WriteError
-from matchkernel.locks import has_lock, is_at
+from matchkernel.storage.locks import has_lock, is_at
 from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
 from matchkernel.training.config import Synthetic, TrainingConfig
 from matchkernel.training.data import TrainingSet, open_sets
@@ -23,7 +23,7 @@ from matchkernel.training.distributed import Team, team
 from matchkernel.training.feed import Feed
 from matchkernel.training.log import Log
 from matchkernel.training.network import own_settings
-from matchkernel.training.run import BEST, FINAL, Report, Run
+from matchkernel.training.state import BEST, FINAL, Report, Run
 from matchkernel.training.validation import validation_pairs
 
 OWN_SETS = "made_by_train"  # a file in <out>/sets: who made that folder, and may make its sets anew

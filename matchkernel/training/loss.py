@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
-from matchkernel.precision import unit_rows, widened
-from matchkernel.settings import short
+from matchkernel.model.precision import unit_rows, widened
+from matchkernel.storage.settings import short
 
 DUPLICATE = 0.008  # nearer than this a "negative" is a copy of the patch (an exact copy is at 0.001)
 FAR = 10.0  # added to distances that may not be chosen

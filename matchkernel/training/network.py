@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from matchkernel.backbone import Backbone
-from matchkernel.descriptors import Descriptor
+from matchkernel.model.backbone import Backbone
+from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.batch_norm import GroupedBatchNorm2d, group_statistics
 
 

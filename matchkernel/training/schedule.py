@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from matchkernel.errors import ArgumentError
-from matchkernel.settings import later, short
+from matchkernel.storage.settings import later, short
 
 KINDS = ("sgd", "adamw")
 SCHEDULES = ("linear", "hardnet", "cosine", "constant")

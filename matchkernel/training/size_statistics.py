@@ -11,13 +11,13 @@ from itertools import count
 import torch
 from torch import Tensor, nn
 
-from matchkernel.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.batch_norm import group_statistics
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
-from matchkernel.training.light import change_light
+from matchkernel.training.photometric import change_light
 from matchkernel.training.warp import sample_patches
 
 PATCHES = 2**14  # that the statistics of a size are measured on

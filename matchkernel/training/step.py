@@ -7,13 +7,13 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from matchkernel.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Batch
-from matchkernel.training.light import change_light
 from matchkernel.training.loss import pair_loss
 from matchkernel.training.optimizer import Updater
+from matchkernel.training.photometric import change_light
 from matchkernel.training.randomness import NETWORK, generator_at
 from matchkernel.training.warp import sample_patches
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from matchkernel.data.packed import PatchSet
-from matchkernel.describe import describe
-from matchkernel.descriptors import Descriptor
+from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.metrics import fpr95
 from matchkernel.evaluation.retrieval import retrieval_map
+from matchkernel.model.describe import describe
+from matchkernel.model.descriptors import Descriptor
 
 QUERIES, PAIRS = 2000, 10_000
 

@@ -61,7 +61,7 @@ def test_info_lists_every_descriptor():
 def test_info_tells_what_weights_say_of_themselves(weights):
     result = run("info", "dual")
     assert result.exit_code == 0
-    said, words = matchkernel.weights.read_card("dual"), " ".join(result.stdout.split())
+    said, words = matchkernel.model.weights.read_card("dual"), " ".join(result.stdout.split())
     for heading in ("configuration", "training", "data", "scores", "licence", "file"):
         assert any(line.split()[:1] == [heading] for line in result.stdout.splitlines() if line[:1].isalpha())
     assert f"licence {said['licence']}" in words  # wrapped, but whole

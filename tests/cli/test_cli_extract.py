@@ -12,8 +12,8 @@ from made_images import save, texture, write_bad_images, write_odd_images
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
-from matchkernel.images.adapters.hloc import image_names
-from matchkernel.images.features import load_features
+from matchkernel.photos.features import load_features
+from matchkernel.photos.hloc import image_names
 
 
 def run(*arguments):

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
-from matchkernel.cli.demo import results_table
-from matchkernel.images.demo import DemoRow
+from matchkernel.cli.demo import DemoRow, results_table
 
 
 def run(*arguments):

@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import write_mosaics, write_tables
 from matchkernel.data.rendered_scene import render_scene
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from matchkernel.data.colmap_database import read_database_keypoints
-from matchkernel.data.colmap_model import NO_POINT, read_reconstruction
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-from matchkernel.data.geometric_positives import Tolerances, find_geometric_positives
 from matchkernel.data.label_noise import measure_label_noise
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
+from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.rendered_scene import PLANES, TEXTURE, Plane, intersect
 from matchkernel.data.scene import read_scene
 from matchkernel.data.summary import verify

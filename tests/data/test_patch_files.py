@@ -1,12 +1,11 @@
 import contextlib
 import io
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_images import png_header
 from PIL import Image
 
 from matchkernel.data.patch_files import read_patches
@@ -56,16 +55,6 @@ def refused(path, reason):
     assert str(path) in str(caught.value)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def png_header(width, height):
-    """A PNG that claims this size and holds nothing."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    ihdr = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", ihdr) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 def test_files_that_are_refused(patches, tmp_path):

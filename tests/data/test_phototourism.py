@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_set
 from PIL import Image
 
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, read_mosaic, read_phototourism, write_mosaics, write_tables
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError

@@ -11,7 +11,7 @@ import sys
 import pytest
 from made_phototourism import PATCHES, refused, same_set, tree, write_set
 
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics
 from matchkernel.errors import FileError, WriteError
 

@@ -3,8 +3,8 @@ import pytest
 
 from matchkernel.data.summary import verify
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.detect import rootsift
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import rootsift
 from matchkernel.geometry.jitter import Jitter
 
 STILL = Jitter(0, 0, 0, 0)

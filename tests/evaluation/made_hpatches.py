@@ -9,7 +9,7 @@ image base + sigma N(0, I), sigma 0.1 (ref), 0.4 (e), 0.8 (h), 1.2 (t).
     bits     whether a raw value is above 0, then whether it is above 0.7 or below -0.7: 16 bits packed in two bytes
 
 The lists: 60 pairs by the official generator (seed 42); queries are the patches 0, 3, 6, ... of every ref, distractors
-all others. `python tests/evaluation/made_hpatches.py` writes golden/<kind>-<distance>.json again.
+all others. `python tests/evaluation/made_hpatches.py` writes tests/golden/our_hpatches_results/ again.
 """
 
 from pathlib import Path
@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.data.hpatches_tasks import PatchList, draw_verification
-from matchkernel.evaluation.hpatches import evaluate_hpatches
-from matchkernel.evaluation.hpatches_descriptors import stack_descriptors
-from matchkernel.evaluation.hpatches_splits import HPatchesTasks
+from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.splits import HPatchesTasks
 from matchkernel.evaluation.results import write_result
 
 COUNTS = {"i_one": 12, "i_two": 9, "v_one": 15}
 SIGMAS = [0.1, *[0.4] * 5, *[0.8] * 5, *[1.2] * 5]
 RUNS = [("float", "l2"), ("ties", "l2"), ("ties", "l1"), ("bits", "hamming")]
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "our_hpatches_results"
 
 
 def made_descriptors(kind, counts=COUNTS):

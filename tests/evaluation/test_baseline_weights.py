@@ -11,8 +11,8 @@ import torch
 from made_baselines import FILES, made_patches, weights
 
 from matchkernel.errors import MatchKernelError, WeightsError
-from matchkernel.evaluation.baselines import baseline
-from matchkernel.resize import resize_patches
+from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.model.resize import resize_patches
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,10 @@ def test_names_and_files_that_do_not_go_together(patches, tmp_path):
     [("cv2", "baseline('sift')"), ("cv2", "baseline('brief')"), ("kornia", "baseline('tfeat', weights='x')")],
 )
 def test_a_missing_extra_is_named(missing, call):
-    code = f"import sys; sys.modules['{missing}'] = None\nfrom matchkernel.evaluation.baselines import baseline; {call}"
+    start = (
+        f"import sys; sys.modules['{missing}'] = None\nfrom matchkernel.evaluation.baselines.by_name import baseline"
+    )
+    code = f"{start}; {call}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "MissingExtraError" in result.stderr.splitlines()[-1]
@@ -167,7 +170,7 @@ def refuse(*_):
 socket.getaddrinfo = socket.socket.connect = refuse
 import numpy as np
 from pathlib import Path
-from matchkernel.evaluation.baselines import baseline
+from matchkernel.evaluation.baselines.by_name import baseline
 training = np.random.default_rng(0).integers(0, 256, (300, 64, 64), np.uint8)
 print(baseline("mkd", training_patches=training).name, baseline("kornia:HardNet", weights=Path(sys.argv[1])).name)
 """

@@ -11,11 +11,11 @@ import torch
 from kornia.feature.mkd import Whitening
 from made_baselines import FILES, made_patches, weights
 
-from matchkernel import detect
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.evaluation.baselines import BASELINES, baseline
-from matchkernel.resize import resize_patches
+from matchkernel.evaluation.baselines.by_name import BASELINES, baseline
+from matchkernel.geometry import detect
+from matchkernel.model.resize import resize_patches
 
 STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
 
@@ -267,7 +267,7 @@ def test_ten_thousand_patches_in_bounded_memory(name, patches, tmp_path):
 import resource, sys
 import numpy as np
 from pathlib import Path
-from matchkernel.evaluation.baselines import baseline
+from matchkernel.evaluation.baselines.by_name import baseline
 method = baseline(sys.argv[1], weights=Path(sys.argv[2]) if sys.argv[2] else None)
 many = np.load(sys.argv[3], mmap_mode="r")
 method.describe(many[:640])

@@ -10,8 +10,8 @@ from made_hpatches import COUNTS, made_descriptors
 
 from matchkernel.data.hpatches import IMAGES
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.evaluation.descriptor_files import read_descriptor_file, read_descriptors, write_descriptors
-from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.files import read_descriptor_file, read_descriptors, write_descriptors
 
 VALID = b"0.5,1,-2e-3\n1,2,3\n4,5.25,6\n"
 
@@ -138,8 +138,8 @@ def test_a_kill_while_writing_leaves_no_half_file(tmp_path):
     code = """
 import os, sys
 import numpy as np
-from matchkernel.evaluation.descriptor_files import write_descriptors
-from matchkernel.evaluation.hpatches_descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.files import write_descriptors
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 def stop(event, arguments):
     if event == "os.rename" and "v_b/h2.csv" in str(arguments):
         os._exit(9)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from made_hpatches import COUNTS, GOLDEN, RUNS, made_descriptors, made_result, made_tasks
 
-from matchkernel.evaluation.hpatches import evaluate_hpatches
-from matchkernel.evaluation.hpatches_descriptors import stack_descriptors
-from matchkernel.evaluation.hpatches_matching import matching
-from matchkernel.evaluation.hpatches_retrieval import POOLS, retrieval, retrieval_counts
-from matchkernel.evaluation.hpatches_verification import verification
+from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+from matchkernel.evaluation.hpatches.matching import matching
+from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval, retrieval_counts
+from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.metrics import average_precision, roc_area
 
 NOISES = "eht"

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.describe import describe
-from matchkernel.descriptors import build
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.combinations import combination_table, evaluate_combinations
 from matchkernel.evaluation.methods import configuration_name
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.phototourism import score_patch_set
+from matchkernel.evaluation.patch_sets import score_patch_set
 from matchkernel.evaluation.results import read_result, write_result
 from matchkernel.evaluation.retrieval import retrieval_map
-from matchkernel.weights import load, save
+from matchkernel.model.describe import describe
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load, save
 
 random = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(30), 3)

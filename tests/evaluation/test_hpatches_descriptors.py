@@ -6,7 +6,7 @@ from PIL import Image
 from matchkernel.data.hpatches import IMAGES, open_hpatches
 from matchkernel.data.hpatches_tasks import PatchList
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.evaluation.hpatches_descriptors import describe_hpatches, stack_descriptors
+from matchkernel.evaluation.hpatches.descriptors import describe_hpatches, stack_descriptors
 
 
 def test_rows_are_found_where_they_were_put():

@@ -8,11 +8,11 @@ from made_hpatches import COUNTS, made_descriptors, made_tasks
 
 from matchkernel.data.hpatches_tasks import PatchList, VerificationLists, write_tasks
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.evaluation.hpatches import evaluate_hpatches
-from matchkernel.evaluation.hpatches_matching import matching
-from matchkernel.evaluation.hpatches_retrieval import retrieval
-from matchkernel.evaluation.hpatches_splits import read_tasks
-from matchkernel.evaluation.hpatches_verification import verification
+from matchkernel.evaluation.hpatches.matching import matching
+from matchkernel.evaluation.hpatches.retrieval import retrieval
+from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.splits import read_tasks
+from matchkernel.evaluation.hpatches.verification import verification
 
 
 def test_lists_that_name_what_is_not_there():

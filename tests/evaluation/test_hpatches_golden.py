@@ -7,14 +7,15 @@ import pytest
 
 from matchkernel.data.hpatches import NOISES
 from matchkernel.data.hpatches_tasks import read_retrieval
-from matchkernel.evaluation.descriptor_files import read_descriptors
-from matchkernel.evaluation.hpatches import evaluate_hpatches
-from matchkernel.evaluation.hpatches_matching import nearest
-from matchkernel.evaluation.hpatches_retrieval import POOLS, retrieval_counts
-from matchkernel.evaluation.hpatches_splits import read_tasks
-from matchkernel.evaluation.hpatches_verification import verification_distances
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.files import read_descriptors
+from matchkernel.evaluation.hpatches.matching import nearest
+from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
+from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.splits import read_tasks
+from matchkernel.evaluation.hpatches.verification import verification_distances
+from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.metrics import precision_recall_curve, roc_curve
-from matchkernel.evaluation.whitening import pcapl
 
 RUNS = ("float-L2", "ties-L2", "const-L2", "ties-L1", "float-L2-pcapl")
 CASES = [(run, split) for run in RUNS for split in ("a", "b", "full") if (run, split) != ("float-L2-pcapl", "full")]
@@ -25,10 +26,18 @@ def settings(run):
     return variant, distance.lower(), rest[0] if rest else "none"
 
 
+def stored(golden, variant):
+    """The descriptors of a variant, as the official layout would hold them."""
+    arrays = np.load(golden / "descriptors.npz")
+    keys = sorted(key for key in arrays.files if key.startswith(f"{variant}/"))
+    rows = np.concatenate([arrays[key].reshape(-1, arrays[key].shape[-1]) for key in keys])
+    return HPatchesDescriptors(variant, rows, {key.split("/")[1]: arrays[key].shape[1] for key in keys})
+
+
 def official(golden, run, split):
     """The same numbers as in the golden file, by the golden file's paths, from our result."""
     variant, distance, whitening = settings(run)
-    descriptors = read_descriptors(golden / "descriptors" / variant)
+    descriptors = stored(golden, variant)
     tasks = read_tasks(golden / "tasks", split, descriptors.counts)
     result = evaluate_hpatches(descriptors, tasks, distance=distance, whitening=whitening)
     found = {}
@@ -81,7 +90,7 @@ def test_every_official_number(run, split, golden):
 def test_every_official_curve(run, golden):
     variant, distance, _ = settings(run)
     curves = np.load(golden / "golden_curves.npz")
-    descriptors = read_descriptors(golden / "descriptors" / variant)
+    descriptors = stored(golden, variant)
     lists = read_tasks(golden / "tasks", "a", descriptors.counts).verification
     compared = 0
     for noise in NOISES:
@@ -109,7 +118,7 @@ def test_every_official_curve(run, golden):
 
 
 def test_whitened_descriptors(golden):
-    descriptors = read_descriptors(golden / "descriptors" / "float")
+    descriptors = stored(golden, "float")
     tasks = read_tasks(golden / "tasks", "a", descriptors.counts)
     whitened = pcapl(descriptors, tasks.train, tasks.test)
     wanted = np.load(golden / "golden_curves.npz")["pcapl_a_descriptors_i_ash"]
@@ -117,14 +126,9 @@ def test_whitened_descriptors(golden):
 
 
 def test_files_read_as_the_arrays_they_were_written_from(golden):
-    arrays = np.load(golden / "descriptors.npz")
-    for variant in ("float", "ties", "const"):
-        descriptors = read_descriptors(golden / "descriptors" / variant)
-        assert sorted(f"{variant}/{name}" for name in descriptors.counts) == sorted(
-            key for key in arrays.files if key.startswith(f"{variant}/")
-        )
-        for name in descriptors.counts:
-            assert np.array_equal(descriptors.sequence(name), arrays[f"{variant}/{name}"])
+    read, wanted = read_descriptors(golden / "descriptors" / "ties"), stored(golden, "ties")
+    assert read.counts == wanted.counts
+    assert np.array_equal(read.rows, wanted.rows)
 
 
 def test_lists_of_the_golden_set_have_their_documented_lengths(golden):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.evaluation.hpatches_matching import nearest
+from matchkernel.evaluation.hpatches.matching import nearest
 
 
 def all_distances(a, b, distance):

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.config import DescriptorConfig
-from matchkernel.data.packed import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.descriptors import build
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.combinations import evaluate_patch_sets
 from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
@@ -26,7 +24,9 @@ from matchkernel.evaluation.methods import (
     seed_of,
 )
 from matchkernel.evaluation.retrieval import retrieval_map
-from matchkernel.weights import save
+from matchkernel.model.config import DescriptorConfig
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import save
 
 
 def test_no_two_configurations_share_a_name():

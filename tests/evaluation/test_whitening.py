@@ -3,7 +3,7 @@ import pytest
 from made_hpatches import made_descriptors
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.whitening import learn_whitening, pcapl, whiten
+from matchkernel.evaluation.hpatches.whitening import learn_whitening, pcapl, whiten
 
 random = np.random.default_rng(0)
 MIX = random.normal(size=(10, 10))

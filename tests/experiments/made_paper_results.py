@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
 from data import GROUPS, SEQUENCES
 from jobs import EXPERIMENTS
 
-from matchkernel.config import DescriptorConfig
+from matchkernel.model.config import DescriptorConfig
 
 PAPER = Path(__file__).parents[2] / "experiments" / "paper"
 LEVELS = {"dual-s2": 0.60, "dual-s1": 0.59, "combined-s1": 0.58, "polar-s1": 0.57, "cartesian-s1": 0.575}

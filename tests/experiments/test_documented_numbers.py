@@ -13,7 +13,7 @@ from data import SEQUENCES
 from image_pairs import means_of_sequences
 from jobs import PACKAGE
 
-from matchkernel.images.describers import LEARNED_RATIO, SIFT_RATIO
+from matchkernel.photos.describers import LEARNED_RATIO, SIFT_RATIO
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"

@@ -17,13 +17,13 @@ import jobs
 import run
 from jobs import EXPERIMENTS, Job
 
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.rendered_scene import render_scene
-from matchkernel.descriptors import build
 from matchkernel.errors import MatchKernelError
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import save
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import TrainingConfig
-from matchkernel.weights import save
 
 EVERY = [pytest.param(job, id=f"{name}-{job.name}") for name, wanted in EXPERIMENTS.items() for job in wanted]
 KNOWN = {"test", "strips", "groups", "sizes", "tolerance", "maps"}

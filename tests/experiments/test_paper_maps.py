@@ -13,10 +13,10 @@ import jobs
 import run
 from score import map_statistics, score_maps
 
-from matchkernel.descriptors import build
-from matchkernel.kernel_view import similarity_map
-from matchkernel.resize import resize_patches
-from matchkernel.weights import save
+from matchkernel.model.descriptors import build
+from matchkernel.model.kernel_view import similarity_map
+from matchkernel.model.resize import resize_patches
+from matchkernel.model.weights import save
 
 PAIRS = 3
 

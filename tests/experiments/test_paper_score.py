@@ -13,7 +13,7 @@ import score
 
 from matchkernel.data import hpatches
 from matchkernel.data.hpatches import IMAGES, open_hpatches
-from matchkernel.evaluation.hpatches_runs import evaluate_hpatches_splits
+from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
 from matchkernel.evaluation.methods import Method
 
 PROJECTION = np.random.default_rng(1).standard_normal((65 * 65, 16)).astype(np.float32)

@@ -24,8 +24,8 @@ import tables
 from made_paper_results import EXPERIMENTS
 from verdicts import FAILS, HOLDS, OPEN
 
-from matchkernel.descriptors import build
-from matchkernel.weights import save
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import save
 
 IN_ALL = "Shipped `dual` is above shipped `fc` in matching"
 BY_KIND = "Shipped `dual` is above shipped `fc` in each kind of change"

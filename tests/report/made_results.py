@@ -6,7 +6,7 @@ from pathlib import Path
 from matchkernel.evaluation.results import write_result
 from matchkernel.report.blocks import Grid
 
-GOLDEN = Path(__file__).parents[1] / "evaluation/golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "our_hpatches_results"
 
 
 def hpatches(name="float", **more):

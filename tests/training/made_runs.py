@@ -3,7 +3,7 @@
 import torch
 
 from matchkernel import load
-from matchkernel.settings import merged
+from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
 

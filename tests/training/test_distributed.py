@@ -11,7 +11,7 @@ import torch
 
 from matchkernel import load
 from matchkernel.errors import ArgumentError
-from matchkernel.settings import merged
+from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
@@ -37,7 +37,7 @@ def finished(process):
 
 def changed(folder, config):
     """What training changed, as one vector."""
-    from matchkernel.descriptors import Descriptor
+    from matchkernel.model.descriptors import Descriptor
 
     start = Descriptor(config.model, torch.Generator().manual_seed(config.seed))
     final = load(folder / "final.safetensors")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from matchkernel import load
-from matchkernel.backbone import normalize_patches
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.model.backbone import normalize_patches
 from matchkernel.training import size_statistics
 from matchkernel.training.average import averaged
 from matchkernel.training.batch_norm import GroupedBatchNorm2d
@@ -14,7 +14,7 @@ from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
-from matchkernel.training.run import Run
+from matchkernel.training.state import Run
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),

@@ -11,15 +11,15 @@ import torch
 from made_runs import assert_equal, config, tree, weights
 
 from matchkernel import describe, load
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.settings import merged
+from matchkernel.model.weights import read_card
+from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import chosen_device, train
-from matchkernel.weights import read_card
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
 
@@ -123,12 +123,12 @@ def test_streamed_patches_are_the_resident_ones(small, tmp_path, whole):
 
 def test_separate_statistics_are_those_of_two_passes(small, small_sets, tmp_path):
     """One pass with grouped statistics, against anchors and positives sent through a plain model in turn."""
-    from matchkernel.descriptors import Descriptor
+    from matchkernel.model.descriptors import Descriptor
     from matchkernel.training.data import TrainingSet
     from matchkernel.training.distributed import Team
     from matchkernel.training.feed import Feed
     from matchkernel.training.loss import pair_loss
-    from matchkernel.training.run import Run
+    from matchkernel.training.state import Run
     from matchkernel.training.warp import sample_patches
 
     settings = config(small)

@@ -8,17 +8,17 @@ import pytest
 import torch
 from made_runs import assert_equal, saved
 
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
-from matchkernel.settings import merged
+from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
-from matchkernel.training.run import Run
 from matchkernel.training.sampler import draw_size
+from matchkernel.training.state import Run
 from matchkernel.training.step import Update
 
 SIZES = [8, 12, 16]

@@ -5,14 +5,14 @@ import torch
 from made_runs import assert_equal, config, saved
 
 from matchkernel import describe, load, save
-from matchkernel.backbone import normalize_patches
-from matchkernel.data.packed import open_patch_set
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.model.backbone import normalize_patches
 from matchkernel.training import size_statistics
 from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
-from matchkernel.training.light import change_light
 from matchkernel.training.loop import train
+from matchkernel.training.photometric import change_light
 from matchkernel.training.warp import sample_patches
 
 SIZES = [8, 12, 16]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_configs import DATA, TABLES, config
 
-from matchkernel.config import VARIANTS, DescriptorConfig
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.settings import first_difference, parse_override
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.settings import first_difference, parse_override
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import Data, Sampling, TrainingConfig, presets
 from matchkernel.training.loss import LossSettings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.data.packed import packing
+from matchkernel.data.patch_set import packing
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.training.data import TrainingSet, identity, open_sets

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.resize import resize_patches
+from matchkernel.model.resize import resize_patches
 from matchkernel.training.augment import Augmentation, draw_warps
 from matchkernel.training.warp import sample_patches
 

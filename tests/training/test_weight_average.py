@@ -10,8 +10,8 @@ import torch
 from made_runs import assert_equal, saved, weights
 
 from matchkernel import load
-from matchkernel.data.packed import open_patch_set
-from matchkernel.settings import merged
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.storage.settings import merged
 from matchkernel.training.average import averaged, running_statistics
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
@@ -20,8 +20,8 @@ from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
 from matchkernel.training.optimizer import Updater
-from matchkernel.training.run import Run
 from matchkernel.training.schedule import Optimizer
+from matchkernel.training.state import Run
 from matchkernel.training.validation import validate
 
 AVERAGE = 0.4  # what the warm-up, (1 + t) / (10 + t), comes to at step 5

@@ -1,0 +1,88 @@
+"""COLMAP's text files: keypoints of an image, and lists of matches. Its own importers read them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_colmap, frames_to_colmap
+from matchkernel.geometry.frames import Frames
+from matchkernel.storage.files import replacing
+
+WIDTH = 128  # bytes of a descriptor, fixed by the importer
+# Descriptors with negative numbers do not fit COLMAP's bytes, so matches are imported instead. Zeros in their place
+# cannot do harm: the dot products are 0, and COLMAP's own matcher finds nothing.
+NO_DESCRIPTOR = " 0" * WIDTH
+
+
+def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAGNIFICATION) -> None:
+    """Write the keypoints of an image for `colmap feature_importer`: x, y, scale, orientation, then 128 zeros.
+
+    Args:
+        path: `<name of the image>.txt`.
+        frames: K regions; one that is stretched becomes the square of its area, since the text has no room for more.
+        magnification: half side of a region / scale.
+    """
+    places = frames_to_colmap(frames, magnification)[:, :2]
+    rows = np.column_stack([places, frames.half_widths / magnification, frames.angles])
+    if not np.isfinite(rows).all():
+        raise ArgumentError(f"{path}: keypoints hold numbers that are not finite")
+    lines = [f"{x:.6f} {y:.6f} {scale:.6f} {angle:.8f}{NO_DESCRIPTOR}\n" for x, y, scale, angle in rows.tolist()]
+    with replacing(path) as part, part.open("w", encoding="ascii") as file:
+        file.write(f"{len(lines)} {WIDTH}\n")
+        file.writelines(lines)
+
+
+def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
+    """Frames of a keypoint file in COLMAP's text layout."""
+    try:
+        lines = Path(path).read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read as text ({error})") from None
+    try:
+        count, width = (int(word) for word in lines[0].split())
+    except (IndexError, ValueError):
+        raise FileError(f"{path}, line 1: wanted the number of keypoints and 128") from None
+    body = [line for line in lines[1:] if line.strip()]
+    if width != WIDTH or count != len(body):
+        raise FileError(f"{path}: says {count} keypoints of {width} bytes, has {len(body)} lines; wanted {WIDTH} bytes")
+    rows = np.empty((count, 4))
+    for number, line in enumerate(body):
+        words = line.split()
+        try:
+            rows[number] = [float(word) for word in words[:4]]
+        except ValueError:
+            raise FileError(f"{path}, line {number + 2}: wanted x, y, scale and orientation") from None
+        if len(words) != 4 + WIDTH:
+            raise FileError(f"{path}, line {number + 2}: {len(words)} words, wanted {4 + WIDTH}")
+    if not np.isfinite(rows).all():
+        raise FileError(f"{path}: keypoints hold numbers that are not finite")
+    return frames_from_colmap(rows, magnification)
+
+
+def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarray]]) -> int:
+    """Write matches for `colmap matches_importer --match_type raw`; the number of pairs written.
+
+    Args:
+        path: the file.
+        pairs: names of two images and (M, 2) index pairs; a pair without matches is left out.
+    """
+    written = 0
+    with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+        for name0, name1, indices in pairs:
+            check_match_name(name0)
+            check_match_name(name1)
+            if len(indices):
+                lines = "".join(f"{i} {j}\n" for i, j in np.asarray(indices).tolist())
+                file.write(f"{name0} {name1}\n{lines}\n")
+                written += 1
+    return written
+
+
+def check_match_name(name: str) -> None:
+    """Refuse a name that a match list cannot hold."""
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
+        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename the image {name!a}")
+    if name.split() != [name]:
+        raise ArgumentError(f"COLMAP's match lists part names by spaces: rename the image {name!r}")

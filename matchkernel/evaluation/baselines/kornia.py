@@ -1,0 +1,236 @@
+"""MKD, TFeat and other descriptors of kornia, with whitening and weights from files or learned here."""
+
+import hashlib
+import inspect
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as nnf
+
+from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
+from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
+
+EXTRA = "pip install 'matchkernel[baselines]'"
+MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
+MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
+# HardTFeat's own layers and the place they have in kornia's TFeat, which has its input normalisation as layer 0.
+HARD_TFEAT = {"features.0": "features.1", "features.3": "features.4", "classifier.1": "descr.0"}
+
+
+def mkd(training_patches: np.ndarray) -> Baseline:
+    """MKD (Mukundan, Tolias, Chum 2019) with its attenuated PCA whitening learned on a training set.
+
+    Args:
+        training_patches: (K, N, N) uint8, read piece by piece; some thousands or more.
+    """
+    check_patches(training_patches, "mkd")
+    raw = _raw_mkd()
+    mean, covariance, count = _moments(training_patches, raw)
+    eigvals, eigvecs = torch.linalg.eigh(covariance)
+    eigvals, eigvecs = eigvals.flip(0), eigvecs.flip(1)
+    if count < 2 or not bool(eigvals[MKD_OUT - 1] > 1e-10 * eigvals[0]):
+        raise ArgumentError(f"mkd: {count} training patches do not span {MKD_OUT} dimensions; give some thousands")
+    learned = {"mean": mean.float(), "eigvecs": eigvecs.float(), "eigvals": eigvals.float()}
+    return _whitened_mkd("mkd", raw, learned, {"whitening learned on": f"{count} training patches"})
+
+
+def mkd_published(training_set: str, path: Path) -> Baseline:
+    """MKD with the whitening its authors published.
+
+    Args:
+        training_set: liberty, notredame or yosemite.
+        path: mkd-concat-64.pth.
+    """
+    with _readable(path):
+        whitening = torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        learned = {key: whitening[training_set]["pca"][key].float() for key in ("mean", "eigvecs", "eigvals")}
+        shapes = {key: list(tensor.shape) for key, tensor in learned.items()}
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise WeightsError(f"{path}: not MKD's whitening file (no {training_set} with pca in it)") from None
+    wanted = {"mean": [MKD_RAW], "eigvecs": [MKD_RAW, MKD_RAW], "eigvals": [MKD_RAW]}
+    if shapes != wanted:
+        raise WeightsError(f"{path}: a whitening of other shapes, {shapes}, wanted {wanted}")
+    _check_finite(learned, path)
+    if not bool((learned["eigvals"][:MKD_OUT] > 0).all()):
+        raise WeightsError(f"{path}: a whitening with eigenvalues that are not positive")
+    words = {"whitening": path.name, "sha256": _sha256(path), "whitening learned on": training_set}
+    return _whitened_mkd(f"mkd-{training_set}", _raw_mkd(), learned, words)
+
+
+def network(name: str, class_name: str, path: Path) -> Baseline:
+    """A patch network of kornia with weights from a file.
+
+    Args:
+        name: what to call it.
+        class_name: class of kornia.feature: TFeat, HardNet, HardNet8, SOSNet, HyNet, ...
+        path: file of torch.save: its state_dict, or a dictionary that holds one as `state_dict`.
+    """
+    kind = _network_class(class_name)
+    module = _filled(kind, _state(path), path, class_name)
+    return _of_module(name, module, kind.patch_size, f"kornia.feature.{class_name}", path)
+
+
+def hard_tfeat(path: Path) -> Baseline:
+    """TFeat's network trained with HardNet's loss, from its own file, with unit rows as its authors use it."""
+    kind, state = _network_class("TFeat"), _state(path)
+    renamed = {
+        f"{ours}.{part}": state[f"{theirs}.{part}"]
+        for theirs, ours in HARD_TFEAT.items()
+        for part in ("weight", "bias")
+        if isinstance(state.get(f"{theirs}.{part}"), Tensor)
+    }
+    if "descr.0.weight" in renamed:
+        renamed["descr.0.weight"] = renamed["descr.0.weight"].flatten(1)  # a convolution of the whole map there
+    module = nn.Sequential(_filled(kind, renamed, path, "HardTFeat"), _UnitRows())
+    return _of_module("hardtfeat", module, kind.patch_size, "kornia.feature.TFeat, then unit rows", path)
+
+
+class _UnitRows(nn.Module):
+    def forward(self, rows: Tensor) -> Tensor:
+        return nnf.normalize(rows)
+
+
+def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: dict[str, str]) -> Baseline:
+    from kornia.feature.mkd import Whitening
+
+    whitening = Whitening("pcawt", {"pca": learned}, in_dims=MKD_RAW, output_dims=MKD_OUT, t=0.7)
+    settings = {
+        "library": f"kornia {_kornia().__version__}",
+        "patch": f"{MKD_SIDE} px, {RESIZED}",
+        "call": f"MKDDescriptor(patch_size={MKD_SIDE}, kernel_type='concat', whitening=None), {MKD_RAW} numbers",
+        "after": f"PCA whitening attenuated by t = 0.7 (pcawt) to {MKD_OUT} numbers, unit rows",
+        **words,
+    }
+    # Learned are the mean and the projection, into which the eigenvalues are multiplied.
+    parameters = MKD_RAW + MKD_RAW * MKD_OUT
+    compute = _forward(nn.Sequential(raw, whitening).eval())
+    return Baseline(name, "l2", MKD_OUT, parameters, True, MKD_SIDE, settings, compute)
+
+
+def _raw_mkd() -> nn.Module:
+    return _kornia().feature.MKDDescriptor(patch_size=MKD_SIDE, kernel_type="concat", whitening=None).eval()
+
+
+def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
+    """Mean (238,) and covariance (238, 238) of the raw rows of patches, in float64; constant patches are left out."""
+    total, products, count = (
+        torch.zeros(MKD_RAW, dtype=torch.float64),
+        torch.zeros(MKD_RAW, MKD_RAW, dtype=torch.float64),
+        0,
+    )
+    compute = _forward(raw)
+    for start in range(0, len(patches), PIECE):
+        piece, good = prepared(patches[start : start + PIECE], MKD_SIDE)
+        rows = torch.from_numpy(compute(piece)[: len(good)][good]).double()
+        total += rows.sum(0)
+        products += rows.T @ rows
+        count += len(rows)
+    mean = total / max(count, 1)
+    return mean, products / max(count, 1) - mean[:, None] * mean, count
+
+
+def _of_module(name: str, module: nn.Module, size: int, call: str, path: Path) -> Baseline:
+    compute = _forward(module)
+    settings = {
+        "library": f"kornia {_kornia().__version__}",
+        "patch": f"{size} px, {RESIZED}; gray levels 0 to 255",
+        "call": call,
+        "weights": path.name,
+        "sha256": _sha256(path),
+    }
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    dimension = compute(torch.zeros(1, 1, size, size)).shape[1]
+    return Baseline(name, "l2", dimension, parameters, False, size, settings, compute)
+
+
+def _forward(module: nn.Module) -> Callable[[Tensor], np.ndarray]:
+    @torch.no_grad()
+    def compute(piece: Tensor) -> np.ndarray:
+        return module(piece).numpy()
+
+    return compute
+
+
+def _network_class(name: str) -> Any:
+    """The class of kornia.feature by that name, where it is a network for patches."""
+    found = {key: kind for key, kind in vars(_kornia().feature).items() if _is_patch_network(kind)}
+    if name not in found:
+        raise ArgumentError(f"kornia has no patch descriptor {name!r}; it has {', '.join(sorted(found))}")
+    return found[name]
+
+
+def _is_patch_network(kind: object) -> bool:
+    if (
+        not inspect.isclass(kind)
+        or not issubclass(kind, nn.Module)
+        or not isinstance(getattr(kind, "patch_size", None), int)
+    ):
+        return False
+    return "pretrained" in inspect.signature(kind).parameters
+
+
+def _state(path: Path) -> dict[str, Any]:
+    with _readable(path):
+        content = torch.load(path, weights_only=True, map_location="cpu")
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise WeightsError(f"{path}: holds no state_dict, but a {type(content).__name__}")
+    return content
+
+
+def _filled(kind: Any, state: dict[str, Any], path: Path, class_name: str) -> nn.Module:
+    module: nn.Module = kind(pretrained=False)
+    try:
+        module.load_state_dict(state, strict=True)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        first, *others = str(error).splitlines() or [type(error).__name__]
+        reason = (others or [first])[0].strip()[:160]  # PyTorch's first line only names the class
+        raise WeightsError(f"{path}: not weights of {class_name} ({reason})") from None
+    _check_finite(module.state_dict(), path)
+    return module.eval()
+
+
+def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
+    bad = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+    if bad:
+        raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading is said in one line that names the file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of pickles it then refuses
+            yield
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except pickle.UnpicklingError:
+        # What PyTorch says is a page that recommends to load it with code allowed.
+        raise WeightsError(f"{path}: damaged, or holds more than tensors (code is never run)") from None
+    except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise WeightsError(f"{path}: damaged, or no file of torch.save ({reason})") from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kornia() -> Any:
+    try:
+        import kornia
+        import kornia.feature
+    except ImportError:
+        raise MissingExtraError(f"mkd, tfeat and kornia:... need kornia: {EXTRA}") from None
+    return kornia

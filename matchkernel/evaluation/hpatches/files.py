@@ -1,0 +1,173 @@
+"""Descriptors in the official layout of HPatches: <folder>/<sequence>/<image>.csv, a row a patch, no header."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.hpatches import IMAGES
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.evaluation.distances import LARGEST
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.storage.files import replacing
+
+DIGITS = 9  # significant ones: a float32 reads back as the same
+ROWS_AT_A_TIME = 1024
+
+
+def read_descriptors(
+    folder: str | Path,
+    sequences: Sequence[str] | None = None,
+    *,
+    bits: bool = False,
+    counts: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> HPatchesDescriptors:
+    """Read the descriptors of a set.
+
+    Args:
+        folder: one folder a sequence in it.
+        sequences: those wanted (default: every folder that holds ref.csv).
+        bits: the numbers are bytes of packed bits.
+        counts: how many patches each sequence must have (default: as many as its ref.csv).
+        name: of the descriptor (default: the folder's).
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder")
+    names = sorted(path.parent.name for path in folder.glob("*/ref.csv")) if sequences is None else list(sequences)
+    if not names:
+        raise FileError(f"{folder}: no descriptors here (folders with ref.csv)")
+    for sequence in names:
+        missing = [image for image in IMAGES if not (folder / sequence / f"{image}.csv").is_file()]
+        if missing:
+            what = f"{missing[0]}.csv is missing" if (folder / sequence).is_dir() else "the sequence is missing"
+            raise FileError(f"{folder / sequence}: {what}")
+    parts: list[np.ndarray] = []
+    found: dict[str, int] = {}
+    for sequence in names:
+        for image in IMAGES:
+            path = folder / sequence / f"{image}.csv"
+            rows = read_descriptor_file(path, bits=bits)
+            if image == "ref":
+                found[sequence] = (counts or {}).get(sequence, len(rows))
+            _check_shape(path, rows.shape, (found[sequence], parts[0].shape[1] if parts else rows.shape[1]))
+            parts.append(rows)
+    return HPatchesDescriptors(name or folder.resolve().name, np.concatenate(parts), found)
+
+
+def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
+    """Read one file: rows of numbers with a comma between them (or a semicolon, as some published files have).
+
+    Returns:
+        (N, D) float32, or uint8 for bits; D >= 2 and every value a number.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("ascii")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not a text file") from None
+    lines = text.rstrip().replace("\r\n", "\n").split("\n")
+    if lines == [""]:
+        raise FileError(f"{path}: is empty")
+    separator = ";" if ";" in lines[0] and "," not in lines[0] else ","
+    try:
+        rows = np.loadtxt(lines, np.float64, delimiter=separator, comments=None, ndmin=2)
+    except (ValueError, OverflowError, IndexError):
+        rows = np.empty((0, 0))
+    if len(rows) != len(lines) or rows.shape[1] < 2:
+        raise FileError(_first_fault(path, lines, separator))
+    largest, what = (255, "no whole number from 0 to 255") if bits else (LARGEST, f"no number or above {LARGEST:g}")
+    good = (np.abs(rows) <= largest).all(1)
+    if bits:
+        good &= ((rows >= 0) & (rows == np.rint(rows))).all(1)
+    if not good.all():
+        raise FileError(f"{path}, row {int(good.argmin()) + 1}: a value is {what}")
+    return rows.astype(np.uint8 if bits else np.float32)
+
+
+def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> None:
+    """Write the official layout, each file whole or not at all; ref.csv comes last in a sequence.
+
+    Args:
+        folder: made if it is not there; files in it are replaced.
+        descriptors: the numbers of a row are written with 9 digits, packed bits as bytes.
+    """
+    folder = Path(folder)
+    for name in descriptors.counts:
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ArgumentError(f"{name!r} cannot be the name of a folder")
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteError(f"{folder / name}: could not be made ({error.strerror})") from None
+        images = descriptors.sequence(name)
+        for image in (*range(1, len(IMAGES)), 0):  # a sequence counts as there by its ref.csv
+            with replacing(folder / name / f"{IMAGES[image]}.csv") as part:
+                _write_rows(part, images[image])
+
+
+def write_new_folder(folder: str | Path, descriptors: HPatchesDescriptors) -> None:
+    """As write_descriptors, but the whole folder or none: it must not be there yet."""
+    folder = Path(folder)
+    check_new_folder(folder)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        write_descriptors(part, descriptors)
+        part.replace(folder)
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise WriteError(f"{folder}: could not be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def check_new_folder(folder: str | Path) -> None:
+    """Refuse a folder that is there already, or could not be made."""
+    folder = Path(folder)
+    if folder.exists():
+        raise FileError(f"{folder}: exists already; descriptors of two methods would be mixed in it")
+    if not folder.absolute().parent.is_dir():
+        raise FileError(f"{folder}: its folder does not exist")
+
+
+def _write_rows(path: Path, rows: np.ndarray) -> None:
+    number = "%d" if rows.dtype == np.uint8 else f"%.{DIGITS}g"
+    row = ",".join([number] * rows.shape[1]) + "\n"
+    with path.open("w", encoding="ascii", newline="") as file:
+        for start in range(0, len(rows), ROWS_AT_A_TIME):
+            piece = rows[start : start + ROWS_AT_A_TIME]
+            file.write(row * len(piece) % tuple(piece.ravel().tolist()))
+
+
+def _check_shape(path: Path, found: tuple[int, ...], wanted: tuple[int, int]) -> None:
+    if found[1] != wanted[1]:
+        raise FileError(f"{path}, row 1: {found[1]} values, other files have {wanted[1]}")
+    if found[0] != wanted[0]:
+        row = min(found[0], wanted[0]) + 1
+        raise FileError(
+            f"{path}, row {row}: {'missing' if found[0] < wanted[0] else 'one too many'}; "
+            f"it has {found[0]} rows, wanted {wanted[0]}"
+        )
+
+
+def _first_fault(path: Path, lines: list[str], separator: str) -> str:
+    """What is wrong with a file that could not be read, and in which row."""
+    width = len(lines[0].split(separator))
+    if width < 2:
+        return f"{path}, row 1: one value; wanted several with a comma between them, got {lines[0][:60]!r}"
+    for number, line in enumerate(lines, 1):
+        words = line.split(separator)
+        if len(words) != width:
+            return f"{path}, row {number}: {len(words)} values, the first row has {width}"
+        for word in words:
+            try:
+                float(word)
+            except ValueError:
+                return f"{path}, row {number}: {word[:40]!r} is not a number"
+    return f"{path}: not rows of numbers"

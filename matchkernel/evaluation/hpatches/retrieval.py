@@ -1,0 +1,211 @@
+"""HPatches retrieval: find the other views of a patch in a pool. See docs/evaluation.md for the two conventions."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchkernel.data.hpatches import NOISES
+from matchkernel.data.hpatches_tasks import PatchList
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.distances import (
+    Distance,
+    check_distance,
+    column_offsets,
+    comparable_rows,
+    count_closer,
+    distance_tile,
+    pair_distances,
+    tile_error,
+)
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.evaluation.metrics import Form, precision_area
+
+POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
+NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's
+POSITIVES = 5
+TILE = 2**22  # distances at a time: 32 MiB
+
+
+@dataclass(frozen=True)
+class RetrievalCounts:
+    """How many distractors stand before each positive of each query, with ties for and against the positives.
+
+    First the pools of the Python convention, then those of the MATLAB one. The positives of a query are in the order
+    of their distance.
+    """
+
+    closer: np.ndarray  # (Q, 3, pools, 5) int64, ties for the positives: the official rule
+    as_close: np.ndarray  # (Q, 3, pools, 5) int64, ties against them
+
+    def average_precisions(self, form: Form, tie_safe: bool = False) -> np.ndarray:
+        """(Q, 3, pools) AP of each query, noise level and pool."""
+        return precision_area(self.as_close if tie_safe else self.closer, POSITIVES, form)
+
+
+def retrieval(
+    descriptors: HPatchesDescriptors,
+    queries: PatchList,
+    distractors: PatchList,
+    distance: Distance = "l2",
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Score the retrieval task in both official conventions.
+
+    Args:
+        descriptors: of the sequences listed.
+        queries: (Q,) patches of ref.
+        distractors: (M,) patches of ref.
+        distance: "l2", "l1", or "hamming" for bits.
+        progress: called with the number of queries of each finished piece.
+
+    Returns:
+        `python`: trapezoid AP in pools of K entries; `matlab`: step AP among the first 2000 or all distractors; in each
+        `noise`/<e|h|t>/<pool> and `mean`/<pool>, with the `_tie_safe` value beside. `per_sequence`/<sequence>: both
+        forms among all distractors.
+    """
+    counts = retrieval_counts(descriptors, queries, distractors, distance, progress)
+    python, matlab = slice(0, len(POOLS)), slice(len(POOLS), None)
+    scores = {
+        f"ap_{form}{suffix}": counts.average_precisions(form, tie_safe=bool(suffix))
+        for form in ("trapezoid", "step")
+        for suffix in ("", "_tie_safe")
+    }
+    return {
+        "queries": len(queries),
+        "distractors": len(distractors),
+        "python": _convention(scores, "ap_trapezoid", [str(pool) for pool in POOLS], python),
+        "matlab": _convention(scores, "ap_step", NEGATIVES, matlab),
+        "per_sequence": _per_sequence(scores, queries.sequences),
+    }
+
+
+def retrieval_counts(
+    descriptors: HPatchesDescriptors,
+    queries: PatchList,
+    distractors: PatchList,
+    distance: Distance = "l2",
+    progress: Callable[[int], object] | None = None,
+    *,
+    pools: Sequence[int] = POOLS,
+    negatives: Sequence[str] = NEGATIVES,
+) -> RetrievalCounts:
+    """Count the distractors before each positive.
+
+    Args:
+        descriptors: of the sequences listed.
+        queries: (Q,) patches of ref.
+        distractors: (M,) patches of ref.
+        distance: "l2", "l1", or "hamming" for bits.
+        progress: called with the number of queries of each finished piece.
+        pools: sizes of the official Python's pools, the 5 positives included; each above 5.
+        negatives: numbers of distractors in the manner of the official MATLAB code, or "all".
+    """
+    check_distance(distance, descriptors.rows.dtype)
+    if not len(queries) or not len(distractors):
+        raise ArgumentError(f"retrieval needs queries and distractors, got {len(queries)} and {len(distractors)}")
+    query_rows = _rows(descriptors, queries, "retrieval queries", distance)
+    pool = _rows(descriptors, distractors, "retrieval distractors", distance)
+    thresholds = _thresholds(descriptors, queries, query_rows, distance)
+    offsets, error = column_offsets(pool, distance), tile_error(query_rows, pool, distance)
+    shape = (len(queries), len(NOISES), len(pools) + len(negatives), POSITIVES)
+    counts = RetrievalCounts(np.empty(shape, np.int64), np.empty(shape, np.int64))
+    step = max(1, TILE // len(pool))
+    for name in np.unique(queries.sequences):
+        is_other = distractors.sequences != name
+        bounds = _pool_bounds(is_other, pools, negatives)
+        own_left_out = torch.where(torch.from_numpy(is_other), offsets, torch.inf)
+        members = np.flatnonzero(queries.sequences == name)
+        for start in range(0, len(members), step):
+            part = torch.from_numpy(members[start : start + step])
+            tile = distance_tile(query_rows[part], pool, own_left_out, distance)
+            found = _count_pools(tile, thresholds[part], error, bounds, query_rows[part], pool, distance)
+            for target, values in zip((counts.closer, counts.as_close), found, strict=True):
+                target[part.numpy()] = values.numpy()
+            if progress is not None:
+                progress(len(part))
+    return counts
+
+
+def _rows(descriptors: HPatchesDescriptors, patches: PatchList, what: str, distance: Distance) -> Tensor:
+    rows = descriptors.rows[descriptors.find(patches, "e", what)]
+    if patches.images.any():
+        raise ArgumentError(f"{what} are patches of ref, row {int(patches.images.argmax()) + 1} is of another image")
+    return comparable_rows(rows, distance, what).double()
+
+
+def _thresholds(descriptors: HPatchesDescriptors, queries: PatchList, query_rows: Tensor, distance: Distance) -> Tensor:
+    """(Q, 3, 5) exact distances of the positives, sorted."""
+    each = torch.arange(len(queries))
+    found = torch.empty(len(queries), len(NOISES), POSITIVES, dtype=torch.float64)
+    for level, noise in enumerate(NOISES):
+        for k in range(POSITIVES):
+            views = PatchList(queries.sequences, np.full(len(queries), k + 1), queries.indices)
+            rows = descriptors.rows[descriptors.find(views, noise, "retrieval queries")]
+            positives = comparable_rows(rows, distance, "retrieval positives")
+            found[:, level, k] = pair_distances(query_rows, positives, each, each, distance)
+    return found.sort(-1).values
+
+
+def _pool_bounds(is_other: np.ndarray, pools: Sequence[int], negatives: Sequence[str]) -> list[int]:
+    """Where each pool ends in the list of distractors. Python drops the query's sequence first, MATLAB cuts first."""
+    kept = np.flatnonzero(is_other)
+    ends = [int(kept[K - POSITIVES]) if len(kept) > K - POSITIVES else len(is_other) for K in pools]
+    return [*ends, *(len(is_other) if number == "all" else min(int(number), len(is_other)) for number in negatives)]
+
+
+def _count_pools(
+    tile: Tensor,
+    thresholds: Tensor,
+    error: float,
+    bounds: list[int],
+    queries: Tensor,
+    pool: Tensor,
+    distance: Distance,
+) -> tuple[Tensor, Tensor]:
+    """(q, 3, pools, 5) counts of both kinds. Pools are beginnings of one list: each stretch of it is counted once."""
+    flat = thresholds.flatten(1).contiguous()
+    edges = sorted({0, *bounds})
+    closer, as_close = [torch.zeros(flat.shape, dtype=torch.int64)], [torch.zeros(flat.shape, dtype=torch.int64)]
+    for begin, end in pairwise(edges):
+
+        def exact(rows: Tensor, columns: Tensor, begin: int = begin) -> Tensor:
+            return pair_distances(queries, pool, rows, columns + begin, distance)
+
+        less, at_most = count_closer(tile[:, begin:end], flat, error, exact)
+        closer.append(closer[-1] + less)
+        as_close.append(as_close[-1] + at_most)
+    places = [edges.index(bound) for bound in bounds]
+
+    def arranged(found: list[Tensor]) -> Tensor:
+        return torch.stack([found[place].reshape(thresholds.shape) for place in places], 2)
+
+    return arranged(closer), arranged(as_close)
+
+
+def _convention(scores: Mapping[str, np.ndarray], key: str, names: Iterable[str], part: slice) -> dict[str, Any]:
+    keys = (key, f"{key}_tie_safe")
+    means = {k: scores[k][:, :, part].mean(0) for k in keys}  # (3, pools)
+    names = list(names)
+    noise = {
+        noise: {name: {k: float(means[k][level, at]) for k in keys} for at, name in enumerate(names)}
+        for level, noise in enumerate(NOISES)
+    }
+    return {
+        "noise": noise,
+        "mean": {name: {k: float(means[k][:, at].mean()) for k in keys} for at, name in enumerate(names)},
+    }
+
+
+def _per_sequence(scores: Mapping[str, np.ndarray], sequences: np.ndarray) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name in np.unique(sequences):
+        members = sequences == name
+        result[str(name)] = {"queries": int(members.sum())}
+        for level, noise in enumerate(NOISES):
+            result[str(name)][noise] = {key: float(ap[members, level, -1].mean()) for key, ap in scores.items()}
+    return result

@@ -1,0 +1,68 @@
+"""HardNet's convolutional part: a gray patch becomes an n x n map of d-vectors [M1]."""
+
+from torch import Tensor, nn
+
+from matchkernel.model.folding import folded
+from matchkernel.model.precision import widened
+
+STRIDE = 4  # pixels between neighbouring cells: two convolutions of stride 2
+RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1 cell i (from 0) is centred on pixel 4 i
+MIN_PATCH_SIZE = 8
+
+
+def normalize_patches(patches: Tensor) -> Tensor:
+    """Give every patch mean 0 and deviation 1: (x - mean) / (std + 1e-7), std with the n - 1 denominator [M0].
+
+    As in HardNet's code mean and std are constants to the gradient. Half precision is computed in float32:
+    the squares of gray values do not fit float16.
+
+    Args:
+        patches: (B, 1, N, N) floats of any range.
+    """
+    wide = widened(patches)
+    pixels = wide.shape[-1] * wide.shape[-2]
+    centred = wide - wide.detach().mean((-3, -2, -1), keepdim=True)
+    # By hand: torch.std warns of an empty batch.
+    std = (centred.detach().square().sum((-3, -2, -1), keepdim=True) / (pixels - 1)).sqrt()
+    return centred / (std + 1e-7)
+
+
+class Backbone(nn.Module):
+    """Six 3 x 3 convolutions without bias, each with BatchNorm (no affine part) and ReLU.
+
+    Shape: (B, 1, N, N) -> (B, d, N/4, N/4).
+    """
+
+    def __init__(self, d: int = 128) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *_convolution(1, 32),
+            *_convolution(32, 32),
+            *_convolution(32, 64, stride=2),
+            *_convolution(64, 64),
+            *_convolution(64, d, stride=2),
+            *_convolution(d, d),
+        )
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """The map Phi of normalised patches."""
+        phi: Tensor = self.layers(patches)
+        return phi
+
+    def fold(self) -> None:
+        """Fold every BatchNorm into the convolution before it, in place."""
+        layers = list(self.layers)
+        for k in range(0, len(layers), 3):
+            convolution, norm = layers[k], layers[k + 1]
+            assert isinstance(convolution, nn.Conv2d)
+            assert isinstance(norm, nn.BatchNorm2d)
+            layers[k], layers[k + 1] = folded(convolution, norm), nn.Identity()
+        self.layers = nn.Sequential(*layers)
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs, affine=False),
+        nn.ReLU(),
+    )

@@ -1,0 +1,183 @@
+"""One frozen configuration for all seven descriptors: what may be set, what it defaults to, what is refused."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE
+from matchkernel.model.positions import GRIDS
+from matchkernel.model.von_mises import MAX_KAPPA
+from matchkernel.storage.settings import read_toml, short
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What makes a descriptor: how the map is aggregated and what follows."""
+
+    symbol: str  # the paper's
+    systems: tuple[str, ...] = ()  # coordinate systems of the spatial encoding; none: the map itself is used
+    networks: int = 1  # separate convolutional networks
+    projects: bool = True  # a learned matrix (M or W) follows
+    any_size: bool = True  # no learned tensor and no output width depends on the patch size
+    dropout: float = 0.0  # default
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "cartesian": Variant("ψ^xy", systems=("cartesian",)),
+    "polar": Variant("ψ^ρθ", systems=("polar",)),
+    "combined": Variant("ψ^c", systems=("cartesian", "polar")),
+    "dual": Variant("⋆ψ^c", systems=("cartesian", "polar"), networks=2),
+    "fc": Variant("ψ (HardNet+)", any_size=False, dropout=0.3),
+    "sum": Variant("ψ^sum", projects=False),
+    "concat": Variant("ψ^cat", projects=False, any_size=False),
+}
+
+MAX_S = 32  # (2s + 1)^2 = 4225 position numbers a channel: far beyond use, and a bound for what a file may ask for
+MAX_WIDTH = 65536
+MAX_PATCH_SIZE = 512
+
+
+@dataclass(frozen=True)
+class DescriptorConfig:
+    """Everything that determines a descriptor apart from its learned numbers.
+
+    A setting left at None takes the default of its variant; where a setting means nothing (s for `fc`, dropout for
+    `sum`, ...) it stays None, and giving it a value is refused rather than ignored.
+
+    Attributes:
+        variant: one of cartesian, polar, combined, dual, fc, sum, concat.
+        s: frequencies of the feature map (default 2).
+        kappa_cartesian: concentration of the kernel on x and y (default 1 for s <= 1, else 8).
+        kappa_polar: the same for rho and theta.
+        d: channels of the feature map, the width of convolutions 5 and 6.
+        D: numbers in a descriptor (default 128; d for `sum`, n^2 d for `concat`).
+        patch_size: N, a multiple of 4. Binding for `fc` and `concat`; else the size trained at.
+        grid: "cells" or "endpoints", see positions.
+        center_weight: weigh position p by w_p (default True).
+        encoding_norm: scale each system's vec(Phi^T F) to mean square 1 instead of c (default False).
+        output_norm: "batch", a BatchNorm without affine part after M or W (default), or "none".
+        dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0).
+    """
+
+    variant: str = "dual"
+    s: int | None = None
+    kappa_cartesian: float | None = None
+    kappa_polar: float | None = None
+    d: int = 128
+    D: int | None = None
+    patch_size: int = 32
+    grid: str | None = None
+    center_weight: bool | None = None
+    encoding_norm: bool | None = None
+    output_norm: str | None = None
+    dropout: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
+            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {short(self.variant)}")
+        self._check_whole("patch_size", MIN_PATCH_SIZE, MAX_PATCH_SIZE)
+        if self.patch_size % STRIDE:
+            raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
+        self._check_whole("d", 1, MAX_WIDTH)
+        self._resolve_encoding()
+        self._resolve_output()
+
+    @property
+    def n(self) -> int:
+        """Side of the feature map at patch_size."""
+        return self.patch_size // STRIDE
+
+    @property
+    def kappas(self) -> tuple[float, ...]:
+        """The concentration of each coordinate system, in the order of the variant's systems."""
+        by_system = {"cartesian": self.kappa_cartesian, "polar": self.kappa_polar}
+        return tuple(kappa for system in VARIANTS[self.variant].systems if (kappa := by_system[system]) is not None)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "DescriptorConfig":
+        """Build from names and values; an unknown name is refused."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [short(name) for name in settings if name not in known]
+        if unknown:
+            raise ArgumentError(f"unknown setting {', '.join(unknown)}; known are {', '.join(known)}")
+        return cls(**settings)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "DescriptorConfig":
+        """Read a TOML file whose top level holds the settings."""
+        settings = read_toml(path)
+        try:
+            return cls.from_dict(settings)
+        except (ArgumentError, ArgumentTypeError) as error:
+            raise FileError(f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved settings, None left out; `from_dict` gives the same configuration back."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+    def _resolve_encoding(self) -> None:
+        systems = VARIANTS[self.variant].systems
+        self._default("s", 2 if systems else None)
+        if self.s is not None:
+            self._check_whole("s", 0, MAX_S)
+        kappa = None if self.s is None else (1.0 if self.s <= 1 else 8.0)
+        for system in ("cartesian", "polar"):
+            self._default(f"kappa_{system}", kappa if system in systems else None)
+            self._check_real(f"kappa_{system}", 0, MAX_KAPPA)
+            if getattr(self, f"kappa_{system}") == 0:
+                raise ArgumentError(f"kappa_{system} must be above 0, got 0")
+        self._default("grid", "cells" if systems else None)
+        self._check_choice("grid", GRIDS)
+        self._default("center_weight", True if systems else None)
+        self._check_choice("center_weight", (True, False))
+        self._default("encoding_norm", False if systems else None)
+        self._check_choice("encoding_norm", (True, False))
+
+    def _resolve_output(self) -> None:
+        variant = VARIANTS[self.variant]
+        self._default("output_norm", "batch" if variant.projects else None)
+        self._check_choice("output_norm", ("batch", "none"))
+        self._default("dropout", variant.dropout if variant.projects else None)
+        self._check_real("dropout", 0, 1)
+        if self.dropout == 1:
+            raise ArgumentError("dropout must be below 1, got 1: nothing would be left")
+        fixed = None if variant.projects else self.d * (1 if variant.any_size else self.n**2)
+        if self.D is None:
+            object.__setattr__(self, "D", 128 if fixed is None else fixed)
+        if fixed is not None and fixed != self.D:
+            raise ArgumentError(f"{self.variant} gives D = {fixed} numbers here, got D = {short(self.D)}; leave D out")
+        self._check_whole("D", 1, MAX_WIDTH if fixed is None else fixed)
+
+    def _default(self, name: str, value: Any) -> None:
+        """Fill in a setting that was left out; refuse one that was given but means nothing (value is None)."""
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+        elif value is None:
+            raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short(getattr(self, name))})")
+
+    def _check_whole(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentTypeError(f"{name} must be a whole number, got {short(value)}")
+        if not least <= value <= most:
+            raise ArgumentError(f"{name} must be between {least} and {most}, got {short(value)}")
+
+    def _check_real(self, name: str, least: float, most: float) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ArgumentTypeError(f"{name} must be a number, got {short(value)}")
+        if not least <= value <= most:  # refuses NaN too
+            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {short(value)}")
+        object.__setattr__(self, name, float(value))
+
+    def _check_choice(self, name: str, choices: tuple[Any, ...]) -> None:
+        value = getattr(self, name)
+        if value is not None and not any(
+            value is choice or (isinstance(value, str) and value == choice) for choice in choices
+        ):
+            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}")

@@ -1,0 +1,217 @@
+"""The seven descriptors of the paper as one module built from a configuration."""
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE, Backbone, normalize_patches
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.encoding import SpatialEncoding
+from matchkernel.model.folding import folded
+from matchkernel.model.precision import unit_rows
+from matchkernel.model.von_mises import fourier_coefficients
+
+ORTHOGONAL_GAIN = 0.6  # HardNet's
+STATISTICS = (".running_mean", ".running_var")  # ends of the names of what BatchNorm has seen
+
+
+class SumOverPositions(nn.Module):
+    """Forget where the features stood: (B, d, n, n) -> (B, d) [M17].
+
+    The mean, which is the sum up to a factor that l2 normalisation removes, and the same at every n.
+    """
+
+    def forward(self, phi: Tensor) -> Tensor:
+        """The mean over positions."""
+        return phi.mean((-2, -1))
+
+
+class Descriptor(nn.Module):
+    """Describe gray patches by unit vectors: (B, 1, N, N) floats of any range -> (B, D).
+
+    patches -> per-patch normalisation -> one or two networks -> aggregation of each map -> M or W -> BatchNorm -> l2.
+    See DescriptorConfig for the parts a variant has. The state dict holds learned tensors and BatchNorm statistics; a
+    model trained at several patch sizes has statistics of each in `size_statistics`, those of config.patch_size in use.
+
+    Args:
+        config: what to build.
+        generator: source of the initial weights (default: torch's own).
+    """
+
+    def __init__(self, config: DescriptorConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        variant = VARIANTS[config.variant]
+        self.config = config
+        self.is_folded = False
+        self.name = config.variant  # that of its weights, where they were loaded
+        self.card: dict[str, str] = {}  # what their file says of them
+        self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, where several were trained
+        self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
+        self.dropout = nn.Dropout(config.dropout or 0.0)
+        self.aggregations = nn.ModuleList(_aggregations(config))
+        assert config.D is not None  # resolved
+        if variant.projects:
+            has_bias = bool(variant.systems)  # m; the paper's count has none for W
+            self.projection: nn.Module = nn.Linear(_aggregated_width(config), config.D, bias=has_bias)
+        else:
+            self.projection = nn.Identity()
+        has_norm = config.output_norm == "batch"
+        self.output_norm: nn.Module = nn.BatchNorm1d(config.D, affine=False) if has_norm else nn.Identity()
+        self.reset_parameters(generator)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Unit descriptors of patches."""
+        return unit_rows(self.embed(self.feature_maps(patches)))
+
+    def feature_maps(self, patches: Tensor) -> list[Tensor]:
+        """Phi of every aggregation, each (B, d, n, n): one map for all of them, or a map each (`dual`) [M1, M16]."""
+        self._check(patches)
+        normalized = normalize_patches(patches).to(self._dtype())
+        maps = [self.dropout(backbone(normalized)) for backbone in self.backbones]
+        return maps * (len(self.aggregations) // len(maps))
+
+    def embed(self, maps: list[Tensor]) -> Tensor:
+        """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13, M14, M15]."""
+        parts = [aggregate(phi) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
+        embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
+        return embedded
+
+    def fold(self) -> "Descriptor":
+        """A copy for inference with every BatchNorm folded into the convolution, M or W before it.
+
+        Its convolutions are laid out channels last, which is faster on CPUs (benchmarks/describe_speed.py).
+        """
+        if self.is_folded:
+            return copy.deepcopy(self)
+        result = copy.deepcopy(self).eval()
+        for backbone in result.backbones:
+            assert isinstance(backbone, Backbone)
+            backbone.fold()
+        if isinstance(result.projection, nn.Linear) and isinstance(result.output_norm, nn.BatchNorm1d):
+            result.projection = folded(result.projection, result.output_norm)
+            result.output_norm = nn.Identity()
+        result.dropout = nn.Dropout(0.0)
+        result.is_folded, result.size_statistics = True, {}
+        result.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return result.requires_grad_(False)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """The means and variances of every BatchNorm, by their names in the state dict."""
+        return {name: tensor for name, tensor in self.named_buffers() if name.endswith(STATISTICS)}
+
+    @torch.no_grad()
+    def use_statistics(self, patch_size: int) -> None:
+        """Take the statistics of a patch size into use, where there are some (see size_statistics)."""
+        for name, values in self.size_statistics.get(patch_size, {}).items():
+            self.get_buffer(name).copy_(values)
+
+    def at_size(self, patch_size: int) -> "Descriptor":
+        """The model itself, or where it has other statistics for patches of this size, a copy that uses them."""
+        if patch_size == self.config.patch_size or patch_size not in self.size_statistics:
+            return self
+        result = copy.deepcopy(self)
+        result.use_statistics(patch_size)
+        return result
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""
+        self.size_statistics = {}
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.orthogonal_(module.weight, ORTHOGONAL_GAIN, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                module.reset_running_stats()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As nn.Module, with a reason where `fc` weights of another patch size are given.
+
+        The tensors of `concat` do not tell the size they were trained at; `matchkernel.load` knows it from the file.
+        """
+        weight = state_dict.get("projection.weight")
+        if self.config.variant == "fc" and isinstance(weight, Tensor) and _is_of_another_size(weight, self.config):
+            raise ArgumentError(
+                f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
+            )
+        self.size_statistics = {}  # were those of other weights
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def extra_repr(self) -> str:
+        """The configuration, for print(model)."""
+        return ", ".join(f"{name}={value}" for name, value in self.config.to_dict().items())
+
+    def _dtype(self) -> torch.dtype:
+        return next(self.backbones.parameters()).dtype
+
+    def _check(self, patches: Tensor) -> None:
+        if not isinstance(patches, Tensor):
+            raise ArgumentTypeError(f"patches must be a torch tensor, got {type(patches).__name__}")
+        if not patches.is_floating_point():
+            raise ArgumentTypeError(f"patches must be floats, got {patches.dtype}; matchkernel.describe takes integers")
+        shape = tuple(patches.shape)
+        if len(shape) != 4 or shape[1] != 1 or shape[2] != shape[3]:
+            raise ArgumentError(f"patches must have shape (B, 1, N, N), got {shape}")
+        check_patch_size(self.config, shape[2])
+
+
+def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:
+    """A descriptor with fresh weights: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
+    return Descriptor(DescriptorConfig.from_dict({"variant": variant, **settings}), generator)
+
+
+def check_patch_size(config: DescriptorConfig, N: int) -> None:
+    """Refuse a patch side the descriptor cannot take, with the reason."""
+    if not VARIANTS[config.variant].any_size and config.patch_size != N:
+        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True, --resize)")
+    if N % STRIDE or N < MIN_PATCH_SIZE:
+        raise ArgumentError(
+            f"patches must have a side that is a multiple of 4, from 8, got {N}; resize them (resize=True, --resize)"
+        )
+
+
+def why_size_is_fixed(config: DescriptorConfig) -> str:
+    """One clause: why `fc` and `concat` serve one patch size only."""
+    n, N = config.n, config.patch_size
+    if config.variant == "fc":
+        return f"fc learns a separate matrix W_p for each of {n} x {n} positions, so it takes {N} px patches only"
+    return f"concat lists the features of {n} x {n} positions, so D = {config.D} holds for {N} px patches only"
+
+
+def _is_of_another_size(weight: Tensor, config: DescriptorConfig) -> bool:
+    """Whether W fits the descriptor but for the number of positions."""
+    cells = weight.shape[-1] // config.d
+    fits = tuple(weight.shape) == (config.D, config.d * cells) and math.isqrt(cells) ** 2 == cells
+    return fits and cells != config.n**2
+
+
+def _aggregations(config: DescriptorConfig) -> list[nn.Module]:
+    variant = VARIANTS[config.variant]
+    if variant.systems:
+        assert config.s is not None  # resolved
+        assert config.grid is not None
+        return [
+            SpatialEncoding(
+                system,
+                config.n,
+                fourier_coefficients(kappa, config.s),
+                grid=config.grid,
+                center_weight=bool(config.center_weight),
+                unit_norm=bool(config.encoding_norm),
+            )
+            for system, kappa in zip(variant.systems, config.kappas, strict=True)
+        ]
+    return [SumOverPositions() if variant.any_size else nn.Flatten()]
+
+
+def _aggregated_width(config: DescriptorConfig) -> int:
+    systems = VARIANTS[config.variant].systems
+    if systems:
+        assert config.s is not None
+        return len(systems) * config.d * (2 * config.s + 1) ** 2
+    return int(config.d * config.n**2)

@@ -1,0 +1,116 @@
+"""Tie features to where they stood in the patch: the position matrices F and the aggregation vec(Phi^T F)."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError
+from matchkernel.model.positions import Positions, positions
+from matchkernel.model.precision import widened
+from matchkernel.model.von_mises import feature_map
+
+SYSTEMS = ("cartesian", "polar")
+
+
+def position_codes(system: str, place: Positions, gamma: Sequence[float]) -> Tensor:
+    """f(first) (x) f(second) of each point, without weight [M11].
+
+    Args:
+        system: "cartesian" (first = x, second = y) or "polar" (first = rho, second = theta).
+        place: coordinates of points, each (...).
+        gamma: gamma_0 .. gamma_s of the kernel.
+
+    Returns:
+        (..., P), P = (2s + 1)^2, first factor slow.
+    """
+    if system not in SYSTEMS:
+        raise ArgumentError(f"system must be one of {', '.join(SYSTEMS)}, got {system!r}")
+    first, second = (place.x, place.y) if system == "cartesian" else (place.rho, place.theta)
+    return (feature_map(first, gamma)[..., :, None] * feature_map(second, gamma)[..., None, :]).flatten(-2)
+
+
+def position_matrix(
+    system: str,
+    n: int,
+    gamma: Sequence[float],
+    *,
+    grid: str = "cells",
+    center_weight: bool = True,
+    device: torch.device | None = None,
+) -> Tensor:
+    """The matrix F of one coordinate system: row p is w_p f(first) (x) f(second) [M11].
+
+    Args:
+        system: "cartesian" or "polar".
+        n: side of the map, at least 2.
+        gamma: gamma_0 .. gamma_s of the kernel.
+        grid: see positions.
+        center_weight: False leaves w_p out.
+        device: where F is made.
+
+    Returns:
+        (n * n, P) float64, cells row by row.
+    """
+    place = positions(n, grid, device)
+    codes = position_codes(system, place, gamma)
+    if center_weight:
+        codes = codes * place.weight[..., None]
+    return codes.reshape(n * n, -1)
+
+
+class SpatialEncoding(nn.Module):
+    """Encode every feature together with its position and sum over the map: c vec(Phi^T F) [M12].
+
+    c = 64 / n^2 gives the paper's plain sum at n = 8 and the same scale at every n. With `unit_norm` the vector
+    is scaled to mean square 1 instead. F stands ready for maps of side n; for another side it is computed in the
+    forward pass, since it holds nothing learned.
+
+    Shape: (B, d, n, n) -> (B, d * P), channel slow, then first, then second coordinate.
+    """
+
+    F: Tensor  # (n * n, P): row p is the weighted position code of cell p, row-major
+
+    def __init__(
+        self, system: str, n: int, gamma: Sequence[float], *, grid: str, center_weight: bool, unit_norm: bool
+    ) -> None:
+        super().__init__()
+        self.system, self.n, self.gamma = system, n, tuple(gamma)
+        self.grid, self.center_weight, self.unit_norm = grid, center_weight, unit_norm
+        self.register_buffer("F", self.position_matrix(n).to(torch.get_default_dtype()), persistent=False)
+
+    def position_matrix(self, n: int, *, weighted: bool = True, device: torch.device | None = None) -> Tensor:
+        """F of this encoding for a map of side n, in float64; `weighted=False` leaves w_p out."""
+        center_weight = self.center_weight and weighted
+        return position_matrix(self.system, n, self.gamma, grid=self.grid, center_weight=center_weight, device=device)
+
+    def unit_factor(self, encoded: Tensor) -> Tensor:
+        """(B, 1) factors that give vectors mean square 1; a zero vector stays zero."""
+        norm: Tensor = widened(encoded).norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        return math.sqrt(encoded.shape[-1]) / norm
+
+    def forward(self, phi: Tensor) -> Tensor:
+        """c vec(Phi^T F), or the vector of mean square 1."""
+        encoded = self.sum_of(phi)
+        return (encoded * self.unit_factor(encoded)).to(phi.dtype) if self.unit_norm else encoded
+
+    def sum_of(self, phi: Tensor) -> Tensor:
+        """c vec(Phi^T F)."""
+        n = phi.shape[-1]
+        F = self.F if n == self.n else self.position_matrix(n, device=phi.device)
+        F = F.to(phi.dtype) * (64 / n**2)  # c, here on a few numbers rather than on every vector
+        return (phi.flatten(2) @ F).flatten(1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpatialEncoding":
+        # F is a formula, not data: after .double(), .half() or .to_empty() it is computed again, so that it is
+        # never the rounded or uninitialised copy of another precision or device.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.F = self.position_matrix(self.n, device=self.F.device).to(self.F.dtype)
+        return self
+
+    def extra_repr(self) -> str:
+        """The settings, for print(model)."""
+        return (
+            f"{self.system}, n={self.n}, s={len(self.gamma) - 1}, grid={self.grid}, center_weight={self.center_weight}"
+        )

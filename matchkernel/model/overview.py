@@ -1,0 +1,132 @@
+"""What there is to choose from: every descriptor with its size, what it accepts, and its trained weights."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.descriptors import build
+from matchkernel.model.table_1 import count_parameters
+from matchkernel.model.weights import available, load, read_card
+
+
+@dataclass(frozen=True)
+class OverviewRow:
+    """One descriptor at its default settings."""
+
+    variant: str
+    symbol: str
+    parameters: int
+    D: int
+    sizes: str
+    weights: list[str]
+
+
+def overview() -> list[OverviewRow]:
+    """A row for each descriptor, counted from a model built at the defaults (s = 2, N = 32)."""
+    trained: dict[str, list[str]] = {variant: [] for variant in VARIANTS}
+    for name in available():
+        trained[json.loads(read_card(name)["config"])["variant"]].append(name)
+    rows = []
+    for name, variant in VARIANTS.items():
+        model = build(name)
+        sizes = "multiples of 4" if variant.any_size else f"as built ({model.config.patch_size})"
+        rows.append(
+            OverviewRow(name, variant.symbol, count_parameters(model), model.config.D or 0, sizes, trained[name])
+        )
+    return rows
+
+
+@dataclass(frozen=True)
+class WeightsRow:
+    """Trained weights of the package."""
+
+    name: str
+    descriptor: str  # with its s, where it has one
+    parameters: int
+    patch_size: int
+    training: str  # steps x pairs
+    matching: float | None  # mAP in percent on validation, where the card says it
+
+
+def trained_weights() -> list[WeightsRow]:
+    """A row for each of the weights that came with the package."""
+    return [_weights_row(name) for name in available()]
+
+
+def card_facts(weights: str | Path) -> dict[str, Any]:
+    """What a weight file says of itself: its card, with tables where words hold JSON, and its size in parameters."""
+    model, facts = load(weights), dict[str, Any](read_card(weights))
+    for key, word in facts.items():
+        with suppress(ValueError, RecursionError):
+            value = json.loads(word)
+            facts[key] = value if isinstance(value, dict | list) else word
+    return {"parameters": count_parameters(model), **dict(sorted(facts.items()))}
+
+
+def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Facts of a card by what a reader looks for: heading -> name -> value, nothing empty.
+
+    What is said twice, and the hashes of the training sets, are left out. A word that the package does not know is
+    under "file".
+
+    Args:
+        facts: from card_facts.
+    """
+    rest = dict(facts)
+    config, training, metrics, validation = (
+        _take(rest, key) for key in ("config", "training", "metrics", "validation")
+    )
+    data = _take(training, "data")
+    training.pop("model", None)  # is the configuration
+    rest.pop("training_sets", None)
+    if "trained_on" in rest:
+        data.pop("train", None)
+    sections = {
+        "configuration": {
+            "variant": config.pop("variant", None),
+            "parameters": rest.pop("parameters", None),
+            **config,
+            "normalization": rest.pop("normalization", None),
+            "match_threshold": rest.pop("match_threshold", None),
+        },
+        "training": {
+            "command": rest.pop("command", None),
+            "step": rest.pop("step", None),
+            **dict(sorted(training.items(), key=_is_table)),
+        },
+        "data": {"trained_on": rest.pop("trained_on", None), **data},
+        "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
+        "licence": {"licence": rest.pop("licence", None)},
+        "file": rest,
+    }
+    filled = {
+        heading: {name: value for name, value in section.items() if value is not None and value not in ("", [], {})}
+        for heading, section in sections.items()
+    }
+    return {heading: section for heading, section in filled.items() if section}
+
+
+def _weights_row(name: str) -> WeightsRow:
+    facts = card_facts(name)
+    config, sampling = facts["config"], _table(_table(facts, "training"), "sampling")
+    descriptor = config["variant"] + (f", s={config['s']}" if config.get("s") else "")
+    training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
+    matching = _table(facts, "metrics").get("validation_matching")
+    return WeightsRow(name, descriptor, facts["parameters"], config["patch_size"], training, matching)
+
+
+def _is_table(entry: tuple[str, Any]) -> bool:
+    return isinstance(entry[1], dict)
+
+
+def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:
+    """A copy of a table, which is taken out; what is no table stays."""
+    return dict(facts.pop(key)) if isinstance(facts.get(key), dict) else {}
+
+
+def _table(facts: dict[str, Any], key: str) -> dict[str, Any]:
+    value = facts.get(key)
+    return value if isinstance(value, dict) else {}

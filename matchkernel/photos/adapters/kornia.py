@@ -1,0 +1,60 @@
+"""kornia: frames as LAFs, and a descriptor for `LAFDescriptor` and `LocalFeature`."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from matchkernel.geometry.conventions import frames_from_kornia, frames_to_kornia
+from matchkernel.geometry.frames import Frames
+from matchkernel.model.describe import inference_copy
+from matchkernel.model.descriptors import Descriptor, check_patch_size
+
+
+def lafs_from_frames(frames: Frames) -> Tensor:
+    """Local affine frames for kornia: (1, K, 2, 3) float32 on the CPU, [A | c] of each region."""
+    return torch.from_numpy(frames_to_kornia(frames))[None]
+
+
+def frames_from_lafs(lafs: Tensor | np.ndarray) -> Frames:
+    """Frames of the LAFs of one image.
+
+    Args:
+        lafs: (1, K, 2, 3) as kornia's detectors return them, or (K, 2, 3). A detector fills a fixed K; drop the slots
+            it did not fill first.
+    """
+    if not isinstance(lafs, (Tensor, np.ndarray)):
+        raise ArgumentTypeError(f"LAFs are a tensor or an array, got {type(lafs).__name__}")
+    values = lafs.detach().cpu().numpy() if isinstance(lafs, Tensor) else lafs
+    if values.ndim == 4:
+        if len(values) != 1:
+            raise ArgumentError(f"frames are of one image, got LAFs of {len(values)}: give them one by one, lafs[i]")
+        values = values[0]
+    return frames_from_kornia(values)
+
+
+def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
+    """kornia's `LAFDescriptor` around a descriptor, which goes in unchanged; also the `descriptor` of `LocalFeature`.
+
+    The range of the image does not matter, since every patch is normalised by itself. kornia samples the patches, so
+    descriptors differ slightly from those of `matchkernel.photos.extract`, which uses this package's sampler.
+
+    Args:
+        model: the descriptor.
+        patch_size: side of the patches kornia cuts (default: the size the model was trained at).
+    """
+    features = load_kornia_features()
+    size = model.config.patch_size if patch_size is None else patch_size
+    check_patch_size(model.config, size)
+    return features.LAFDescriptor(inference_copy(model.at_size(size)), patch_size=size, grayscale_descriptor=True)
+
+
+def load_kornia_features() -> Any:
+    """The module kornia.feature, or an error that names the extra which brings it."""
+    try:
+        import kornia.feature
+    except ImportError:
+        raise MissingExtraError("this needs kornia: pip install 'matchkernel[kornia]'") from None
+    return kornia.feature

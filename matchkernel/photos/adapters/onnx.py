@@ -1,0 +1,172 @@
+"""ONNX: patches in, descriptors out, as a file that was run and compared before it is kept."""
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError, MissingExtraError, WorkError
+from matchkernel.model.describe import inference_copy
+from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_patch_size
+from matchkernel.model.weights import NORMALIZATION, OWN_KEYS, read_card
+from matchkernel.storage.files import replacing
+
+LARGEST_DIFFERENCE = 1e-4  # of any number of a unit row from torch's
+BATCHES = (0, 1, 7)
+LARGEST_PATCH = 512  # the check with 7 of them takes more than a gigabyte
+INPUT, OUTPUT = "patches", "descriptors"
+
+
+@dataclass(frozen=True)
+class Export:
+    """A written ONNX file and how far it is from torch."""
+
+    path: Path
+    patch_size: int
+    D: int
+    opset: int
+    differences: Mapping[int, float]  # patches at a time -> largest absolute difference of any number
+
+
+def export_onnx(
+    model: Descriptor, path: str | Path, patch_size: int | None = None, card: Mapping[str, str] | None = None
+) -> Export:
+    """Write a descriptor as an ONNX file, atomically, once onnxruntime has agreed with torch.
+
+    Input `patches` (B, 1, N, N) float32 of any range, output `descriptors` (B, D) unit rows; B is free, 0 included, N
+    is fixed by the file. The file's metadata hold `config` (JSON), `normalization`, `patch_size` and the card.
+
+    Args:
+        model: the descriptor.
+        path: file to write, .onnx.
+        patch_size: N (default: the size the model was trained at). The resolution-free descriptors have a file each.
+        card: further words to keep in the file, such as `licence` and `trained_on`.
+    """
+    path = Path(path)
+    _check_path(path)
+    runtime = _packages()
+    N = model.config.patch_size if patch_size is None else patch_size
+    check_patch_size(model.config, N)
+    if N > LARGEST_PATCH:
+        raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
+    reference = copy.deepcopy(inference_copy(model.at_size(N), "cpu")).float()  # which may be the model itself
+    words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
+    words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
+    words |= {key: value for key, value in (card or {}).items() if key not in words}
+    with replacing(path) as part:
+        program = _program(reference, N)
+        program.model.metadata_props.update(words)
+        program.save(str(part))
+        differences = compare(reference, _session(runtime, part), N)
+        worst = max(differences.values())
+        if not worst <= LARGEST_DIFFERENCE:
+            raise WorkError(
+                f"{path}: not written, onnxruntime is {worst:.2g} away from torch, at most {LARGEST_DIFFERENCE} is good"
+            )
+    D = int(model.config.D or 0)
+    return Export(path, N, D, int(program.model.opset_imports[""]), differences)
+
+
+def card_of(name_or_path: str | Path) -> dict[str, str]:
+    """Words of a weight file to carry along: its licence and the like, and its digest as `weights_sha256`."""
+    card = read_card(name_or_path)
+    words = {key: value for key, value in card.items() if key not in OWN_KEYS}
+    return {**words, "weights_sha256": card.get("sha256", "")}
+
+
+@torch.no_grad()
+def compare(model: Descriptor, session: Any, N: int) -> dict[int, float]:
+    """Largest difference between onnxruntime and torch on noise: {batch: difference}, for batches of 0, 1 and 7."""
+    differences = {}
+    for batch in BATCHES:
+        patches = torch.rand(batch, 1, N, N, generator=torch.Generator().manual_seed(batch)) * 255
+        expected = model(patches)
+        rows = torch.from_numpy(session.run([OUTPUT], {INPUT: patches.numpy()})[0])
+        if rows.shape != expected.shape:
+            raise WorkError(
+                f"onnxruntime gives {tuple(rows.shape)} for a batch of {batch}, not {tuple(expected.shape)}"
+            )
+        differences[batch] = float((rows - expected).abs().amax()) if batch else 0.0
+    return differences
+
+
+class MeanAsProduct(nn.Module):
+    """SumOverPositions as a matrix product, (B, d, n, n) -> (B, d).
+
+    onnxruntime 1.31 gives the mean of an empty batch the shape (0, d, n, n); a product it gets right.
+    """
+
+    def forward(self, phi: Tensor) -> Tensor:
+        """The mean over positions."""
+        cells = phi.shape[-1] * phi.shape[-2]
+        return (phi.flatten(2) @ torch.full((cells, 1), 1 / cells)).flatten(1)
+
+
+def _check_path(path: Path) -> None:
+    if path.suffix.lower() != ".onnx":
+        raise ArgumentError(f"{path}: the file to write must end in .onnx")
+
+
+def _packages() -> Any:
+    """onnxruntime; onnx and onnxscript are looked for too, since torch's exporter needs them."""
+    try:
+        for name in ("onnx", "onnxscript"):
+            import_module(name)
+        return import_module("onnxruntime")
+    except ImportError as error:
+        raise MissingExtraError(f"ONNX export needs {error.name}: pip install 'matchkernel[onnx]'") from None
+
+
+def _program(model: Descriptor, N: int) -> Any:
+    """torch's ONNX program of the folded model. Its example has two patches: of one, the batch would become fixed."""
+    folded = model.fold().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    means = [isinstance(part, SumOverPositions) for part in folded.aggregations]
+    folded.aggregations = nn.ModuleList(
+        MeanAsProduct() if mean else part for mean, part in zip(means, folded.aggregations, strict=True)
+    )
+    batch = torch.export.Dim("batch")
+    with _quiet():
+        try:
+            return torch.onnx.export(
+                folded,
+                (torch.rand(2, 1, N, N),),
+                dynamo=True,
+                dynamic_shapes=({0: batch},),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = next(iter(str(error).splitlines()), "")[:150]
+            raise WorkError(f"torch could not export {model.config.variant}: {reason}") from error
+
+
+def _session(runtime: Any, path: Path) -> Any:
+    try:
+        return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
+        reason = " ".join(str(error).split())[:150]
+        raise WorkError(f"onnxruntime cannot read what was exported: {reason}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from speaking of deprecations inside torch and of packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,128 @@
+"""OpenCV: an object with the methods of `cv2.Feature2D`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
+from matchkernel.geometry.opencv import load_opencv
+from matchkernel.photos.describers import Model, open_describer, reduced
+from matchkernel.photos.extract import CONTRAST, EDGE, KEYPOINTS, Detector, extract
+
+
+class DescriptorExtractor:
+    """SIFT's keypoints with another descriptor, in OpenCV's manners: put it where `cv2.SIFT_create()` stood.
+
+    Images are (H, W) gray or (H, W, 3) BGR uint8, as `cv2.imread` gives them. It has OpenCV's methods but is not a
+    `cv2.Feature2D`: C++ code would not see the methods of a Python subclass.
+
+    Args:
+        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
+        keypoints: the strongest so many; 0 for all.
+        contrast: threshold of the detector on contrast.
+        edge: threshold of the detector on edges.
+        magnification: half side of a region / sigma, where sigma is half the size of a keypoint.
+        device: where to run the network (default: where the model is).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        keypoints: int = KEYPOINTS,
+        contrast: float = CONTRAST,
+        edge: float = EDGE,
+        magnification: float = MAGNIFICATION,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.detector = Detector(keypoints, contrast, edge, magnification=magnification)
+        self.describer = open_describer(model, device=device)
+        # The default leaves keypoints a quarter pixel to the right and down of where they are.
+        self._sift = load_opencv().SIFT_create(
+            contrastThreshold=self.detector.contrast, edgeThreshold=self.detector.edge, enable_precise_upscale=True
+        )
+
+    def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
+        """Keypoints of SIFT, strongest first; of a mask (H, W) uint8 only those where it is not 0."""
+        gray = self._gray(image)
+        if mask is not None and not isinstance(mask, np.ndarray):
+            raise ArgumentTypeError(f"a mask is a numpy array, got {type(mask).__name__}")
+        if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
+            raise ArgumentError(f"a mask is uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
+        gray, factor = reduced(gray, self.detector.most_pixels)
+        mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+        found = [_enlarged(point, factor) for point in self._sift.detect(gray, mask)]
+        # As detect_dog: OpenCV's order depends on its threads.
+        ordered = sorted(found, key=lambda p: (-p.response, p.pt[1], p.pt[0], p.size, p.angle))
+        return tuple(ordered[: self.detector.keypoints or None])
+
+    def compute(self, image: np.ndarray, keypoints: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray | None]:
+        """Describe keypoints: those described, in the order given, and (N, D) float32 unit rows, None for no rows.
+
+        A keypoint whose region has one gray value throughout has no description and is left out, as OpenCV's own
+        extractors leave out what they cannot describe. An angle of -1 means upright.
+        """
+        KeyPoint = load_opencv().KeyPoint
+        if not isinstance(keypoints, Sequence) or not all(isinstance(point, KeyPoint) for point in keypoints):
+            raise ArgumentTypeError("keypoints must be a list or tuple of cv2.KeyPoint objects")
+        rows = np.array([(*point.pt, point.size, point.angle) for point in keypoints], np.float64).reshape(-1, 4)
+        if (rows[:, 2] < 0).any():
+            first = int((rows[:, 2] < 0).argmax())
+            raise ArgumentError(f"keypoint {first} has a size of {rows[first, 2]:g}; a diameter above 0 is wanted")
+        magnification = self.detector.magnification
+        frames = frames_from_opencv(rows, magnification)
+        features = extract(self._gray(image), self.describer, frames=frames, magnification=magnification)
+        kept = np.asarray(features.descriptors.any(1))
+        points = tuple(point for point, keep in zip(keypoints, kept.tolist(), strict=True) if keep)
+        return points, features.descriptors[kept] if points else None
+
+    def detectAndCompute(
+        self, image: np.ndarray, mask: np.ndarray | None = None
+    ) -> tuple[tuple[Any, ...], np.ndarray | None]:
+        """Both: keypoints, strongest first, and their (N, D) float32 unit rows, or None where there are none."""
+        return self.compute(image, self.detect(image, mask))
+
+    def descriptorSize(self) -> int:
+        """D, numbers in a row."""
+        return self.describer.D
+
+    def descriptorType(self) -> int:
+        """cv2.CV_32F."""
+        return int(load_opencv().CV_32F)
+
+    def defaultNorm(self) -> int:
+        """cv2.NORM_L2, for matchers."""
+        return int(load_opencv().NORM_L2)
+
+    def empty(self) -> bool:
+        """False: there is something to compute with."""
+        return False
+
+    def getDefaultName(self) -> str:
+        """A name for logs."""
+        return f"matchkernel.{self.describer.name}"
+
+    def _gray(self, image: np.ndarray) -> np.ndarray:
+        cv2 = load_opencv()
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or not image.size:
+            found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+            raise ArgumentTypeError(f"an image is uint8 and not empty, as cv2.imread gives it, got {found}")
+        if image.ndim == 2:
+            return image
+        if image.ndim != 3 or image.shape[2] not in (3, 4):
+            raise ArgumentError(f"an image is (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}")
+        return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY if image.shape[2] == 3 else cv2.COLOR_BGRA2GRAY))
+
+
+def _enlarged(point: Any, factor: int) -> Any:
+    """A keypoint of an image reduced by a power of two as one of the whole image."""
+    if factor == 1:
+        return point
+    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, with a sign
+    (x, y), rest = point.pt, point.octave & ~255
+    return load_opencv().KeyPoint(
+        x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id
+    )

@@ -1,0 +1,195 @@
+"""What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
+from matchkernel.geometry.conventions import frames_to_opencv
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.opencv import load_opencv
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.descriptors import Descriptor, build
+from matchkernel.model.devices import open_device
+from matchkernel.model.weights import load
+from matchkernel.storage.tensors import digest
+
+CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
+FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
+SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with the distances they are calibrated to, see docs/match.md
+THRESHOLD = "match_threshold"  # such a distance in a weight file's card and in the settings of features
+# Nearest / second nearest distance of matches for a reconstruction: COLMAP's own for SIFT; for learned descriptors one
+# as strict, with the same share of right matches, see docs/adapters.md.
+SIFT_RATIO, LEARNED_RATIO = 0.8, 0.85
+CPU = torch.device("cpu")
+# OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
+FIRST_SIGMA, LAYERS = 1.6, 3
+# OpenCV's SIFT doubles the image and keeps eleven float32 pictures of that size: 180 bytes a pixel, 2.8 GB here.
+SIFT_PIXELS = 16_000_000
+
+
+@dataclass(frozen=True)
+class Describer:
+    """A descriptor of image regions, ready to run.
+
+    Attributes:
+        name: of the descriptor.
+        D: numbers in a row.
+        settings: what decides its rows (weights, patch size, sampler), JSON values.
+        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
+        device: where it runs, and where its rows are matched.
+        ratio: nearest / second nearest distance that matches for a reconstruction may have.
+    """
+
+    name: str
+    D: int
+    settings: dict[str, Any]
+    compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
+    device: torch.device = CPU
+    ratio: float = LEARNED_RATIO
+
+
+Model = Descriptor | Describer | str | Path
+
+
+def open_describer(model: Model, *, untrained: bool = False, device: str | torch.device | None = None) -> Describer:
+    """Make a describer, once for many images.
+
+    Args:
+        model: a Descriptor; a name of `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
+            describer, which is returned as it is.
+        untrained: take the name as that of a descriptor, with random weights (seed 0), for trying out.
+        device: where to compute (default: where the model is). SIFT itself runs on the CPU anywhere.
+    """
+    if isinstance(model, Describer):
+        if device not in (None, "auto") and open_device(device) != model.device:
+            raise ArgumentError(f"this describer runs on {model.device}: open it for {device} instead")
+        return model
+    if isinstance(model, Descriptor):
+        return _of_descriptor(model, device)
+    if not isinstance(model, str | Path):
+        raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
+    if str(model) in SIFTS:
+        return _of_sift(str(model), open_device(device))
+    if untrained:
+        if str(model) not in VARIANTS:
+            raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
+        network = build(str(model), generator=torch.Generator().manual_seed(0))
+        network.name = f"{model}, untrained"
+        return _of_descriptor(network, device)
+    try:
+        network = load(model)
+    except WeightsError as error:
+        if Path(model).exists():
+            raise
+        raise WeightsError(f"{error}; sift and rootsift need no weights") from None
+    return _of_descriptor(network, device)
+
+
+def _threshold(network: Descriptor) -> dict[str, float]:
+    """The largest distance of a match that weights were calibrated to, where their card says one."""
+    if THRESHOLD not in network.card:
+        return {}
+    word, value = network.card[THRESHOLD], math.nan
+    with suppress(ValueError):
+        value = float(word)
+    if not 0 <= value <= 2:
+        raise WeightsError(f"{network.name}: {THRESHOLD} of its card is no distance of unit rows: {word[:40]!r}")
+    return {THRESHOLD: value}
+
+
+def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
+    runner = inference_copy(network if network.is_folded else network.fold(), device)
+    config = network.config
+    settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+    settings |= _threshold(network)
+
+    def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
+        rows = np.zeros((len(frames), config.D or 0), np.float32)
+        for start in range(0, len(frames), FRAMES_AT_A_TIME):
+            part = slice(start, start + FRAMES_AT_A_TIME)
+            rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
+        return rows
+
+    return Describer(network.name, config.D or 0, settings, compute, next(runner.parameters()).device)
+
+
+def state_digest(network: Descriptor) -> str:
+    """Of what a network computes: its configuration and tensors, whatever its file says of it."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    return digest({"config": str(network.config.to_dict())}, tensors)
+
+
+def _of_sift(name: str, device: torch.device) -> Describer:
+    cv2 = load_opencv()
+    extractor = cv2.SIFT_create(enable_precise_upscale=True)
+
+    def compute(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
+        image, factor = reduced(image)
+        frames = scaled(frames, 1 / factor)
+        rows = np.zeros((len(frames), 128), np.float32)
+        points = _sift_keypoints(image, frames, magnification)
+        # OpenCV doubles the image only if some keypoint asks for it; one more that does makes rows independent of
+        # each other and equal to those of detectAndCompute.
+        points.append(cv2.KeyPoint(0, 0, FIRST_SIGMA, 0, 0, _packed_octave(-1, 1)))
+        rows[:] = extractor.compute(image, points)[1][:-1]
+        rows[~_have_content(image, frames)] = 0  # OpenCV gives rounding errors at full length
+        if name == "rootsift":
+            rows = np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    weights = f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes"
+    settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name]}
+    return Describer(name, 128, settings, compute, device, SIFT_RATIO)
+
+
+def reduced(image: np.ndarray, most: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most so many pixels; also by what its coordinates are to be multiplied."""
+    cv2, factor = load_opencv(), 1
+    while image.size > most and image.size > 1:
+        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) stands at (2 i, 2 j)
+    return image, factor
+
+
+def scaled(frames: Frames, factor: float) -> Frames:
+    """Frames in an image whose coordinates are so many times as large."""
+    return Frames(frames.centers * factor, frames.shapes * factor)
+
+
+def _sift_keypoints(image: np.ndarray, frames: Frames, magnification: float) -> list[Any]:
+    """OpenCV keypoints with the octave and layer that detection would have given them; a frame knows its size only.
+
+    Left at octave 0, as KeyPoint(x, y, size, angle) makes them, large regions would be sampled from the sharp image.
+    """
+    KeyPoint = load_opencv().KeyPoint
+    rows = frames_to_opencv(frames, magnification)
+    steps = np.round(LAYERS * np.log2(np.maximum(rows[:, 2], 1e-6) / (2 * FIRST_SIGMA)))
+    highest = max(0, int(np.log2(min(image.shape))) - 2)  # a smaller image says nothing
+    octaves = np.clip(np.floor((steps - 1) / LAYERS), -1, highest)
+    layers = np.clip(steps - LAYERS * octaves, 1, LAYERS)
+    packed = zip(octaves.astype(int).tolist(), layers.astype(int).tolist(), strict=True)
+    return [
+        KeyPoint(x, y, size, angle, 0, _packed_octave(*o))
+        for (x, y, size, angle), o in zip(rows.tolist(), packed, strict=True)
+    ]
+
+
+def _packed_octave(octave: int, layer: int) -> int:
+    return (octave & 255) | (layer << 8)
+
+
+def _have_content(image: np.ndarray, frames: Frames) -> np.ndarray:
+    """(K,) whether a region is not of one gray value."""
+    found = np.zeros(len(frames), bool)
+    for start in range(0, len(frames), FRAMES_AT_A_TIME):
+        patches = extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], 16).reshape(-1, 256)
+        found[start : start + len(patches)] = patches.min(1) < patches.max(1)
+    return found

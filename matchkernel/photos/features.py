@@ -1,0 +1,119 @@
+"""What was found in an image: frames, their descriptors, and how both were made."""
+
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.frames import Frames
+from matchkernel.storage.files import replacing
+
+ARRAYS = ("centers", "shapes", "descriptors", "scores")
+# What zipfile, NumPy and json raise on damaged files.
+DAMAGES = (
+    KeyError, ValueError, TypeError, AttributeError, EOFError, RecursionError, OverflowError, MemoryError,
+    NotImplementedError, RuntimeError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Features:
+    """K keypoints of one image.
+
+    Attributes:
+        frames: where they are; the centre of the top-left pixel is (0, 0).
+        descriptors: (K, D) float32 unit rows; a row of zeros where a patch had no content.
+        scores: (K,) float32, strength given by the detector.
+        image_size: width and height in pixels.
+        model: name of the descriptor.
+        settings: everything else that decides the result (detector, magnification, versions), JSON values.
+    """
+
+    frames: Frames
+    descriptors: np.ndarray
+    scores: np.ndarray
+    image_size: tuple[int, int]
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        K = len(self.frames)
+        if self.descriptors.ndim != 2 or len(self.descriptors) != K or self.scores.shape != (K,):
+            shapes = f"{self.descriptors.shape} descriptors and {self.scores.shape} scores"
+            raise ArgumentError(f"features of {K} keypoints need as many rows, got {shapes}")
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, chosen: "slice | np.ndarray | Sequence[int]") -> "Features":
+        return replace(
+            self, frames=self.frames[chosen], descriptors=self.descriptors[chosen], scores=self.scores[chosen]
+        )
+
+    @property
+    def keypoints(self) -> np.ndarray:
+        """(K, 2) x and y."""
+        return self.frames.centers
+
+    @property
+    def scales(self) -> np.ndarray:
+        """(K,) sigma of the detector: half width of the region / magnification."""
+        return self.frames.half_widths / float(self.settings.get("magnification", MAGNIFICATION))
+
+    @property
+    def orientations(self) -> np.ndarray:
+        """(K,) radians from +x towards +y."""
+        return self.frames.angles
+
+
+def save_features(features: Features, path: str | Path) -> None:
+    """Write features as .npz, atomically."""
+    facts = {"image_size": features.image_size, "model": features.model, "settings": dict(features.settings)}
+    with replacing(path) as part, part.open("wb") as file:
+        np.savez(
+            file,
+            centers=features.frames.centers,
+            shapes=features.frames.shapes,
+            descriptors=features.descriptors,
+            scores=features.scores,
+            facts=np.array(json.dumps(facts, sort_keys=True)),
+        )
+
+
+def load_features(path: str | Path) -> Features:
+    """Read features written by save_features; anything else is refused in one line. Nothing is unpickled."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            arrays = {name: _read_array(file, f"{name}.npy") for name in (*ARRAYS, "facts")}
+        facts = json.loads(str(arrays["facts"]))
+        width, height = facts["image_size"]
+        frames = Frames(arrays["centers"], arrays["shapes"])
+        size = (int(width), int(height))
+        settings = dict(facts["settings"])
+        return Features(frames, arrays["descriptors"], arrays["scores"], size, str(facts["model"]), settings)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or 'not an .npz file'})") from None
+    except DAMAGES as error:
+        raise FileError(f"{path}: not a file of features ({' '.join(str(error).split())[:100]})") from None
+
+
+def _read_array(file: zipfile.ZipFile, name: str) -> np.ndarray:
+    """An array of an .npz, its header checked against the bytes that are there before memory is taken."""
+    size = file.getinfo(name).file_size
+    with file.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(member)
+    if math.prod(shape) * dtype.itemsize > size or file.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise ArgumentError(f"{name} claims {shape}, more than the {size} bytes it has")
+    with file.open(name) as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))

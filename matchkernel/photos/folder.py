@@ -1,0 +1,208 @@
+"""Features of many images into a folder of .npz files or one features.h5, so that a stopped run can go on."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.photos.describers import THRESHOLD, Describer
+from matchkernel.photos.extract import Detector, extract_with, recorded_settings
+from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.h5_files import check_name, load_h5py
+from matchkernel.photos.hloc import image_names, read_features, recorded_facts, write_features
+from matchkernel.storage.exclusive import alone_in
+from matchkernel.storage.folders import file_hash
+from matchkernel.storage.images import SUFFIXES, read_gray
+
+H5_SUFFIXES = (".h5", ".hdf5")
+IMAGE_HASH = "image_sha256"  # among the settings of features made here
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What became of the images: names of those done now, of those there already, and why others were skipped."""
+
+    done: list[str]
+    kept: list[str]
+    skipped: dict[str, str]
+    keypoints: int
+
+
+def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
+    """Images by name: a file by its own, those in a folder (and below) by their path in it, in order of names."""
+    found: dict[str, Path] = {}
+    for place in map(Path, places):
+        if place.is_dir():
+            inside = [path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+            named = {path.relative_to(place).as_posix(): path for path in sorted(inside)}
+            if not named:
+                raise FileError(f"{place}: no image ({', '.join(SUFFIXES)}) here")
+        else:
+            named = {place.name: place}  # looked at when its turn comes: one missing file does not stop the others
+        twice = named.keys() & found.keys()
+        if twice:
+            raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
+        found |= named
+    return dict(sorted(found.items()))
+
+
+def extract_images(
+    images: dict[str, Path],
+    out: str | Path,
+    describer: Describer,
+    detector: Detector | None = None,
+    *,
+    say: Callable[[str], object] = lambda line: None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Extraction:
+    """Extract features of images, each written whole; an image that cannot be read is skipped and said.
+
+    Run again, images that have features of the same settings are left as they are, and one that has changed is done
+    again. Features of other settings are refused. Features for an .h5 are gathered in `<out>.parts` and put into the
+    file at the end, all of them or none.
+
+    Args:
+        images: files by name (see find_images).
+        out: a folder, for `<name>.npz`, made if it is not there; or an hloc file, .h5, which may hold other images.
+        describer: from open_describer.
+        detector: how keypoints are found.
+        say: told of each image that is skipped.
+        progress: told how many of how many images are done.
+    """
+    out, detector = Path(out), detector or Detector()
+    is_h5 = _check_target(out, images)
+    folder = out.with_name(out.name + ".parts") if is_h5 else out
+    job = _Job(out, folder, is_h5, describer, detector, say)
+    with alone_in(folder, out):
+        there: dict[str, Callable[[], Features]] = {}
+        if is_h5:
+            _check_others(job, images)
+        if is_h5 and out.exists():
+            there = {name: partial(read_features, out, name) for name in image_names(out)}
+        report = Extraction([], [], {}, 0)
+        progress(0, len(images))
+        for number, (name, path) in enumerate(images.items(), 1):
+            try:
+                report = replace(report, keypoints=report.keypoints + _extract_one(job, report, there, name, path))
+            except FileError as error:
+                report.skipped[name] = str(error)
+                say(f"skipped {error}")
+            progress(number, len(images))
+        if is_h5:
+            _gather(folder, out)
+    return report
+
+
+@dataclass(frozen=True)
+class _Job:
+    out: Path
+    folder: Path  # of the .npz files
+    is_h5: bool
+    describer: Describer
+    detector: Detector
+    say: Callable[[str], object]
+
+    def settings(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(recorded_settings(self.describer, self.detector))))
+
+
+def _check_target(out: Path, images: dict[str, Path]) -> bool:
+    """Whether features go into an .h5; refused before any work where they could not be written in the end."""
+    is_h5 = out.suffix.lower() in H5_SUFFIXES
+    if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
+        raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
+    if is_h5 and (out.is_dir() or not out.parent.is_dir()):
+        raise FileError(f"{out}: " + ("is a folder" if out.is_dir() else "its folder does not exist"))
+    if is_h5:
+        load_h5py()
+        for name in images:
+            inside = next(
+                (str(parent) for parent in PurePosixPath(check_name(name)).parents if str(parent) in images), ""
+            )
+            if inside:
+                raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be in another")
+    return is_h5
+
+
+def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
+    """Have the features of one image, made now or before; how many."""
+    target = job.folder / f"{name}.npz"
+    settings = {**job.settings(), IMAGE_HASH: _hash(path)}
+    known = _known(job, target) if target.is_file() else there[name]() if name in there else None
+    if known is not None and _is_current(known, settings, job.describer.name, name, job.out):
+        report.kept.append(name)
+        return len(known)
+    features = replace(extract_with(read_gray(path), job.describer, job.detector), settings=settings)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{target.parent}: cannot be made ({error.strerror})") from None
+    save_features(features, target)
+    report.done.append(name)
+    return len(features)
+
+
+def _known(job: _Job, target: Path) -> Features | None:
+    try:
+        return load_features(target)
+    except FileError as error:
+        if job.is_h5:
+            return None  # a damaged part is made again
+        raise FileError(f"{error}; remove it to have it made again") from None
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():  # a pipe would never end
+        raise FileError(f"{path}: no such file")
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+
+
+def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, out: Path) -> bool:
+    """Whether features need not be made again; refused where they were made in another way."""
+    before = {"model": known.model, **known.settings}
+    _check_same(before, {"model": model, **wanted}, name, out)
+    return bool(before.get(IMAGE_HASH) == wanted[IMAGE_HASH])
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
+    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, "model"})]:
+        if before.get(key) != now.get(key):
+            raise ArgumentError(
+                f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
+                "remove them or choose another place"
+            )
+
+
+def _check_others(job: _Job, images: dict[str, Path]) -> None:
+    """Refuse an .h5 whose other images, there or left by a run that was stopped, were made in another way."""
+    found = recorded_facts(job.out) if job.out.exists() else {}
+    for name, path in _parts(job.folder).items():
+        if name not in images:
+            left = _known(job, path)
+            if left is None:
+                path.unlink()
+            else:
+                found[name] = {"model": left.model, "settings": left.settings}
+    for name, facts in found.items():
+        if name not in images:
+            now = {"model": job.describer.name, **job.settings()}
+            _check_same({"model": facts["model"], **facts["settings"]}, now, name, job.out)
+
+
+def _parts(folder: Path) -> dict[str, Path]:
+    return {path.relative_to(folder).as_posix().removesuffix(".npz"): path for path in sorted(folder.rglob("*.npz"))}
+
+
+def _gather(folder: Path, out: Path) -> None:
+    """Put the parts into the .h5 and remove them."""
+    parts = _parts(folder)
+    if parts:
+        write_features(out, ((name, load_features(path)) for name, path in sorted(parts.items())))
+    shutil.rmtree(folder, ignore_errors=True)

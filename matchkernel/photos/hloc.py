@@ -1,0 +1,234 @@
+"""hloc: features, matches and pairs in the files of cvg/Hierarchical-Localization.
+
+Keypoints are float32: hloc's own float16 is a pixel coarse beyond 1,024. Their origin is ours, the centre of the
+top-left pixel at (0, 0); hloc adds 0.5 itself on its way to COLMAP. Descriptors lie as (D, K), scales are sigmas, oris
+degrees from +x towards +y. What hloc has no field for (model, settings) is kept as JSON in an attribute, which hloc
+does not look at.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.features import Features
+from matchkernel.photos.h5_files import adding, check_name, load_h5py, read_array, reading, write_array
+from matchkernel.storage.files import replacing
+
+FACTS = "matchkernel"  # attribute of an image's group
+UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
+MOST_FACTS = 1 << 16  # characters
+
+
+@dataclass(frozen=True)
+class PairMatches:
+    """Matches of two images.
+
+    Attributes:
+        names: of image A and image B.
+        indices: (M, 2) row in A and row in B; a row of A at most once.
+        scores: (M,) from 0 to 1, the better the higher.
+    """
+
+    names: tuple[str, str]
+    indices: np.ndarray
+    scores: np.ndarray
+
+
+def append_features(path: str | Path, image_name: str, features: Features) -> None:
+    """Add or replace the features of one image, atomically.
+
+    The whole file is copied: for many images use write_features, or `matchkernel.photos.folder.extract_images`, which
+    goes on after a kill.
+    """
+    write_features(path, [(image_name, features)])
+
+
+def write_features(path: str | Path, entries: Iterable[tuple[str, Features]]) -> None:
+    """Add or replace the features of images in a features.h5, all of them or none.
+
+    Args:
+        path: the file; made if it is not there.
+        entries: name (slashes make folders) and features of each image.
+    """
+    with adding(path) as file:
+        for name, features in entries:
+            _write_image(file, check_name(name), features)
+
+
+def read_features(path: str | Path, image_name: str) -> Features:
+    """Features of one image of a features.h5, ours or hloc's own DoG; without scales a region cannot be told."""
+    with reading(path) as file:
+        group = file.get(check_name(image_name))
+        if not _is_image(group):
+            raise FileError(f"{path}: has no features of {image_name}")
+        centers = read_array(group, "keypoints", (None, 2)).astype(np.float64)
+        K = len(centers)
+        descriptors = np.ascontiguousarray(read_array(group, "descriptors", (None, K)).T, np.float32)
+        scores = read_array(group, "scores", (K,)).astype(np.float32) if "scores" in group else np.ones(K, np.float32)
+        size = read_array(group, "image_size", (2,))
+        facts = _facts(path, group)
+        frames = _frames(group, centers, float(facts["settings"].get("magnification", MAGNIFICATION)))
+        numbers = (centers, frames.shapes, descriptors, size)
+        if not all(np.isfinite(values).all() for values in numbers):
+            raise FileError(f"{path}: features of {image_name} hold numbers that are not finite")
+        return Features(frames, descriptors, scores, (int(size[0]), int(size[1])), facts["model"], facts["settings"])
+
+
+def image_names(path: str | Path) -> list[str]:
+    """Names of the images of a features.h5, sorted."""
+    names: list[str] = []
+    with reading(path) as file:
+        file.visititems(lambda name, item: names.append(name) if _is_image(item) else None)
+    return sorted(names)
+
+
+def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Of each image of a features.h5 that this package wrote: its `model` and `settings`."""
+    with reading(path) as file:
+        return {name: _facts(path, file[name]) for name in image_names(path) if FACTS in file[name].attrs}
+
+
+def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) -> None:
+    """Add or replace matches in a matches.h5, all of them or none.
+
+    `matches0` is int16 as in hloc; where an index is beyond 32,767 it is int32, which hloc's reader takes as well (its
+    writer would wrap such an index to a negative one).
+
+    Args:
+        path: the file; made if it is not there.
+        pairs: matches, and how many keypoints image A has.
+    """
+    with adding(path) as file:
+        for matches, count in pairs:
+            matches0, scores0 = _one_row_per_keypoint(matches, count)
+            for names in (matches.names, matches.names[::-1]):
+                if pair_key(*names) in file:
+                    del file[pair_key(*names)]
+            group = file.create_group(pair_key(*matches.names))
+            write_array(group, "matches0", matches0)
+            write_array(group, "matching_scores0", scores0)
+
+
+def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
+    """Matches of two images, whichever way round the file has them, in the order of their rows in A.
+
+    Where the file has them the other way round and they were not mutual, a row of A keeps its best match, of equally
+    good ones the first.
+    """
+    with reading(path) as file:
+        turned = pair_key(name0, name1) not in file
+        group = file.get(pair_key(name1, name0) if turned else pair_key(name0, name1))
+        if not isinstance(group, load_h5py().Group):
+            raise FileError(f"{path}: has no matches of {name0} and {name1}")
+        matches0 = read_array(group, "matches0", (None,), "iu").astype(np.int64)
+        scores0 = read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
+    if (matches0 < -1).any():
+        raise FileError(f"{path}: matches of {name0} and {name1} hold an index below -1")
+    rows = np.flatnonzero(matches0 >= 0)
+    indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
+    if turned:
+        best_first = np.lexsort((rows, -scores, indices[:, 1]))
+        _, first = np.unique(indices[best_first, 1], return_index=True)
+        indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
+    return PairMatches((name0, name1), indices, scores)
+
+
+def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
+    """Write a pairs.txt: two names a line."""
+    lines = []
+    for pair in pairs:
+        if any(not name or name.split() != [name] for name in pair):
+            raise ArgumentError(f"hloc parts the names of a pair by a space: {pair} cannot be written")
+        lines.append(" ".join(pair) + "\n")
+    with replacing(path) as part:
+        part.write_text("".join(lines), encoding="utf-8")
+
+
+def read_pairs(path: str | Path) -> list[tuple[str, str]]:
+    """Read a pairs.txt."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read as text ({error})") from None
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if len(words) not in (0, 2):
+            raise FileError(f"{path}, line {number}: {len(words)} words, wanted the names of two images")
+        pairs += [(words[0], words[1])] if words else []
+    return pairs
+
+
+def pair_key(name0: str, name1: str) -> str:
+    """The group of a pair in a matches.h5."""
+    return "/".join(check_name(name).replace("/", "-") for name in (name0, name1))
+
+
+def _is_image(item: Any) -> bool:
+    return isinstance(item, load_h5py().Group) and "keypoints" in item
+
+
+def _write_image(file: Any, name: str, features: Features) -> None:
+    folders = name.split("/")[:-1]
+    for depth in range(1, len(folders) + 1):
+        if _is_image(file.get("/".join(folders[:depth]))):
+            raise ArgumentError(f"{name} cannot be added: {'/'.join(folders[:depth])} is an image of the file")
+    if name in file:
+        if not _is_image(file[name]):
+            raise ArgumentError(f"{name} cannot be added: the file has a folder of that name")
+        del file[name]
+    group = file.create_group(name)
+    write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
+    write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, np.float32))
+    write_array(group, "scores", features.scores.astype(np.float32))
+    write_array(group, "scales", features.scales.astype(np.float32))
+    write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))
+    write_array(group, "image_size", np.array(features.image_size, np.int64))
+    square = Frames.turned_squares(features.keypoints, features.frames.half_widths, features.orientations).shapes
+    if not np.allclose(square, features.frames.shapes, rtol=1e-6, atol=1e-6):
+        write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle do not say all
+    group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
+
+
+def _frames(group: Any, centers: np.ndarray, magnification: float) -> Frames:
+    K = len(centers)
+    if "shapes" in group:
+        return Frames(centers, read_array(group, "shapes", (K, 2, 2)))
+    scales = read_array(group, "scales", (K,)).astype(np.float64)
+    degrees = read_array(group, "oris", (K,)).astype(np.float64) if "oris" in group else np.zeros(K)
+    return Frames.turned_squares(centers, magnification * scales, np.deg2rad(degrees))
+
+
+def _facts(path: str | Path, group: Any) -> dict[str, Any]:
+    text = group.attrs.get(FACTS)
+    if text is None:
+        return {"model": "unknown", "settings": {}}
+    try:
+        facts = json.loads(str(text)[:MOST_FACTS])
+        float(facts["settings"].get("magnification", MAGNIFICATION))
+        return {"model": str(facts["model"]), "settings": dict(facts["settings"])}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        raise FileError(f"{path}: the words kept with {group.name.strip('/')} cannot be read") from None
+
+
+def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) index of the match or -1, and (K,) float16 scores."""
+    indices = np.asarray(matches.indices).reshape(-1, 2)
+    where = f"matches of {matches.names[0]} and {matches.names[1]}"
+    if len(indices) and (indices.min() < 0 or indices[:, 0].max() >= count):
+        raise ArgumentError(f"{where} name keypoints that are not there; image A has {count}")
+    if len(np.unique(indices[:, 0])) != len(indices) or np.shape(matches.scores) != (len(indices),):
+        raise ArgumentError(f"{where}: a keypoint of image A has at most one match, and each match one score")
+    largest = int(indices[:, 1].max(initial=-1))
+    matches0 = np.full(count, -1, np.int16 if largest <= np.iinfo(np.int16).max else np.int32)
+    scores0 = np.zeros(count, np.float16)
+    matches0[indices[:, 0]] = indices[:, 1]
+    scores0[indices[:, 0]] = matches.scores
+    return matches0, scores0

@@ -1,0 +1,152 @@
+"""Matches between the features of two images: nearest neighbours, and which of them to believe."""
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Literal
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.model.devices import matching_device, open_device
+from matchkernel.photos.describers import THRESHOLD
+from matchkernel.photos.features import Features
+from matchkernel.photos.nearest import Nearest, has_faiss, two_nearest
+
+LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
+FAISS_FROM = 10**9  # pairs of rows from which FAISS is asked where it is installed
+
+Engine = Literal["auto", "torch", "faiss"]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """M matches, ordered by the index in image A.
+
+    Attributes:
+        indices: (M, 2) int64, row in A and row in B.
+        distances: (M,) float64, L2 distance of the descriptors.
+        ratios: (M,) float64, distance to the nearest / to the second nearest; where matches are mutual, the larger of
+            both directions. 0 where there is no second, 1 where both are the same.
+    """
+
+    indices: np.ndarray
+    distances: np.ndarray
+    ratios: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def match(
+    a: Features | np.ndarray,
+    b: Features | np.ndarray,
+    *,
+    mutual: bool = True,
+    ratio: float | None = None,
+    threshold: float | Literal["calibrated"] | None = None,
+    engine: Engine = "auto",
+    device: str | torch.device | None = None,
+) -> Matches:
+    """Match descriptors by their exact nearest neighbours (L2; the lowest index among equals).
+
+    Rows of zeros, which describe nothing, are left out on both sides: they neither match nor count as second nearest.
+
+    Args:
+        a: features, or (K, D) rows.
+        b: features of the same model, or (L, D) rows.
+        mutual: keep a pair only if each is the other's nearest; otherwise every row of A gets its nearest.
+        ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
+            mutual). From 0 to 1; None for no test.
+        threshold: keep a pair only up to this distance; "calibrated" takes the one that came with the weights, if any.
+        engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and a CPU has a billion pairs. The
+            matches are the same.
+        device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
+    """
+    _check_options(ratio, engine)
+    place = matching_device(open_device(device))
+    limit = _limit(threshold, a, b)
+    rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
+    if rows_a.shape[1] != rows_b.shape[1]:
+        raise ArgumentError(f"descriptors of A have {rows_a.shape[1]} numbers, of B {rows_b.shape[1]}: not comparable")
+    used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
+    if not len(used_a) or not len(used_b):
+        return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
+    rows_a, rows_b = rows_a[used_a], rows_b[used_b]
+    is_large = place.type == "cpu" and len(rows_a) * len(rows_b) >= FAISS_FROM
+    asks_faiss = engine == "faiss" or (engine == "auto" and is_large and has_faiss())
+    there = two_nearest(rows_a, rows_b, faiss=asks_faiss, device=place)
+    pairs = np.column_stack([np.arange(len(rows_a)), there.index])
+    ratios = _ratios(there)
+    kept = np.ones(len(pairs), bool)
+    if mutual:
+        chosen, position = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
+        back = two_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
+        kept = back.index[position] == pairs[:, 0]
+        ratios = np.maximum(ratios, _ratios(back)[position])
+    distances = np.sqrt(there.first)
+    kept &= (distances <= limit) & (True if ratio is None else ratios < ratio)
+    indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)
+    return Matches(indices, distances[kept], ratios[kept])
+
+
+def _ratios(nearest: Nearest) -> np.ndarray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(nearest.second > 0, np.sqrt(nearest.first) / np.sqrt(nearest.second), 1.0)
+
+
+def check_ratio(ratio: float | None) -> None:
+    """Refuse what is no ratio of a nearer to a farther distance."""
+    if ratio is not None and (not isinstance(ratio, Real) or not 0 < float(ratio) <= 1):
+        raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+
+
+def _check_options(ratio: float | None, engine: str) -> None:
+    check_ratio(ratio)
+    if engine not in ("auto", "torch", "faiss"):
+        raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
+
+
+def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features | np.ndarray) -> float:
+    """The largest distance allowed; also refuses features of two models."""
+    if isinstance(a, Features) and isinstance(b, Features):
+        _check_same_kind(a, b)
+    if threshold == "calibrated":
+        told = [f.settings.get(THRESHOLD) for f in (a, b) if isinstance(f, Features)]
+        threshold = next((value for value in told if value is not None), None)
+    if threshold is None:
+        return np.inf
+    check_threshold(threshold)
+    return float(threshold)
+
+
+def _check_same_kind(a: Features, b: Features) -> None:
+    """Refuse features of two models, and of regions cut in two ways (SIFT cuts its own)."""
+    ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
+    if ours != theirs:
+        raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
+    for key in ("patch_size", "cut", "sampler", "magnification"):
+        one, two = (f.settings.get(key) for f in (a, b))
+        if a.settings.get("cut") is not None and one != two:
+            raise ArgumentError(f"features of A were made with {key} {one}, of B with {two}: not comparable")
+
+
+def check_threshold(threshold: object) -> None:
+    """Refuse what is no largest distance."""
+    is_distance = isinstance(threshold, Real) and float(threshold) >= 0
+    if threshold is not None and threshold != "calibrated" and not is_distance:
+        raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
+
+
+def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
+    rows = features.descriptors if isinstance(features, Features) else features
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "uif":
+        kind = rows.dtype if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise ArgumentTypeError(f"descriptors of {side} must be a numpy array of numbers, got {kind}")
+    if rows.ndim != 2:
+        raise ArgumentError(f"descriptors of {side} must have shape (K, D), got {rows.shape}")
+    rows = rows if rows.dtype == np.float32 else rows.astype(np.float64)
+    is_bad = ~(np.abs(rows) <= LARGEST).all(1)
+    if is_bad.any():
+        raise ArgumentError(f"descriptors of {side}: row {int(is_bad.argmax())} holds NaN or a value above {LARGEST:g}")
+    return rows

@@ -1,0 +1,175 @@
+"""Two images in, verified matches out."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.photos.describers import Model, open_describer
+from matchkernel.photos.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
+from matchkernel.photos.features import Features
+from matchkernel.photos.match import Matches, check_ratio, check_threshold, match
+from matchkernel.photos.verify import INLIER_PIXELS, Verification, check_pixels, verify
+from matchkernel.storage.files import replacing
+
+_NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
+STAGES = ("read", "detect", "describe", "match", "verify")
+
+
+@dataclass(frozen=True)
+class MatchSettings:
+    """How two images are matched.
+
+    Attributes:
+        keypoints: the strongest so many of each image; 0 for all.
+        contrast: threshold of the detector on contrast.
+        edge: threshold of the detector on edges.
+        upright: do not turn regions with the gradient.
+        magnification: half side of a region / sigma.
+        mutual: keep a pair only if each is the other's nearest.
+        ratio: keep a pair only if the nearest is closer than ratio times the second nearest; None for no test.
+        threshold: largest distance of descriptors; "calibrated" for the value that came with the weights, if any.
+        geometry: what the matches are verified by.
+        pixels: largest error of an inlier.
+    """
+
+    keypoints: int = KEYPOINTS
+    contrast: float = CONTRAST
+    edge: float = EDGE
+    upright: bool = False
+    magnification: float = MAGNIFICATION
+    mutual: bool = True
+    ratio: float | None = None
+    threshold: float | Literal["calibrated"] | None = "calibrated"
+    geometry: Literal["homography", "fundamental", "none"] = "homography"
+    pixels: float = INLIER_PIXELS
+
+    def __post_init__(self) -> None:
+        if self.geometry not in ("homography", "fundamental", "none"):
+            raise ArgumentError(f"geometry must be homography, fundamental or none, got {self.geometry!r}")
+        check_ratio(self.ratio)
+        check_threshold(self.threshold)
+        check_pixels(self.pixels)
+        self.detector()
+
+    def detector(self) -> Detector:
+        """The part that finds keypoints."""
+        return Detector(self.keypoints, self.contrast, self.edge, self.upright, self.magnification)
+
+
+@dataclass(frozen=True)
+class ImageMatches:
+    """The features of images A and B, their matches, and which of these agree on one geometry.
+
+    Attributes:
+        features: of A and of B.
+        matches: index pairs, distances, ratios.
+        verification: None where geometry is "none".
+        geometry: "homography", "fundamental" or "none".
+        seconds: by stage: read, detect, describe, match, verify; the first three for both images together.
+    """
+
+    features: tuple[Features, Features]
+    matches: Matches
+    verification: Verification | None
+    geometry: str
+    seconds: dict[str, float]
+
+    @property
+    def inliers(self) -> np.ndarray:
+        """(M,) bool; without a geometry to contradict them, all matches."""
+        return np.ones(len(self.matches), bool) if self.verification is None else self.verification.inliers
+
+    @property
+    def model(self) -> np.ndarray | None:
+        """(3, 3) homography or fundamental matrix, or None."""
+        return None if self.verification is None else self.verification.model
+
+    @property
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """(M, 2) points of A and (M, 2) points of B, a row a match."""
+        a, b = self.features
+        return a.keypoints[self.matches.indices[:, 0]], b.keypoints[self.matches.indices[:, 1]]
+
+    def one_line(self) -> str:
+        """What was found, in words."""
+        counts = " and ".join(f"{len(found):,}" for found in self.features)
+        words = f"{counts} keypoints ({self.features[0].model}), {len(self.matches):,} matches"
+        if self.verification is not None:
+            words += f", {int(self.inliers.sum()):,} agree on a {_NAMES[self.geometry]}"
+            words = words if self.model is not None else f"{words}: none is determined"
+        return f"{words}; {sum(self.seconds.values()):.2f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        """What `matchkernel match --json` writes.
+
+        keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (a
+        boolean for each match), geometry, model (3 x 3 or None) and seconds by stage.
+        """
+        return {
+            "keypoints0": self.features[0].keypoints.tolist(),
+            "keypoints1": self.features[1].keypoints.tolist(),
+            "matches": self.matches.indices.tolist(),
+            "inliers": self.inliers.tolist(),
+            "geometry": self.geometry,
+            "model": None if self.model is None else self.model.tolist(),
+            "seconds": {stage: round(self.seconds[stage], 6) for stage in STAGES},
+        }
+
+
+def match_images(
+    a: Image,
+    b: Image,
+    model: Model = "dual",
+    settings: MatchSettings | None = None,
+    *,
+    device: str | torch.device | None = None,
+    **options: Any,
+) -> ImageMatches:
+    """Detect, describe, match and verify.
+
+    Args:
+        a: file or pixels of image A (see extract).
+        b: of image B.
+        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
+        settings: how (default: MatchSettings()).
+        device: where to run the network and to match (default: where the model is).
+        options: fields of MatchSettings, instead of `settings`.
+    """
+    if settings is not None and options:
+        raise ArgumentError("give settings or single options, not both")
+    unknown = options.keys() - MatchSettings.__dataclass_fields__.keys()
+    if unknown:
+        raise ArgumentError(f"there is no option {', '.join(sorted(unknown))}: see MatchSettings")
+    chosen = settings or MatchSettings(**options)
+    describer = open_describer(model, device=device)
+    seconds = dict.fromkeys(STAGES, 0.0)
+    with timed("read", seconds):
+        pixels = as_gray(a), as_gray(b)
+    first, second = (extract_with(gray, describer, chosen.detector(), seconds) for gray in pixels)
+    with timed("match", seconds):
+        found = match(
+            first,
+            second,
+            mutual=chosen.mutual,
+            ratio=chosen.ratio,
+            threshold=chosen.threshold,
+            device=describer.device,
+        )
+    verification = None
+    if chosen.geometry != "none":
+        with timed("verify", seconds):
+            ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
+            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels)
+    return ImageMatches((first, second), found, verification, chosen.geometry, seconds)
+
+
+def save_json(found: ImageMatches, path: str | Path) -> None:
+    """Write to_json() to a file, whole or not at all."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(found.to_json()) + "\n", encoding="utf-8")

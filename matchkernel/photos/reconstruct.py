@@ -1,0 +1,292 @@
+"""COLMAP: a reconstruction from our features and matches, by COLMAP's own importers and its mapper."""
+
+import dataclasses
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from matchkernel.colmap.database import count_matches
+from matchkernel.colmap.program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
+from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
+from matchkernel.errors import ArgumentError, FileError, WorkError
+from matchkernel.photos.describers import Describer, Model, open_describer
+from matchkernel.photos.extract import Detector
+from matchkernel.photos.features import load_features
+from matchkernel.photos.folder import extract_images
+from matchkernel.photos.match import check_ratio, match
+from matchkernel.storage.files import replacing
+from matchkernel.storage.folders import Build, building
+
+ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
+OVERLAP = 10  # neighbours on either side
+PHOTOS, SUMMARY = "photos.json", "summary.json"
+# What `colmap model_analyzer` says, by the field it becomes.
+ANALYZED = {
+    "registered": r"Registered images: (\d+)",
+    "points": r"Points: (\d+)",
+    "observations": r"Observations: (\d+)",
+    "track_length": r"Mean track length: ([\d.]+)",
+    "error": r"Mean reprojection error: ([\d.]+)px",
+}
+
+DETECTOR = Detector(keypoints=8192, contrast=0.02)  # COLMAP's: OpenCV divides by its three layers, COLMAP has 0.0067
+Ratio = float | Literal["calibrated"] | None
+Say = Callable[[str], object]
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class ReconstructSettings:
+    """How images are reconstructed.
+
+    Attributes:
+        detector: how keypoints are found; by default as many and as weak ones as COLMAP takes.
+        ratio: nearest / second nearest distance of a match, in both directions; None: no test; "calibrated": what
+            the describer asks for, 0.85, for SIFT COLMAP's own 0.8.
+        overlap: match each image with so many neighbours by name; None: all pairs, up to 120 images.
+        single_camera: all images are of one camera with one focal length.
+    """
+
+    detector: Detector = DETECTOR
+    ratio: Ratio = "calibrated"
+    overlap: int | None = None
+    single_camera: bool = False
+
+    def __post_init__(self) -> None:
+        if self.overlap is not None and self.overlap < 1:
+            raise ArgumentError(f"overlap must be 1 or more, got {self.overlap}")
+        if self.ratio != "calibrated":
+            check_ratio(self.ratio)
+
+    def ratio_of(self, describer: Describer) -> float | None:
+        """The ratio for its matches."""
+        return describer.ratio if self.ratio == "calibrated" else self.ratio
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a reconstruction.
+
+    Attributes:
+        images: given.
+        registered: with a pose in the largest model.
+        points: in it.
+        observations: of them, in images.
+        track_length: images a point is seen in, mean.
+        error: reprojection error in pixels, mean.
+        skipped: images that could not be read, and why.
+    """
+
+    images: int
+    registered: int
+    points: int
+    observations: int
+    track_length: float
+    error: float
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def reconstruct(
+    images: str | Path,
+    workspace: str | Path,
+    model: Model = "dual",
+    settings: ReconstructSettings | None = None,
+    *,
+    say: Say = lambda stage: None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Extract, match, import into COLMAP, verify there, and map.
+
+    The workspace gets `database.db`, `sparse/` (the model with the most images), `matches.txt`, the keypoints as text,
+    COLMAP's logs and `summary.json`. It appears when all is done; until then the work lies in `<workspace>.part`, and
+    a run that was stopped goes on there. An image that cannot be read is skipped and named.
+
+    Args:
+        images: folder of images of one scene.
+        workspace: folder to make.
+        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
+        settings: how (default: ReconstructSettings()).
+        say: told each stage.
+        progress: told how many of how many are done.
+    """
+    settings = settings or ReconstructSettings()
+    images, describer, program = Path(images), open_describer(model), find_colmap()
+    found = photos_of(images)
+    if len(found) < 2:
+        raise FileError(f"{images}: {len(found)} images here, two are the least")
+    for name in found:
+        check_match_name(name)
+    ratio = settings.ratio_of(describer)
+    how = {"model": describer.name, **describer.settings, **dataclasses.asdict(settings), "ratio": ratio}
+    with building(workspace, {"photos": found, **how}) as build:
+        job = _Job(images, settings, build, say, progress)
+        skipped = _extract(job, list(found), describer)
+        names = [name for name in found if name not in skipped]
+        if len(names) < 2:
+            raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
+        pairs = pairs_of(len(names), settings.overlap)
+        _match(job, names, pairs, ratio, describer.device)
+        _import(job, names, pairs)
+        _map(job)
+        facts = analyze(build.folder / "sparse", program)
+        summary = Summary(len(found), skipped=skipped, **facts)
+        _write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "settings": how})
+        _write_json(build.folder / PHOTOS, found)
+    return summary
+
+
+def pairs_of(count: int, overlap: int | None = None) -> list[tuple[int, int]]:
+    """Which images are matched: all pairs, or each with its `overlap` neighbours (10 for more than 120 images)."""
+    reach = overlap or (count if count <= ALL_PAIRS_UP_TO else OVERLAP)
+    return [(i, j) for i in range(count) for j in range(i + 1, min(count, i + 1 + reach))]
+
+
+def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
+    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
+    command = [program or find_colmap(), "model_analyzer", "--path", str(sparse)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    said = done.stdout + done.stderr  # versions differ in where they say it
+    found = {name: re.search(pattern, said) for name, pattern in ANALYZED.items()}
+    missing = [name for name, match in found.items() if match is None]
+    if done.returncode or missing:
+        raise WorkError(f"colmap model_analyzer did not tell about {sparse}: code {done.returncode}, no {missing}")
+    return {
+        name: (float if name in ("track_length", "error") else int)(match[1]) for name, match in found.items() if match
+    }
+
+
+@dataclass(frozen=True)
+class _Job:
+    images: Path
+    settings: ReconstructSettings
+    build: Build
+    say: Say
+    progress: Progress | None
+
+    def tell(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(done, total)
+
+    def colmap(self, stage: str, **options: object) -> None:
+        """Run a stage of COLMAP on the database."""
+        program = find_colmap()
+        words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
+        database = ["--database_path", str(self.build.folder / "database.db")]
+        run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
+
+
+def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
+    """Features and COLMAP's keypoint text of every image; those that cannot be read, and why."""
+    job.say(f"extracting {describer.name} features ({len(names)} images)")
+    detector, paths = job.settings.detector, {name: job.images / name for name in names}
+    skipped = extract_images(
+        paths, job.build.folder / "features", describer, detector, say=job.say, progress=job.tell
+    ).skipped
+    for name in names:
+        text = job.build.folder / "keypoints" / f"{name}.txt"
+        if name not in skipped and not text.exists():
+            text.parent.mkdir(parents=True, exist_ok=True)
+            write_keypoints(text, load_features(_features(job.build, name)).frames, detector.magnification)
+    return skipped
+
+
+def _match(
+    job: _Job, names: list[str], pairs: list[tuple[int, int]], ratio: float | None, device: torch.device
+) -> None:
+    """Mutual nearest neighbours of every pair, kept in a file for each first image."""
+    job.say(f"matching {len(pairs)} pairs")
+    (job.build.folder / "matches").mkdir(exist_ok=True)
+    done = 0
+    for i, name in enumerate(names):
+        others = [j for first, j in pairs if first == i]
+        step = f"matches of {name} with {len(others)} of {len(names)}"
+        if step not in job.build.done and others:
+            here = load_features(_features(job.build, name))
+            found: dict[str, Any] = {}
+            for j in others:
+                there = load_features(_features(job.build, names[j]))
+                found[str(j)] = match(here, there, ratio=ratio, device=device).indices
+            with replacing(_matches(job.build, i)) as part, part.open("wb") as file:
+                np.savez(file, **found)
+            job.build.mark(step)
+        done += len(others)
+        job.tell(done, len(pairs))
+
+
+def _import(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
+    """Keypoints and matches into a new database by COLMAP's importers; it verifies the matches."""
+    if "import" in job.build.done:
+        return
+    job.say("colmap feature_importer, matches_importer")
+    folder = job.build.folder
+    for path in folder.glob("database.db*"):  # half filled by a run that was stopped
+        path.unlink()
+    (folder / "images.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    if not write_match_list(folder / "matches.txt", _read_matches(names, pairs, job.build)):
+        raise WorkError(f"{job.images}: no two images have a match; they may not overlap")
+    job.colmap(
+        "feature_importer",
+        image_path=job.images,
+        import_path=folder / "keypoints",
+        image_list_path=folder / "images.txt",
+        ImageReader__single_camera=int(job.settings.single_camera),
+    )
+    job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw")
+    job.build.mark("import")
+
+
+def _map(job: _Job) -> None:
+    if "mapper" not in job.build.done:
+        job.say("colmap mapper")
+        models = job.build.folder / "models"
+        models.mkdir(exist_ok=True)
+        try:
+            job.colmap("mapper", image_path=job.images, output_path=models)
+            keep_largest(models, job.build.folder / "sparse", job.images)
+        except WorkError as error:
+            raise WorkError(f"{error}{_counted(job.build.folder / 'database.db')}") from None
+        job.build.mark("mapper")
+
+
+def _counted(database: Path) -> str:
+    """What the mapper had to work with, in words; none where the database cannot be read."""
+    with suppress(FileError):
+        found = count_matches(database)
+        return (
+            f"; {found.pairs:,} image pairs with matches, {found.verified:,} verified by COLMAP; "
+            f"{found.matches:,} matches, {found.inliers:,} inliers"
+        )
+    return ""
+
+
+def _read_matches(
+    names: list[str], pairs: list[tuple[int, int]], build: Build
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    for i in sorted({first for first, _ in pairs}):
+        with np.load(_matches(build, i), allow_pickle=False) as found:
+            yield from ((names[i], names[j], found[str(j)]) for first, j in pairs if first == i)
+
+
+def _features(build: Build, name: str) -> Path:
+    return build.folder / "features" / f"{name}.npz"
+
+
+def _matches(build: Build, number: int) -> Path:
+    return build.folder / "matches" / f"{number:06}.npz"
+
+
+def _first(skipped: dict[str, str]) -> str:
+    return next(iter(skipped.values()), "")
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

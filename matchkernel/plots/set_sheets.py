@@ -1,0 +1,66 @@
+"""Contact sheets of sets on disk."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.hpatches import IMAGES, open_hpatches
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.errors import ArgumentError
+from matchkernel.plots.contact_sheet import draw_contact_sheet
+from matchkernel.storage.images import write_png
+
+
+def write_contact_sheet(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    points: int = 12,
+    columns: int = 16,
+    only_geometric: bool = False,
+    seed: int = 0,
+) -> None:
+    """Draw random points of a set, a row each; patches found by geometry get an orange border.
+
+    Args:
+        folder: a patch set, or an HPatches-layout set, whose rows are patches and whose columns are the strips.
+        out: PNG to write.
+        points: rows.
+        columns: patches of a point at most.
+        only_geometric: choose among points that have patches found by geometry.
+        seed: of the choice.
+    """
+    random = np.random.default_rng(seed)
+    if any(Path(folder).glob("*/ref.png")):
+        write_png(out, draw_contact_sheet(_strips(folder, points, random), columns=columns))
+        return
+    patch_set = open_patch_set(folder)
+    order, bounds = patch_set.groups()
+    geometric = np.asarray(patch_set.columns.get("geometric", np.zeros(len(patch_set), bool)))
+    groups = [order[start:stop] for start, stop in pairwise(bounds)]
+    if only_geometric:
+        groups = [group for group in groups if geometric[group].any()]
+    if not groups:
+        raise ArgumentError(f"{folder}: has no point to show" + (" with geometric positives" if only_geometric else ""))
+    chosen = [groups[k] for k in sorted(random.permutation(len(groups))[:points])]
+    rows = [_balanced(group, geometric, columns) for group in chosen]
+    write_png(out, draw_contact_sheet([patch_set.patches[r] for r in rows], [geometric[r] for r in rows], columns))
+
+
+def _balanced(group: np.ndarray, geometric: np.ndarray, columns: int) -> np.ndarray:
+    """Tracked patches first, then those found by geometry, with room for both."""
+    found, tracked = group[geometric[group]], group[~geometric[group]]
+    room = columns - min(len(found), columns // 2)
+    return np.concatenate([tracked[:room], found])[:columns]
+
+
+def _strips(folder: str | Path, points: int, random: np.random.Generator) -> list[np.ndarray]:
+    patches = open_hpatches(folder)
+    names = list(patches.counts)
+    rows = []
+    for number in range(points):
+        name = names[number * len(names) // points]
+        index = int(random.integers(patches.counts[name]))
+        rows.append(np.stack([patches.read(name, image)[index] for image in IMAGES]))
+    return rows

@@ -1,0 +1,90 @@
+"""Photos as gray arrays, and pictures written whole."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matchkernel.errors import FileError, MissingExtraError
+from matchkernel.storage.files import replacing
+from matchkernel.storage.pillow_warnings import warnings_as
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from PIL import Image
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # others, such as EPS, would start another program
+MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is taken
+
+
+def read_gray(path: str | Path) -> np.ndarray:
+    """Decode a photo to (H, W) uint8 gray, whatever its mode; of an animation the first frame.
+
+    The orientation in the EXIF header is ignored, as COLMAP and hloc ignore it: pixels stay where the file has them.
+    16 bit gray loses its lower byte; transparency is dropped.
+    """
+    return _read(Path(path), _gray)
+
+
+def read_colour(path: str | Path) -> np.ndarray:
+    """Decode a photo to (H, W, 3) uint8 RGB to be looked at; gray where it has no colour, or is too large for three."""
+    return _read(Path(path), _colour)
+
+
+def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np.ndarray:
+    if not path.is_file():
+        raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
+    if not path.stat().st_size:
+        raise FileError(f"{path}: not a whole image (the file is empty)")
+    pillow = _pillow()
+    try:
+        # Warnings are about odd metadata; sizes are checked below.
+        with warnings_as("ignore"), pillow.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
+            return decode(image, path)
+    except FileError:
+        raise
+    except pillow.UnidentifiedImageError:
+        raise FileError(f"{path}: not a whole image, or none of the kinds read: {', '.join(FORMATS)}") from None
+    except pillow.DecompressionBombError:
+        raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
+        raise FileError(
+            f"{path}: not a whole image ({' '.join(str(error).split())[:150] or type(error).__name__})"
+        ) from None
+
+
+def write_png(path: str | Path, pixels: np.ndarray) -> None:
+    """Write (H, W) gray or (H, W, 3) colour uint8 as PNG, whole or not at all; the same pixels give the same bytes."""
+    with replacing(path) as part:
+        _pillow().fromarray(pixels).save(part, format="PNG")
+
+
+def _gray(image: "Image.Image", path: Path) -> np.ndarray:
+    image.load()
+    if image.mode.startswith("I"):
+        values = np.asarray(image.convert("I"))
+        if values.size and (values.min() < 0 or values.max() > 65535):
+            raise FileError(f"{path}: gray values beyond 16 bits")
+        return (values >> 8).astype(np.uint8)
+    if image.mode == "F":
+        raise FileError(f"{path}: floating point gray values are not read; save 8 or 16 bits")
+    return np.array(image.convert("L"))
+
+
+def _colour(image: "Image.Image", path: Path) -> np.ndarray:
+    is_small = image.width * image.height <= MAX_PIXELS // 4
+    has_colour = image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr")
+    return np.array(image.convert("RGB")) if is_small and has_colour else _gray(image, path)
+
+
+def _pillow() -> "ModuleType":
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("reading and writing images needs Pillow: pip install 'matchkernel[data]'") from None
+    return Image

@@ -1,0 +1,60 @@
+"""Safetensors files that carry a digest of all they hold: what weight files and checkpoints share."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from matchkernel.errors import MatchKernelError, WeightsError
+from matchkernel.storage.files import replacing
+
+
+def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors (on the CPU, contiguous) and words, with the sha256 of both, atomically."""
+    words = {**metadata, "sha256": digest(metadata, tensors)}
+    with replacing(path) as part:
+        part.write_bytes(to_bytes(dict(tensors), words))  # save_file would report a full disk as an error of its own
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading is said in one line that names the file."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over every metadata entry but itself, and over name, dtype, shape and bytes of every tensor."""
+    words = {key: value for key, value in metadata.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN or infinite numbers, if there is one."""
+    return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+
+
+def _foreign(path: Path) -> str:
+    """What a file is that safetensors could not read, where that can be told."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "an empty file" if not start else ""

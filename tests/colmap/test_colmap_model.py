@@ -1,0 +1,244 @@
+"""COLMAP's files: real ones of version 3.8 where they are at hand, and fixtures written here from its documentation."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from matchkernel.colmap.database import MatchCounts, count_matches, read_database_keypoints
+from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.errors import FileError
+from matchkernel.geometry.cameras import project
+
+SCENES = Path(__file__).resolve().parents[3] / "shared" / "data" / "scenes"
+
+
+def write_binary(folder, rigs=False):
+    """A model of two cameras, two images and two points, byte by byte after COLMAP's documentation."""
+    folder.mkdir(exist_ok=True)
+    cameras = struct.pack("<Q", 2)
+    cameras += struct.pack("<iiQQ3d", 1, 0, 640, 480, 500.0, 320.0, 240.0)  # SIMPLE_PINHOLE
+    cameras += struct.pack("<iiQQ8d", 7, 4, 800, 600, 700.0, 710.0, 400.0, 300.0, 0.1, -0.02, 0.001, 0.002)  # OPENCV
+    (folder / "cameras.bin").write_bytes(cameras)
+    images = struct.pack("<Q", 2)
+    for number, camera, name, points in (
+        (1, 1, b"a.jpg", ((10.5, 20.5, 5), (30.0, 40.0, -1))),
+        (4, 7, b"sub/b.png", ()),
+    ):
+        images += struct.pack("<i7di", number, 1.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.3, camera) + name + b"\0"
+        images += struct.pack("<Q", len(points)) + b"".join(struct.pack("<ddq", *point) for point in points)
+    (folder / "images.bin").write_bytes(images)
+    points = struct.pack("<Q", 2)
+    for number, track in ((5, ((1, 0),)), (9, ())):
+        points += struct.pack("<Q3d3BdQ", number, 1.0, 2.0, 3.0, 9, 8, 7, 0.5, len(track))
+        points += b"".join(struct.pack("<ii", *entry) for entry in track)
+    (folder / "points3D.bin").write_bytes(points)
+    if rigs:  # newer versions put these beside; written here from the published description, not by COLMAP
+        (folder / "rigs.bin").write_bytes(struct.pack("<QIIii", 1, 1, 1, 0, 1))
+        (folder / "frames.bin").write_bytes(struct.pack("<Q", 0))
+    return folder
+
+
+TEXT = {
+    "cameras.txt": "# Camera list\n1 SIMPLE_PINHOLE 640 480 500 320 240\n"
+    "7 OPENCV 800 600 700 710 400 300 .1 -.02 .001 .002\n",
+    "images.txt": "# Image list\n1 1 0 0 0 .1 .2 .3 1 a.jpg\n10.5 20.5 5 30 40 -1\n4 1 0 0 0 .1 .2 .3 7 sub/b.png\n\n",
+    "points3D.txt": "# Points\n5 1 2 3 9 8 7 .5 1 0\n9 1 2 3 9 8 7 .5\n",
+}
+
+
+def write_text(folder):
+    folder.mkdir(exist_ok=True)
+    for name, content in TEXT.items():
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_binary, lambda folder: write_binary(folder, rigs=True), write_text])
+def test_both_formats_give_the_same_model(write, tmp_path):
+    model = read_reconstruction(write(tmp_path / "sparse"))
+    assert {number: (camera.model, camera.width) for number, camera in model.cameras.items()} == {
+        1: ("SIMPLE_PINHOLE", 640),
+        7: ("OPENCV", 800),
+    }
+    assert model.cameras[7].parameters.tolist() == [700, 710, 400, 300, 0.1, -0.02, 0.001, 0.002]
+    first, second = model.images[1], model.images[4]
+    assert (first.name, second.name, second.camera) == ("a.jpg", "sub/b.png", 7)
+    assert np.array_equal(first.R, np.eye(3))
+    assert first.t.tolist() == [0.1, 0.2, 0.3]
+    assert first.places.tolist() == [[10.5, 20.5], [30, 40]]
+    assert first.points.tolist() == [5, NO_POINT]
+    assert second.places.shape == (0, 2)
+    assert {number: point.tolist() for number, point in model.points.items()} == {5: [1, 2, 3], 9: [1, 2, 3]}
+
+
+@pytest.mark.parametrize("scene", ["sceaux", "fox"])
+def test_a_real_model_projects_onto_its_keypoints(scene):
+    if not SCENES.is_dir():
+        pytest.skip("real scenes are not here (they lie beside the checkout, not in it)")
+    model = read_reconstruction(SCENES / scene / "sparse")
+    keypoints = read_database_keypoints(SCENES / scene / "database.db")
+    errors = []
+    for image in model.images.values():
+        camera, tracked = model.cameras[image.camera], image.points != NO_POINT
+        X = np.array([model.points[number] for number in image.points[tracked]])
+        places, visible = project(camera.model, camera.parameters, X @ image.R.T + image.t)
+        assert visible.all()
+        errors.append(np.linalg.norm(places - image.places[tracked], axis=1))
+        assert keypoints[image.name].shape == (len(image.places), 6)
+        assert np.abs(keypoints[image.name][:, :2] - image.places).max() < 1e-3
+    assert np.median(np.concatenate(errors)) < 0.6  # pixels: what bundle adjustment leaves
+
+
+@pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")
+def test_colmap_itself_converts_between_the_formats(tmp_path):
+    """Text written here, read and written as binary by the real program, reads back the same."""
+    write_text(tmp_path / "text")
+    (tmp_path / "binary").mkdir()
+    folders = ["--input_path", tmp_path / "text", "--output_path", tmp_path / "binary"]
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    command = ["colmap", "model_converter", *folders, "--output_type", "BIN"]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    ours, theirs = read_reconstruction(tmp_path / "text"), read_reconstruction(tmp_path / "binary")
+    assert ours.cameras.keys() == theirs.cameras.keys()
+    assert theirs.images[1].points.tolist() == [5, NO_POINT]
+    assert np.allclose(theirs.images[1].t, ours.images[1].t)
+
+
+@pytest.mark.parametrize("name", ["cameras.bin", "images.bin", "points3D.bin"])
+def test_a_binary_file_cut_at_any_byte_is_refused(name, tmp_path):
+    folder = write_binary(tmp_path / "sparse")
+    content = (folder / name).read_bytes()
+    for length in range(len(content)):
+        (folder / name).write_bytes(content[:length])
+        with pytest.raises(FileError, match=name):
+            read_reconstruction(folder)
+    (folder / name).write_bytes(content + b"\0")
+    with pytest.raises(FileError, match="too many at its end"):
+        read_reconstruction(folder)
+
+
+def test_counts_beyond_the_file_take_no_memory(tmp_path):
+    folder = write_binary(tmp_path / "sparse")
+    for name in ("cameras.bin", "images.bin", "points3D.bin"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(struct.pack("<Q", 10**12) + content[8:])
+        with pytest.raises(FileError, match="ends early"):
+            read_reconstruction(folder)
+        (folder / name).write_bytes(content)
+
+
+def test_what_else_is_refused(tmp_path):
+    folder = write_text(tmp_path / "sparse")
+    for name, old, new, reason in (
+        ("cameras.txt", "OPENCV", "TELESCOPE", "line 3: camera model TELESCOPE"),
+        ("cameras.txt", "640", "wide", "line 2"),
+        ("images.txt", "10.5", "ten", "line 3"),
+        ("images.txt", ".3 1 a", ".3 2 a", "camera 2"),
+        ("images.txt", "1 1 0 0 0", "1 0 0 0 0", "pose"),
+        ("points3D.txt", "5 1 2", "5 nan 2", "finite place"),
+    ):
+        (folder / name).write_text(TEXT[name].replace(old, new, 1))
+        with pytest.raises(FileError, match=reason):
+            read_reconstruction(folder)
+        (folder / name).write_text(TEXT[name])
+    (folder / "points3D.txt").unlink()
+    with pytest.raises(FileError, match=r"points3D\.txt: no such file"):
+        read_reconstruction(folder)
+
+
+def write_database(path, columns=6, rows=3, data=None):
+    """The two tables that are read, as every version of COLMAP has them."""
+    values = np.arange(rows * columns, dtype="<f4")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE images (image_id INTEGER, name TEXT, camera_id INTEGER)")
+        connection.execute("CREATE TABLE keypoints (image_id INTEGER, rows INTEGER, cols INTEGER, data BLOB)")
+        connection.execute("INSERT INTO images VALUES (1, 'a.jpg', 1)")
+        connection.execute(
+            "INSERT INTO keypoints VALUES (1, ?, ?, ?)", (rows, columns, values.tobytes() if data is None else data)
+        )
+    return path
+
+
+@pytest.mark.parametrize("columns", [2, 4, 6])
+def test_keypoints_of_every_width(columns, tmp_path):
+    keypoints = read_database_keypoints(write_database(tmp_path / "database.db", columns))
+    assert np.array_equal(keypoints["a.jpg"], np.arange(3 * columns).reshape(3, columns))
+
+
+def test_the_newer_schema(tmp_path):
+    """Tables and a column that newer versions add (from their published schema) do not disturb."""
+    path = write_database(tmp_path / "database.db")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for table in ("rigs (rig_id INTEGER)", "frames (frame_id INTEGER)", "pose_priors (image_id INTEGER)"):
+            connection.execute(f"CREATE TABLE {table}")
+        connection.execute(
+            "CREATE TABLE descriptors (image_id INTEGER, type INTEGER, rows INTEGER, cols INTEGER, data BLOB)"
+        )
+    assert read_database_keypoints(path)["a.jpg"].shape == (3, 6)
+
+
+def test_matches_are_counted_before_and_after_verification(tmp_path):
+    """A pair that was not verified has a row of 0 inliers (so COLMAP 3.8 writes it), and is not counted."""
+    path = write_database(tmp_path / "database.db")
+    with pytest.raises(FileError, match="not a COLMAP database"):
+        count_matches(path)  # such tables are not in it yet
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for table, rows in (("matches", (21, 30, 0)), ("two_view_geometries", (15, 0))):
+            connection.execute(f"CREATE TABLE {table} (pair_id INTEGER, rows INTEGER)")
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", enumerate(rows))
+    assert count_matches(path) == MatchCounts(pairs=2, matches=51, verified=1, inliers=15)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM matches")
+        connection.execute("DELETE FROM two_view_geometries")
+    assert count_matches(path) == MatchCounts(0, 0, 0, 0)
+
+
+def test_databases_that_are_refused(tmp_path):
+    for name, settings_ in (("width", {"columns": 5}), ("short", {"data": b"abc"}), ("null", {"data": ""})):
+        with pytest.raises(FileError, match=rf"{name}\.db: keypoints of a\.jpg"):
+            read_database_keypoints(write_database(tmp_path / f"{name}.db", **settings_))
+    (tmp_path / "text.db").write_text("this is no database, but it is long enough to look at")
+    with pytest.raises(FileError, match="not a COLMAP database"):
+        read_database_keypoints(tmp_path / "text.db")
+    with pytest.raises(FileError, match="no such file"):
+        read_database_keypoints(tmp_path / "absent.db")
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_models_give_a_model_or_our_error(tmp_path, data):
+    writer, names = data.draw(
+        st.sampled_from([(write_binary, ["cameras.bin", "images.bin", "points3D.bin"]), (write_text, [*TEXT])])
+    )
+    folder = tmp_path / "sparse"
+    shutil.rmtree(folder, ignore_errors=True)
+    writer(folder)
+    path = folder / data.draw(st.sampled_from(names))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(FileError):
+        read_reconstruction(folder)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
+    path = tmp_path / "database.db"
+    path.unlink(missing_ok=True)
+    content = bytearray(write_database(path).read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(FileError):
+        read_database_keypoints(path)

@@ -1,0 +1,84 @@
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from matchkernel.colmap.program import find_colmap, on_cpu
+from matchkernel.data import from_photos
+from matchkernel.errors import WorkError
+from matchkernel.photos import reconstruct as colmap
+
+needs_colmap = pytest.mark.skipif(
+    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
+)
+# Says the names of COLMAP 3.13, writes down how it was called, and does nothing.
+NEWER = """#!/bin/sh
+echo "$@" >> "$0.log"
+case "$*" in
+    "feature_"*" --help") echo "  --FeatureExtraction.use_gpu arg (=1)" ;;
+    *"match"*" --help") echo "  --FeatureMatching.use_gpu arg (=1)" ;;
+    "mapper --help") echo "  --Mapper.ba_use_gpu arg (=0)" ;;
+esac
+"""
+
+
+@pytest.fixture
+def newer(tmp_path, monkeypatch):
+    """A COLMAP with the names of 3.13 first on PATH; its log has a line a call."""
+    program = tmp_path / "bin" / "colmap"
+    program.parent.mkdir()
+    program.write_text(NEWER)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return program
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Twice the same photo, so that there are matches."""
+    (tmp_path / "photos").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
+    for name in ("0.png", "1.png"):
+        Image.fromarray(noise).resize((160, 160), Image.Resampling.BICUBIC).save(tmp_path / "photos" / name)
+    return tmp_path / "photos"
+
+
+@needs_colmap
+def test_every_stage_takes_the_option_of_the_installed_colmap():
+    """Not the mapper, which has none. The names are those of Debian's 3.8, or of 3.13 and later."""
+    extraction = on_cpu(find_colmap(), "feature_extractor")
+    assert extraction in (("--SiftExtraction.use_gpu", "0"), ("--FeatureExtraction.use_gpu", "0"))
+    matching = (extraction[0].replace("Extraction", "Matching"), "0")
+    for stage in ("exhaustive_matcher", "sequential_matcher", "matches_importer"):
+        assert on_cpu(find_colmap(), stage) == matching
+    assert on_cpu(find_colmap(), "mapper") == ()
+
+
+def test_a_newer_colmap_is_given_its_own_names_and_asked_once(newer):
+    for _ in range(2):
+        assert on_cpu(find_colmap(), "feature_extractor") == ("--FeatureExtraction.use_gpu", "0")
+        assert on_cpu(find_colmap(), "sequential_matcher") == ("--FeatureMatching.use_gpu", "0")
+        assert on_cpu(find_colmap(), "mapper") == ()
+    asked = newer.with_name("colmap.log").read_text().splitlines()
+    assert asked == ["feature_extractor --help", "sequential_matcher --help", "mapper --help"]
+
+
+@pytest.mark.parametrize(
+    ("reconstruct", "stages"),
+    [
+        (from_photos.reconstruct_with_sift, ["feature_extractor", "exhaustive_matcher", "mapper"]),
+        (lambda *paths: colmap.reconstruct(*paths, "sift"), ["feature_importer", "matches_importer", "mapper"]),
+    ],
+    ids=["from-photos", "colmap"],
+)
+def test_reconstruction_calls_a_newer_colmap_by_its_names(newer, photos, tmp_path, reconstruct, stages):
+    with pytest.raises(WorkError, match="found no reconstruction"):  # for the program did nothing
+        reconstruct(photos, tmp_path / "workspace")
+    calls = [line.split() for line in newer.with_name("colmap.log").read_text().splitlines()]
+    assert [call[0] for call in calls] == [stage for stage in stages for _ in range(2)]
+    assert all(call[1:] == ["--help"] for call in calls[::2])  # asked when the stage is due, not before
+    assert calls[1][-2:] == ["--FeatureExtraction.use_gpu", "0"]
+    assert calls[3][-2:] == ["--FeatureMatching.use_gpu", "0"]
+    assert not any("--Sift" in word for call in calls for word in call)

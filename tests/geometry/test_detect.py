@@ -1,0 +1,198 @@
+import cv2
+import numpy as np
+import pytest
+
+from matchkernel.data.patch_files import read_patches
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import detect_dog, rootsift
+from matchkernel.geometry.sampling import extract_patches
+
+PLACES = [(60.3, 70.7), (160.0, 60.0), (250.5, 170.25), (80.1, 180.9)]
+
+
+def blobs(sigma, places=PLACES, width=320, height=240):
+    """Gaussian blobs; the centre of the top-left pixel is (0, 0)."""
+    y, x = np.mgrid[:height, :width]
+    image = np.full((height, width), 40.0)
+    for a, b in places:
+        image += 180 * np.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * sigma**2))
+    return np.round(image).astype(np.uint8)
+
+
+def texture(seed=0, side=201):
+    noise = np.random.default_rng(seed).uniform(0, 255, (side, side)).astype(np.float32)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 3)
+    return np.clip((smooth - smooth.mean()) / smooth.std() * 45 + 127, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("sigma", [2.0, 3.0, 4.5, 6.0, 8.0])
+def test_blobs_are_found_where_they_were_drawn(sigma):
+    """Within 0.1 px at every subpixel place; without the precise upscaling all would stand 0.23 px off."""
+    centers = detect_dog(blobs(sigma)).frames.centers
+    for place in PLACES:
+        assert np.linalg.norm(centers - place, axis=1).min() < 0.1
+
+
+@pytest.mark.parametrize("sigma", [2.0, 3.0, 4.5, 6.0, 8.0])
+def test_half_a_keypoints_size_is_the_sigma_of_the_blob(sigma):
+    """Up to the scale step of a DoG: it is named by the smaller of its two Gaussians, which are 2^(1/3) apart.
+
+    The response of a Gaussian blob is largest where sigma^2 is the product of both, so 2^(-1/6) = 0.89 is exact.
+    """
+    frames = detect_dog(blobs(sigma)).frames
+    for place in PLACES:
+        near = np.linalg.norm(frames.centers - place, axis=1) < 0.5
+        assert frames.half_widths[near] / 8 / sigma == pytest.approx(np.full(near.sum(), 2 ** (-1 / 6)), rel=0.03)
+
+
+def test_magnification_changes_the_region_only():
+    image = blobs(3.0)
+    eight, two = detect_dog(image), detect_dog(image, magnification=2.0)
+    assert (eight.frames.centers == two.frames.centers).all()
+    assert eight.frames.half_widths == pytest.approx(4 * two.frames.half_widths)
+    assert eight.frames.angles == pytest.approx(two.frames.angles)
+
+
+def test_the_same_image_gives_the_same_list_with_any_number_of_threads():
+    image = texture()
+    before = cv2.getNumThreads()
+    found = []
+    try:
+        for threads in (1, 2, 4, 2):
+            cv2.setNumThreads(threads)
+            found.append(detect_dog(image))
+    finally:
+        cv2.setNumThreads(before)
+    assert len(found[0].frames) > 50
+    for other in found[1:]:
+        assert found[0].frames.centers.tobytes() == other.frames.centers.tobytes()
+        assert found[0].frames.shapes.tobytes() == other.frames.shapes.tobytes()
+        assert found[0].scores.tobytes() == other.scores.tobytes()
+
+
+def test_the_strongest_come_first_and_can_be_kept_alone():
+    image = texture()
+    everything = detect_dog(image)
+    assert (np.diff(everything.scores) <= 0).all()
+    assert len(everything.scores) == len(everything.frames)
+    strongest = detect_dog(image, most=17)
+    assert (strongest.frames.centers == everything.frames.centers[:17]).all()
+    assert (strongest.scores == everything.scores[:17]).all()
+    assert len(detect_dog(image, most=10**6).frames) == len(everything.frames)
+
+
+def test_a_strong_blob_comes_before_a_weak_one():
+    image = blobs(3.0, [(60.0, 60.0)]).astype(np.int64) + blobs(3.0, [(200.0, 150.0)]) // 3
+    frames = detect_dog(np.clip(image, 0, 255).astype(np.uint8), contrast=0.01).frames
+    assert np.linalg.norm(frames.centers[0] - [60, 60]) < 0.1
+    assert np.linalg.norm(frames.centers - [200, 150], axis=1).min() < 0.2
+
+
+def test_thresholds_let_more_or_fewer_through():
+    image = texture()
+    usual = len(detect_dog(image).frames)
+    assert len(detect_dog(image, contrast=0.01).frames) > usual > len(detect_dog(image, contrast=0.09).frames)
+    assert len(detect_dog(image, edge=3.0).frames) < usual
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_quarter_turn_of_the_image_turns_places_and_angles_and_keeps_the_patches(turns):
+    """The sign of the detector's own angle: with the other sign, patches of the turned image would be upside down.
+
+    Keypoints near each other differ by more than the 0.1 px allowed, so place, size and angle name them.
+    """
+    image = texture()
+    turned_image = np.ascontiguousarray(np.rot90(image, turns))
+    before, after = (detect_dog(i).frames for i in (image, turned_image))
+    turn = np.linalg.matrix_power(np.array([[0.0, 1.0], [-1.0, 0.0]]), turns)  # rot90: x goes to -y, y to x
+    centers, shapes = (before.centers - 100) @ turn.T + 100, turn @ before.shapes
+    partners = []
+    for center, shape in zip(centers, shapes, strict=True):
+        near = np.abs(after.centers - center).max(1) < 0.1
+        alike = np.abs(after.shapes - shape).max((1, 2)) < 0.05 * np.abs(shape).max()
+        partners.append(int(np.argmax(near & alike)) if (near & alike).any() else -1)
+    kept = np.array(partners) >= 0
+    assert kept.mean() > 0.9  # the doubled image is not quite symmetric at its borders
+    a, b = (
+        extract_patches(image, before[kept], 32).astype(np.float64),
+        extract_patches(turned_image, after[np.array(partners)[kept]], 32).astype(np.float64),
+    )
+    correlation = [np.corrcoef(p.ravel(), q.ravel())[0, 1] for p, q in zip(a, b, strict=True)]
+    assert np.median(correlation) > 0.99
+
+
+@pytest.mark.parametrize("shape", [(200, 300), (1, 1), (1, 40), (3, 2), (16, 16)])
+def test_a_blank_or_tiny_image_gives_no_keypoints(shape):
+    found = detect_dog(np.full(shape, 128, np.uint8))
+    assert found.frames.centers.shape == (0, 2)
+    assert found.frames.shapes.shape == (0, 2, 2)
+    assert found.scores.shape == (0,)
+    assert extract_patches(np.full(shape, 128, np.uint8), found.frames, 32).shape == (0, 32, 32)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((9, 9)), np.zeros((9, 9), np.float32), np.zeros((9, 9, 3), np.uint8), np.zeros((0, 9), np.uint8)],
+)
+def test_other_images_are_refused(image):
+    with pytest.raises(ArgumentError, match="uint8 gray"):
+        detect_dog(image)
+
+
+@pytest.mark.parametrize("side", [32, 64, 65])
+def test_rootsift_rows_are_unit_and_not_negative(side):
+    patches = np.random.default_rng(0).integers(0, 256, (5, side, side), np.uint8)
+    rows = rootsift(patches)
+    assert rows.shape == (5, 128)
+    assert rows.dtype == np.float32
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
+    assert (rows >= 0).all()
+
+
+def test_rootsift_is_the_root_of_sift_with_unit_sum():
+    patch = texture(side=65)
+    keypoint = cv2.KeyPoint(32, 32, 10.8, 0)
+    sift = cv2.SIFT_create().compute(patch, [keypoint])[1][0].astype(np.float64)
+    assert rootsift(patch[None])[0] == pytest.approx(np.sqrt(sift / sift.sum()), abs=1e-6)
+
+
+def test_rootsift_of_each_patch_is_its_own():
+    patches = np.stack([texture(seed, 65) for seed in range(3)])
+    rows = rootsift(patches)
+    for k in range(3):
+        assert (rootsift(patches[k : k + 1])[0] == rows[k]).all()
+    assert (rootsift(patches[::-1]) == rows[::-1]).all()
+
+
+def test_rootsift_of_nothing_and_of_a_blank_patch():
+    """A blank patch has no gradients: its row is zero, or rounding errors of OpenCV at unit length, never NaN."""
+    assert rootsift(np.zeros((0, 65, 65), np.uint8)).shape == (0, 128)
+    assert not rootsift(np.zeros((1, 65, 65), np.uint8)).any()
+    lengths = np.linalg.norm(
+        rootsift(np.stack([np.full((65, 65), gray, np.uint8) for gray in range(0, 256, 9)])), axis=1
+    )
+    assert (np.minimum(lengths, np.abs(lengths - 1)) < 1e-6).all()
+
+
+def test_rootsift_does_not_misread_patches_with_a_channel():
+    """read_patches gives (B, 1, N, N) for such .npy files. The same rows or a refusal would do."""
+    patches = np.stack([texture(seed, 65) for seed in range(2)])
+    try:
+        rows = rootsift(patches[:, None])
+    except ArgumentError:
+        return
+    assert rows == pytest.approx(rootsift(patches))
+
+
+@pytest.fixture(scope="module")
+def reference_rows(hpatches_sample):
+    return rootsift(read_patches(hpatches_sample / "ref.png"))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("e1", 0.958), ("h1", 0.668), ("t1", 0.412)])
+def test_rank_1_on_a_real_sequence(name, expected, reference_rows, hpatches_sample):
+    """The easy, hard and tough patches of the first image among all 400. Another region would move these far."""
+    rows = rootsift(read_patches(hpatches_sample / f"{name}.png"))
+    assert len(rows) == len(reference_rows) == 400
+    nearest = (reference_rows @ rows.T).argmax(1)
+    assert (nearest == np.arange(400)).mean() == pytest.approx(expected, abs=0.03)

@@ -1,0 +1,135 @@
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_defaults_are_the_specifications():
+    assert DescriptorConfig().to_dict() == {
+        "variant": "dual",
+        "s": 2,
+        "kappa_cartesian": 8.0,
+        "kappa_polar": 8.0,
+        "d": 128,
+        "D": 128,
+        "patch_size": 32,
+        "grid": "cells",
+        "center_weight": True,
+        "encoding_norm": False,
+        "output_norm": "batch",
+        "dropout": 0.0,
+    }
+    fc = {"variant": "fc", "d": 128, "D": 128, "patch_size": 32, "output_norm": "batch", "dropout": 0.3}
+    assert DescriptorConfig("fc").to_dict() == fc
+    assert DescriptorConfig("sum").to_dict() == {"variant": "sum", "d": 128, "D": 128, "patch_size": 32}
+    assert DescriptorConfig("concat", patch_size=64).D == 16 * 16 * 128
+
+
+@pytest.mark.parametrize(("s", "kappa"), [(0, 1.0), (1, 1.0), (2, 8.0), (3, 8.0)])
+def test_kappa_follows_s(s, kappa):
+    config = DescriptorConfig(s=s)
+    assert (config.kappa_cartesian, config.kappa_polar) == (kappa, kappa)
+    assert DescriptorConfig(s=s, kappa_polar=3).kappas == (kappa, 3.0)
+
+
+IGNORED = [
+    ("fc", {"s": 1}), ("fc", {"kappa_polar": 1.0}), ("fc", {"grid": "cells"}), ("fc", {"center_weight": False}),
+    ("fc", {"encoding_norm": False}), ("sum", {"s": 2}), ("sum", {"output_norm": "none"}), ("sum", {"dropout": 0.0}),
+    ("sum", {"center_weight": True}), ("concat", {"output_norm": "batch"}), ("concat", {"dropout": 0.1}),
+    ("cartesian", {"kappa_polar": 8.0}), ("polar", {"kappa_cartesian": 8.0}), ("sum", {"D": 64}),
+    ("concat", {"D": 128}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("variant", "settings"), IGNORED)
+def test_a_setting_that_would_be_ignored_is_refused(variant, settings):
+    with pytest.raises(ArgumentError, match=f"{variant} "):
+        DescriptorConfig(variant, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"variant": "mystery"}, ArgumentError),
+        ({"patch_size": 30}, ArgumentError),
+        ({"patch_size": 4}, ArgumentError),
+        ({"patch_size": 10**9}, ArgumentError),
+        ({"patch_size": 32.0}, ArgumentTypeError),
+        ({"s": -1}, ArgumentError),
+        ({"s": True}, ArgumentTypeError),
+        ({"d": 0}, ArgumentError),
+        ({"D": 10**12}, ArgumentError),
+        ({"kappa_polar": 0}, ArgumentError),
+        ({"kappa_polar": float("nan")}, ArgumentError),
+        ({"kappa_polar": "8"}, ArgumentTypeError),
+        ({"grid": "corners"}, ArgumentError),
+        ({"center_weight": 1}, ArgumentError),
+        ({"output_norm": "layer"}, ArgumentError),
+        ({"dropout": 1.5}, ArgumentError),
+        ({"dropout": -0.1}, ArgumentError),
+        ({"dropout": 1}, ArgumentError),
+        ({"dropout": False}, ArgumentTypeError),
+    ],
+)
+def test_values_that_are_refused(settings, error):
+    with pytest.raises(error):
+        DescriptorConfig(**settings)
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DescriptorConfig().s = 3
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_round_trip_and_committed_files(variant):
+    config = DescriptorConfig(variant)
+    assert DescriptorConfig.from_dict(config.to_dict()) == config
+    assert dataclasses.replace(config) == config
+    assert DescriptorConfig.from_toml(CONFIGS / f"{variant}.toml") == config
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ArgumentError, match="kapa"):
+        DescriptorConfig.from_dict({"kapa": 3})
+
+
+@pytest.mark.parametrize("text", ["variant = ", "kapa = 3", 's = "two"', "variant = 'fc'\ns = 2"])
+def test_bad_toml_names_the_file(tmp_path, text):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"bad\.toml: "):
+        DescriptorConfig.from_toml(path)
+    with pytest.raises(FileError, match="cannot be read"):
+        DescriptorConfig.from_toml(tmp_path / "absent.toml")
+
+
+junk = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+)
+names = [field.name for field in dataclasses.fields(DescriptorConfig)]
+
+
+@given(st.dictionaries(st.sampled_from(names), junk | st.sampled_from([*VARIANTS, "cells", "batch", 32]), max_size=6))
+def test_any_settings_give_a_configuration_or_our_error(settings):
+    try:
+        config = DescriptorConfig.from_dict(settings)
+    except MatchKernelError:
+        return
+    assert DescriptorConfig.from_dict(config.to_dict()) == config
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_as_toml_give_our_error(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("toml") / "x.toml"
+    path.write_bytes(content)
+    with contextlib.suppress(MatchKernelError):
+        DescriptorConfig.from_toml(path)

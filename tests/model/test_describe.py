@@ -1,0 +1,290 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import trained_like
+from hypothesis import given
+from hypothesis import strategies as st
+
+import matchkernel
+from matchkernel.data.patch_files import read_patches
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.resize import resize_patches
+
+
+def model_of(variant="dual", **settings):
+    return trained_like(matchkernel.build(variant, d=8, generator=torch.Generator().manual_seed(0), **settings))
+
+
+@pytest.fixture
+def stack(textures):
+    """(40, 32, 32) uint8."""
+    return textures(40)[:, 0].round().to(torch.uint8).numpy()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_model_applied(variant, stack):
+    model = model_of(variant)
+    rows = matchkernel.describe(stack, model)
+    assert isinstance(rows, np.ndarray)
+    assert rows.dtype == np.float32
+    with torch.no_grad():
+        expected = model(torch.from_numpy(stack).float()[:, None]).numpy()
+    assert np.abs(rows - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("convert", [
+    lambda stack: stack[:, None],
+    lambda stack: stack.astype(np.uint16),
+    lambda stack: stack.astype(np.int64),
+    lambda stack: stack.astype(np.float16),
+    lambda stack: stack.astype(np.float32),
+    lambda stack: stack.astype(np.float64),
+    lambda stack: stack.astype(">f4"),
+    lambda stack: stack.astype(np.float32) / 255,
+    lambda stack: stack.astype(np.float32) * 20 - 3000,
+    lambda stack: np.asfortranarray(stack),
+    lambda stack: np.repeat(stack, 2, axis=0)[::2],
+    lambda stack: np.ascontiguousarray(stack[:, :, ::-1])[:, :, ::-1],
+    lambda stack: torch.from_numpy(stack),
+    lambda stack: torch.from_numpy(stack).double()[:, None],
+    lambda stack: torch.from_numpy(stack).float().requires_grad_(),
+    lambda stack: torch.from_numpy(stack).permute(1, 2, 0).contiguous().permute(2, 0, 1),
+])  # fmt: skip
+def test_any_kind_of_array_gives_the_same_rows(convert, stack):
+    expected = matchkernel.describe(stack, model_of())
+    rows = matchkernel.describe(convert(stack), model_of())
+    assert isinstance(rows, torch.Tensor) == isinstance(convert(stack), torch.Tensor)
+    assert np.abs(np.asarray(rows) - expected).max() < 1e-4  # gray / 255 meets the 1e-7 beside std
+    if isinstance(rows, torch.Tensor):
+        assert not rows.requires_grad
+
+
+def test_memory_map_that_is_read_only(stack, tmp_path):
+    np.save(tmp_path / "patches.npy", stack)
+    mapped = np.load(tmp_path / "patches.npy", mmap_mode="r")
+    assert np.array_equal(matchkernel.describe(mapped, model_of()), matchkernel.describe(stack, model_of()))
+
+
+@pytest.mark.parametrize("shape", [(0, 32, 32), (0, 1, 32, 32)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nothing_in_gives_nothing_of_the_right_width(shape, variant):
+    model = model_of(variant)
+    rows, valid = matchkernel.describe(np.empty(shape, np.uint8), model, return_valid=True)
+    assert rows.shape == (0, model.config.D)
+    assert valid.shape == (0,)
+    assert matchkernel.describe(torch.empty(shape), model, resize=True).shape == (0, model.config.D)
+
+
+BAD = {
+    "constant": lambda patch: np.full_like(patch, 7),
+    "zero": np.zeros_like,
+    "nan": lambda patch: np.where(np.arange(32) == 3, np.nan, patch),
+    "all nan": lambda patch: np.full_like(patch, np.nan),
+    "inf": lambda patch: np.where(np.arange(32) == 3, np.inf, patch),
+    "-inf": lambda patch: np.where(np.arange(32) == 3, -np.inf, patch),
+    "too large for float32": lambda patch: patch.astype(np.float64) * 1e300,
+    "squares too large for float32": lambda patch: patch * np.float32(1e30),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("variant", ["dual", "fc", "sum"])
+def test_a_patch_without_content_is_flagged_and_leaves_the_others_alone(kind, variant, stack):
+    model = model_of(variant)
+    good = stack.astype(np.float64)
+    bad = good.copy()
+    bad[7] = BAD[kind](bad[7])
+    expected = matchkernel.describe(good, model)
+    rows, valid = matchkernel.describe(bad, model, return_valid=True)
+    assert np.flatnonzero(~valid).tolist() == [7]
+    assert not rows[7].any()
+    others = np.arange(len(stack)) != 7
+    assert np.array_equal(rows[others], expected[others])  # bit for bit
+
+
+def test_valid_patches_are_all_flagged_valid(stack):
+    _, valid = matchkernel.describe(stack, model_of(), return_valid=True)
+    assert valid.dtype == bool
+    assert valid.all()
+
+
+def test_contrast_lost_in_resizing_is_flagged():
+    board = (np.indices((64, 64)).sum(0) % 2).astype(np.float32) * 0.1 + 0.3
+    _, valid = matchkernel.describe(board[None], model_of(), resize=True, return_valid=True)
+    assert not valid.any()
+
+
+@given(st.integers(1, 50), st.integers(0, 12))
+def test_batch_size_does_not_matter(batch_size, count):
+    patches = np.random.default_rng(count).integers(0, 256, (count, 8, 8), dtype=np.uint8)
+    model = model_of(patch_size=8)
+    difference = matchkernel.describe(patches, model, batch_size=batch_size) - matchkernel.describe(patches, model)
+    assert np.abs(difference).max(initial=0) < 1e-6
+
+
+@given(st.permutations(range(12)))
+def test_permuting_patches_permutes_rows(order):
+    patches = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    model = model_of(patch_size=8)
+    assert (
+        np.abs(matchkernel.describe(patches[order], model) - matchkernel.describe(patches, model)[order]).max() < 1e-6
+    )
+
+
+def test_thread_count_does_not_matter(stack):
+    model, before = matchkernel.build("dual").eval(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = matchkernel.describe(stack, model)
+        torch.set_num_threads(2)
+        assert np.abs(matchkernel.describe(stack, model) - alone).max() < 1e-6
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(training, stack):
+    model = model_of("fc").train(training)
+    model.backbones[0].layers[1].train(not training)  # a mixed mode, as for frozen statistics
+    modes = [module.training for module in model.modules()]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    rows = matchkernel.describe(stack, model)
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert np.array_equal(rows, matchkernel.describe(stack, model_of("fc")))  # never with dropout or batch statistics
+    with pytest.raises(ArgumentError):
+        matchkernel.describe(stack[:, :30, :30], model)
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_another_size_is_used_as_it_is_or_resized_when_asked(textures):
+    model, patches = model_of(), textures(5, 65)
+    with pytest.raises(ArgumentError, match="multiple of 4"):
+        matchkernel.describe(patches, model)
+    resized = matchkernel.describe(patches, model, resize=True)
+    assert torch.allclose(resized, matchkernel.describe(resize_patches(patches, 32), model), atol=1e-5)
+    at_64 = matchkernel.describe(patches[..., :64, :64], model)
+    assert at_64.shape == resized.shape
+    with pytest.raises(ArgumentError, match="fc learns a separate matrix"):
+        matchkernel.describe(patches[..., :64, :64], model_of("fc"))
+    assert matchkernel.describe(patches, model_of("fc"), resize=True).shape == (5, 128)
+
+
+def test_output_goes_where_it_should(stack, tmp_path):
+    model = model_of()
+    mapped = np.lib.format.open_memmap(tmp_path / "rows.npy", "w+", np.float32, (40, 128))
+    assert matchkernel.describe(stack, model, out=mapped) is mapped
+    assert np.array_equal(mapped, matchkernel.describe(stack, model))
+    with pytest.raises(ArgumentError, match="out must have shape"):
+        matchkernel.describe(stack, model, out=mapped[:3])
+    for wrong in (torch.empty(40, 128), [], np.empty((40, 128), np.uint8), np.broadcast_to(np.float32(0), (40, 128))):
+        with pytest.raises(ArgumentTypeError, match="out must be"):
+            matchkernel.describe(stack, model, out=wrong)
+    filled = torch.nn.Parameter(torch.empty(40, 128), requires_grad=False)
+    assert matchkernel.describe(torch.from_numpy(stack), model, out=filled) is filled
+
+
+def test_large_patches_are_read_in_small_pieces(monkeypatch):
+    """64 patches would fill the network, but their source is bounded too."""
+    from matchkernel import describe as _  # noqa: F401 (the function hides its module)
+
+    module = sys.modules["matchkernel.describe"]
+    monkeypatch.setattr(module, "SOURCE_PIXELS", 3 * 200 * 200)
+    seen = []
+    patches = np.random.default_rng(0).random((7, 200, 200), dtype=np.float32)
+    matchkernel.describe(patches, model_of(), resize=True, progress=seen.append)
+    assert seen == [3, 3, 1]
+
+
+def test_bfloat16_models(stack):
+    rows = matchkernel.describe(stack, model_of())
+    assert (rows * matchkernel.describe(stack, model_of().bfloat16())).sum(1).min() > 0.99  # 8 bits of mantissa
+
+
+def test_double_and_half_models(stack):
+    rows = matchkernel.describe(stack, model_of())
+    exact = matchkernel.describe(stack, model_of().double())
+    assert exact.dtype == np.float64
+    assert np.abs(exact - rows).max() < 1e-5
+    half = matchkernel.describe(stack, model_of().half())
+    assert half.dtype == np.float32
+    assert np.abs(half - rows).max() < 0.01
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_precision_on_real_patches(variant, hpatches_sample):
+    """Stated tolerance: a row turns by less than 0.2 degrees (cosine above 1 - 6e-6)."""
+    patches = read_patches(hpatches_sample / "ref.png")[:64]
+    model = matchkernel.build(variant, generator=torch.Generator().manual_seed(0)).eval()
+    rows = matchkernel.describe(patches, model, resize=True)
+    half = matchkernel.describe(patches, model.half(), resize=True)
+    assert (rows * half).sum(1).min() > 1 - 6e-6
+
+
+def test_progress_counts_every_patch(stack):
+    seen = []
+    matchkernel.describe(stack, model_of(), batch_size=16, progress=seen.append)
+    assert seen == [16, 16, 8]
+
+
+@pytest.mark.parametrize("patches", [
+    np.zeros((32, 32), np.uint8), np.zeros((1, 3, 32, 32), np.uint8), np.zeros((1, 32, 28), np.uint8),
+    np.zeros((1, 30, 30), np.uint8), np.zeros((1, 4, 4), np.uint8), torch.zeros(1, 1, 1, 32, 32), np.zeros((3, 0, 0)),
+])  # fmt: skip
+def test_shapes_that_are_refused(patches):
+    with pytest.raises(ArgumentError, match="patches must have"):
+        matchkernel.describe(patches, model_of())
+    if patches.shape[-1] != 30 and patches.shape[-1] != 4:
+        with pytest.raises(ArgumentError, match="patches must have"):
+            matchkernel.describe(patches, model_of(), resize=True)
+
+
+@pytest.mark.parametrize("patches", [
+    np.zeros((1, 32, 32), bool), np.zeros((1, 32, 32), complex), np.zeros((1, 32, 32), object), [[1, 2]], None,
+    torch.zeros(1, 32, 32, dtype=torch.bool), torch.zeros(1, 32, 32, dtype=torch.complex64),
+    np.zeros((1, 32, 32), np.longdouble), np.zeros((1, 32, 32), "S3"), torch.zeros(1, 32, 32).to_sparse(),
+    torch.zeros(1, 32, 32, device="meta"),
+])  # fmt: skip
+def test_types_that_are_refused(patches):
+    with pytest.raises(ArgumentTypeError, match="patches must be"):
+        matchkernel.describe(patches, model_of())
+
+
+def test_other_arguments_that_are_refused(stack):
+    for wrong in (-3, 0):
+        with pytest.raises(ArgumentError, match="batch_size must be 1 or more"):
+            matchkernel.describe(stack, model_of(), batch_size=wrong)
+    for wrong in (2.5, "8", True):
+        with pytest.raises(ArgumentTypeError, match="batch_size must be a whole number"):
+            matchkernel.describe(stack, model_of(), batch_size=wrong)
+    for wrong in ("abacus", "meta"):
+        with pytest.raises(ArgumentError, match=f"device '{wrong}'"):
+            matchkernel.describe(stack, model_of(), device=wrong)
+    for wrong in ("dual", torch.nn.Linear(1, 1)):
+        with pytest.raises(ArgumentTypeError, match="model must be a matchkernel Descriptor"):
+            matchkernel.describe(stack, wrong)
+
+
+MANY = """
+import resource, sys, numpy as np, torch, matchkernel
+count = int(sys.argv[1])
+model = matchkernel.build("sum", d=1, patch_size=8).eval()
+# Many patches that take no memory: one patch seen through a stride of 0.
+patches = np.lib.stride_tricks.as_strided(np.arange(64, dtype=np.uint8), (count, 8, 8), (0, 8, 1))
+matchkernel.describe(patches[:4000], model)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = matchkernel.describe(patches, model)
+assert rows.shape == (count, 1)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_number_of_patches(count):
+    """All activations of 20,000 such patches at once would be 600 MB."""
+    grown = subprocess.run([sys.executable, "-c", MANY, str(count)], capture_output=True, text=True, check=True)
+    assert int(grown.stdout) < 100  # MiB more than 4,000 patches need; the rows themselves are 4 bytes each

@@ -1,0 +1,197 @@
+import pytest
+import torch
+
+from matchkernel.errors import ArgumentError
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.descriptors import build
+from matchkernel.model.kernel_view import (
+    display_map,
+    pairwise_terms,
+    position_encodings,
+    raw_encodings,
+    receptive_field,
+    similarity_map,
+)
+from matchkernel.model.positions import positions
+from matchkernel.model.von_mises import fourier_coefficients, truncated_kernel
+
+SPATIAL = [name for name, variant in VARIANTS.items() if variant.systems]
+
+
+def model_of(variant, trained_like, **settings):
+    return trained_like(build(variant, d=6, **settings)).double()
+
+
+def before_l2(model, patches):
+    with torch.no_grad():
+        return model.embed(model.feature_maps(patches))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("output_norm", ["batch", "none"])
+def test_encodings_sum_to_the_descriptor_before_l2(variant, output_norm, textures, trained_like):
+    settings = {"output_norm": output_norm} if VARIANTS[variant].projects else {}
+    model = model_of(variant, trained_like, **settings)
+    patches = textures(3, dtype=torch.float64)
+    assert (position_encodings(model, patches).sum(1) - before_l2(model, patches)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("variant", SPATIAL)
+def test_encodings_sum_also_with_encoding_norm_and_at_another_size(variant, textures, trained_like):
+    model = model_of(variant, trained_like, encoding_norm=True)
+    patches = textures(2, 48, dtype=torch.float64)
+    assert (position_encodings(model, patches).sum(1) - before_l2(model, patches)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_inner_product_is_the_sum_of_all_pairwise_terms(variant, textures, trained_like):
+    """Eq. 4 for fc, eq. 5 for the spatially encoded ones."""
+    model = model_of(variant, trained_like)
+    patches = textures(2, dtype=torch.float64)
+    encodings = position_encodings(model, patches)
+    terms = pairwise_terms(encodings[0], encodings[1])
+    assert terms.shape == (64, 64)
+    rows = before_l2(model, patches)
+    assert float(terms.sum()) == pytest.approx(float(rows[0] @ rows[1]), rel=1e-10)
+    p, q = 13, 40
+    assert float(terms[p, q]) == pytest.approx(float(encodings[0, p] @ encodings[1, q]), rel=1e-10)
+
+
+def test_fc_encodings_are_w_p_v_by_a_double_loop(textures, trained_like):
+    """Eq. 4's g(v, p) = W_p v + w / n^2, with W_p the slice of HardNet's 8 x 8 convolution at p."""
+    model = model_of("fc", trained_like)
+    patches = textures(2, dtype=torch.float64)
+    folded = model.fold()
+    phi = folded.feature_maps(patches)[0].detach()
+    W = folded.projection.weight.reshape(128, 6, 8, 8)
+    encodings = position_encodings(model, patches)
+    for j in range(8):
+        for i in range(8):
+            expected = phi[:, :, j, i] @ W[:, :, j, i].T + folded.projection.bias / 64
+            assert (encodings[:, 8 * j + i] - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("system", ["cartesian", "polar"])
+def test_raw_encodings_give_vector_times_position_similarity(system, textures, trained_like):
+    """Eq. 8: g(a, p) . g(b, q) = (phi_a^p . phi_b^q) k(first_p - first_q) k(second_p - second_q)."""
+    model = model_of(system, trained_like)
+    a, b = (model.feature_maps(textures(1, seed=seed, dtype=torch.float64))[0].detach() for seed in (0, 1))
+    F = model.aggregations[0].position_matrix(8, weighted=False)
+    products = pairwise_terms(raw_encodings(a, F)[0], raw_encodings(b, F)[0])
+    place, gamma = positions(8), fourier_coefficients(8.0, 2)
+    expected = a.flatten(2)[0].T @ b.flatten(2)[0]
+    for values in (place.x, place.y) if system == "cartesian" else (place.rho, place.theta):
+        flat = values.flatten()
+        expected = expected * truncated_kernel(flat[:, None] - flat[None, :], gamma)
+    assert (products - expected).abs().max() < 1e-10
+
+
+def encodings_by_hand(model, patches, weighted):
+    """w_p M g_c + m from the raw encodings; c = 1 at n = 8, and the paper's m is ours / 64."""
+    folded = model.fold()
+    maps = [phi.detach() for phi in folded.feature_maps(patches)]
+    g = [
+        raw_encodings(phi, e.position_matrix(8, weighted=False))
+        for phi, e in zip(maps, folded.aggregations, strict=True)
+    ]
+    w = positions(8).weight.flatten()[:, None] if weighted else 1
+    return w * (torch.cat(g, -1) @ folded.projection.weight.T) + folded.projection.bias / 64
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("variant", SPATIAL)
+def test_encodings_are_w_p_m_g_plus_m(variant, weighted, textures, trained_like):
+    model = model_of(variant, trained_like)
+    patches = textures(2, dtype=torch.float64)
+    expected = encodings_by_hand(model, patches, weighted)
+    assert (position_encodings(model, patches, weighted=weighted) - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("variant", SPATIAL)
+def test_similarity_map_of_the_spatial_ones(variant, textures, trained_like):
+    """(M g_c(phi_a^p, p) + m) . (M g_c(phi_b^q, q) + m) for every q, by hand."""
+    model = model_of(variant, trained_like)
+    patches = textures(2, dtype=torch.float64)
+    by_hand = encodings_by_hand(model, patches, weighted=False)
+    values = similarity_map(model, patches[0], patches[1], row=2, column=5)
+    expected = torch.stack([by_hand[0, 2 * 8 + 5] @ by_hand[1, q] for q in range(64)]).reshape(8, 8)
+    assert (values - expected).abs().max() < 1e-10
+
+
+def test_similarity_map_of_fc(textures, trained_like):
+    """g(phi_a^p, p) . g(phi_b^q, q) with g(v, p) = W_p v + w / n^2, by hand."""
+    model = model_of("fc", trained_like)
+    patches = textures(2, dtype=torch.float64)
+    folded = model.fold()
+    phi = folded.feature_maps(patches)[0].detach()
+    W, w = folded.projection.weight.reshape(128, 6, 8, 8), folded.projection.bias / 64
+    values = similarity_map(model, patches[0], patches[1], row=6, column=1)
+    here = W[:, :, 6, 1] @ phi[0, :, 6, 1] + w
+    for j in range(8):
+        for i in range(8):
+            assert float(values[j, i]) == pytest.approx(float(here @ (W[:, :, j, i] @ phi[1, :, j, i] + w)), abs=1e-10)
+
+
+def test_only_the_spatial_ones_have_a_weight_to_leave_out(textures, trained_like):
+    patches = textures(1, dtype=torch.float64)
+    for variant in VARIANTS:
+        model = model_of(variant, trained_like)
+        difference = (
+            (position_encodings(model, patches) - position_encodings(model, patches, weighted=False)).abs().max()
+        )
+        assert (difference > 1e-6) == bool(VARIANTS[variant].systems)
+
+
+def test_concat_compares_equal_positions_only(textures, trained_like):
+    encodings = position_encodings(model_of("concat", trained_like), textures(1, dtype=torch.float64))[0]
+    terms = pairwise_terms(encodings, encodings)
+    assert not (terms - torch.diag(terms.diagonal())).any()
+
+
+def test_display_map_keeps_each_cell_on_pixel_4i():
+    values = torch.rand(8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    shown = display_map(values)
+    assert shown.shape == (32, 32)
+    assert (float(shown.min()), float(shown.max())) == (0, 1)
+    scaled = (values - values.min()) / (values.max() - values.min())
+    assert (shown[::4, ::4] - scaled).abs().max() < 1e-12
+    assert torch.equal(shown[28:], shown[28].expand(4, 32))  # past the last cell its value
+    assert not display_map(torch.ones(8, 8)).any()
+
+
+def test_receptive_field_is_centred_on_pixel_4i():
+    assert receptive_field(2, 5) == (20 - 11, 8 - 11, 20 + 11, 8 + 11)
+
+
+def test_unequal_patches_are_refused(textures, trained_like):
+    with pytest.raises(ArgumentError, match="of one size"):
+        similarity_map(model_of("dual", trained_like), textures(1)[0], textures(1, 48)[0], 0, 0)
+
+
+def test_combined_adds_the_two_factorisations(textures, trained_like):
+    """Eq. 8 for g_c = [g_xy; g_rho-theta]: the sum of both products of similarities."""
+    model = model_of("combined", trained_like)
+    a, b = (model.feature_maps(textures(1, seed=seed, dtype=torch.float64))[0].detach() for seed in (0, 1))
+    F = [encoding.position_matrix(8, weighted=False) for encoding in model.aggregations]
+    g_a, g_b = (torch.cat([raw_encodings(phi, matrix)[0] for matrix in F], -1) for phi in (a, b))
+    place, gamma = positions(8), fourier_coefficients(8.0, 2)
+    similar = {}
+    for name in ("x", "y", "rho", "theta"):
+        flat = getattr(place, name).flatten()
+        similar[name] = truncated_kernel(flat[:, None] - flat[None, :], gamma)
+    expected = (a.flatten(2)[0].T @ b.flatten(2)[0]) * (similar["x"] * similar["y"] + similar["rho"] * similar["theta"])
+    assert (g_a @ g_b.T - expected).abs().max() < 1e-10
+
+
+def test_position_outside_the_map_is_refused(textures, trained_like):
+    patches = textures(2, dtype=torch.float64)
+    with pytest.raises(ArgumentError, match="8 x 8 positions"):
+        similarity_map(model_of("dual", trained_like), patches[0], patches[1], 8, 0)
+
+
+def test_the_model_stays_as_it_was(textures):
+    model = build("dual", d=6).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    position_encodings(model, textures(2))
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from matchkernel.model import weights
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.descriptors import build
+from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
+from matchkernel.model.table_1 import count_parameters
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A package with two trained files in it."""
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path)
+    weights.save(build("polar", d=8, s=1), tmp_path / "polar-small.safetensors")
+    weights.save(build("dual", d=8, s=1), tmp_path / "dual.safetensors")
+
+
+def test_weights_are_listed_with_their_descriptor(shipped):
+    assert weights.available() == ["dual", "polar-small"]
+    listed = {row.variant: row.weights for row in overview()}
+    assert listed.pop("dual") == ["dual"]
+    assert listed.pop("polar") == ["polar-small"]
+    assert all(names == [] for names in listed.values())
+
+
+def test_weights_load_by_name_from_anywhere(shipped, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    assert weights.load("polar-small").config.variant == "polar"
+    assert weights.load("dual", patch_size=48).config.patch_size == 48
+    assert weights.read_card("dual")["format"] == "pt"
+
+
+def test_every_row_tells_the_truth():
+    rows = overview()
+    assert [row.variant for row in rows] == list(VARIANTS)
+    for row in rows:
+        model = build(row.variant)
+        assert (row.parameters, row.D) == (count_parameters(model), model.config.D)
+        assert ("multiples of 4" in row.sizes) == VARIANTS[row.variant].any_size
+
+
+def test_weights_are_told_one_by_one(shipped, tmp_path):
+    rows = {row.name: row for row in trained_weights()}
+    assert (rows["polar-small"].descriptor, rows["polar-small"].training) == ("polar, s=1", "-")
+    assert rows["dual"].parameters == count_parameters(build("dual", d=8, s=1))
+    training = {"sampling": {"steps": 2000, "pairs": 16}, "seed": 3}
+    card = {"training": json.dumps(training), "metrics": '{"validation_matching": 51.25}', "odd": "{", "step": "2000"}
+    weights.save(build("fc", d=8), tmp_path / "fc.safetensors", card)
+    row = {row.name: row for row in trained_weights()}["fc"]
+    assert (row.training, row.matching, row.descriptor) == ("2,000 x 16", 51.25, "fc")
+    facts = card_facts(tmp_path / "fc.safetensors")
+    assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", "2000")
+    assert facts["config"]["variant"] == "fc"
+
+
+def test_a_card_by_sections(tmp_path):
+    training = {"loss": {"margin": 1.2}, "seed": 3, "model": {"s": 1}, "data": {"train": ["sets/a"], "validation": []}}
+    card = {
+        "training": json.dumps(training), "trained_on": "a", "training_sets": '[{"name": "a"}]', "step": "20",
+        "metrics": '{"validation_matching": 51.25}', "validation": '{"map": 0.5}', "licence": "CC0", "author": "me",
+    }  # fmt: skip
+    model = build("sum", d=8)
+    weights.save(model, tmp_path / "a.safetensors", card)
+    facts = card_facts(tmp_path / "a.safetensors")
+    sections = card_sections(facts)
+    assert list(sections) == ["configuration", "training", "data", "scores", "licence", "file"]
+    assert list(sections["configuration"])[:2] == ["variant", "parameters"]
+    expected = {**model.config.to_dict(), "parameters": count_parameters(model)}
+    assert sections["configuration"].items() >= expected.items()
+    assert list(sections["training"].items()) == [("step", "20"), ("seed", 3), ("loss", {"margin": 1.2})]
+    assert sections["data"] == {"trained_on": "a"}
+    assert sections["scores"] == {"validation_matching": 51.25, "validation_map": 0.5}
+    assert sections["licence"] == {"licence": "CC0"}
+    assert sections["file"] == {"author": "me", "format": "pt", "sha256": facts["sha256"]}
+    assert facts == card_facts(tmp_path / "a.safetensors")  # not changed
+
+
+def test_a_card_with_nothing_in_it_has_the_sections_of_every_file(tmp_path):
+    weights.save(build("sum", d=8), tmp_path / "a.safetensors")
+    assert list(card_sections(card_facts(tmp_path / "a.safetensors"))) == ["configuration", "file"]

@@ -1,0 +1,113 @@
+"""The trained weights of the package: whole, small, with honest cards, and better than nothing."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import matchkernel
+from matchkernel.geometry.opencv import load_opencv
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.weights import SHIPPED, read_card
+from matchkernel.photos.describers import SIFTS, open_describer, state_digest
+from matchkernel.training.config import TrainingConfig
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["dual", "dual-paper", "fc", "light"]
+NON_COMMERCIAL = {"truck", "statue"}
+VALIDATION = {"sceaux", "british_museum"}
+
+
+def card_of(name):
+    return read_card(name)
+
+
+def test_these_weights_are_in_the_package_and_small():
+    assert matchkernel.available() == NAMES
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 25e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_tells_what_the_weights_are(name):
+    card = card_of(name)
+    scenes = set(card["trained_on"].split(", "))
+    assert len(scenes) == 14
+    assert scenes.isdisjoint(NON_COMMERCIAL | VALIDATION)
+    assert {entry["name"] for entry in json.loads(card["training_sets"])} == scenes
+    assert "Apache-2.0" in card["licence"]
+    assert json.loads(card["metrics"])["validation_matching"] > 40
+    assert "/tmp" not in json.dumps(card)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documented_command_trains_the_same(name):
+    """The TOML of a model card is the training that the weight file says it had."""
+    told = TrainingConfig.from_dict(json.loads(card_of(name)["training"]))
+    documented = TrainingConfig.from_toml(ROOT / "configs" / "trained" / f"{name}.toml")
+    assert documented.binding() == told.binding()
+    assert documented.data.train == told.data.train
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_of_the_models_says_what_the_cards_say(name):
+    row = next(line for line in _page().splitlines() if line.startswith(f"| `{name}` |"))
+    metrics = json.loads(card_of(name)["metrics"])
+    for key in ("verification", "matching", "retrieval", "fpr95_hard", "map"):
+        assert f"{metrics[f'validation_{key}']:.2f}" in row, key
+    assert f"configs/trained/{name}.toml" in _page()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_taught_to_know_a_patch_again(name):
+    """A turned, smaller, shifted, darker and noisy copy is found among 300 more often than without training."""
+    generator = np.random.default_rng(0)
+    patches, copies = _changed_textures(generator, 300)
+    found = []
+    for model in (matchkernel.load(name), Descriptor(matchkernel.load(name).config, torch.Generator().manual_seed(0))):
+        a, b = (matchkernel.describe(p, model.eval(), resize=True) for p in (patches, copies))
+        found.append(((b @ a.T).argmax(1) == np.arange(len(a))).mean())
+    assert found[0] > 0.8
+    assert found[0] > found[1] + 0.1
+
+
+def test_thresholds_are_those_measured():
+    measured = json.loads((ROOT / "experiments" / "results" / "matching_validation.json").read_text())["thresholds"]
+    assert {name: measured[name] for name in SIFTS} == SIFTS
+    for name in NAMES:
+        assert float(card_of(name)["match_threshold"]) == measured[name]
+        assert open_describer(matchkernel.load(name)).settings["match_threshold"] == measured[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_of_the_files_in_the_package(name):
+    ship = json.loads((ROOT / "experiments" / "paper" / "results" / "ship.json").read_text())
+    job = {"dual": "dual-x6", "light": "light-cartesian-x6"}.get(name, name)
+    assert state_digest(matchkernel.load(name)) == ship[job]["state_sha256"]
+    for split in ("validation", "test"):
+        pairs = json.loads((ROOT / "experiments" / "results" / f"matching_{split}.json").read_text())
+        assert pairs["models"][name]["weights"] == ship[job]["state_sha256"]
+
+
+def _changed_textures(generator, count):
+    """(count, 64, 64) smooth random patches, and the same turned, scaled and shifted, in other light, with noise."""
+    spectrum = np.fft.rfft2(generator.normal(size=(count, 128, 128)))
+    frequency = np.hypot(np.fft.fftfreq(128)[:, None], np.fft.rfftfreq(128))
+    smooth = np.fft.irfft2(spectrum * np.exp(-((frequency / 0.06) ** 2)), (128, 128))
+    smooth -= smooth.min((1, 2), keepdims=True)
+    smooth = (smooth / smooth.max((1, 2), keepdims=True)).astype(np.float32)
+    cv2 = load_opencv()
+    copies = []
+    for image in smooth:
+        turn, scale = generator.uniform(-25, 25), 2 ** generator.uniform(-0.35, 0.35)
+        matrix = cv2.getRotationMatrix2D((63.5, 63.5), turn, scale)
+        matrix[:, 2] += generator.uniform(-7, 7, 2)
+        copies.append(cv2.warpAffine(image, matrix, (128, 128))[32:96, 32:96])
+    changed = 200 * np.stack(copies) ** 1.5 + generator.normal(0, 10, (count, 64, 64))
+    return 255 * smooth[:, 32:96, 32:96], np.clip(changed, 0, 255).astype(np.float32)
+
+
+def _page():
+    return re.sub(r" +", " ", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"))

@@ -1,0 +1,348 @@
+import json
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError, WriteError
+from matchkernel.model.config import VARIANTS
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load, read_card, save
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory):
+    """A whole weight file, as small as they get."""
+    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    save(build("cartesian", d=1, D=2, s=0), path, {"licence": "Apache-2.0"})
+    return path
+
+
+def rewritten(path, target, change_tensors=lambda tensors: None, change_metadata=lambda metadata: None):
+    """A valid safetensors file with other contents, its digest left as it was."""
+    tensors, metadata = load_file(path), read_card(path)
+    change_tensors(tensors)
+    change_metadata(metadata)
+    save_file(tensors, target, metadata)
+    return target
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_round_trip(variant, tmp_path, textures, trained_like):
+    model = trained_like(build(variant, d=8))
+    save(model, tmp_path / "w.safetensors")
+    again = load(tmp_path / "w.safetensors")
+    assert again.config == model.config
+    assert not any(module.training for module in again.modules())
+    assert torch.equal(again(textures(3)), model(textures(3)))
+    assert list(tmp_path.iterdir()) == [tmp_path / "w.safetensors"]
+
+
+def test_the_file_alone_tells_what_it_is(small_file):
+    card = read_card(small_file)
+    assert json.loads(card["config"])["variant"] == "cartesian"
+    assert json.loads(card["config"])["kappa_cartesian"] == 1.0  # the resolved number
+    assert card["licence"] == "Apache-2.0"
+    assert card["normalization"] == "per patch: (x - mean) / (std + 1e-7)"
+    assert len(card["sha256"]) == 64
+    assert "\nimport" not in small_file.read_bytes().decode("latin1")
+
+
+@pytest.mark.parametrize("variant", ["cartesian", "dual", "sum"])
+def test_load_at_another_size(variant, tmp_path, textures, trained_like):
+    model = trained_like(build(variant, d=8))
+    save(model, tmp_path / "w.safetensors")
+    there = load(tmp_path / "w.safetensors", patch_size=64)
+    assert there.config.patch_size == 64
+    assert torch.equal(there(textures(2, 64)), model(textures(2, 64)))
+
+
+@pytest.mark.parametrize(("variant", "reason"), [("fc", "separate matrix W_p"), ("concat", "lists the features")])
+def test_fc_and_concat_say_why_not(variant, reason, tmp_path):
+    save(build(variant, d=4), tmp_path / "w.safetensors")
+    with pytest.raises(WeightsError, match=rf"w\.safetensors: {variant} .*{reason[:5]}"):
+        load(tmp_path / "w.safetensors", patch_size=64)
+
+
+def assert_refused(path, reason):
+    with pytest.raises(WeightsError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_every_kind_of_wrong_file(small_file, tmp_path):
+    pth = tmp_path / "model.pth"
+    torch.save(build("sum", d=1).state_dict(), pth)
+    assert_refused(pth, "can run code")
+    old = tmp_path / "old.pkl"
+    old.write_bytes(pickle.dumps({"a": 1}))
+    assert_refused(old, "can run code")
+    empty = tmp_path / "empty.safetensors"
+    empty.touch()
+    assert_refused(empty, "an empty file")
+    text = tmp_path / "text.safetensors"
+    text.write_text("these are not weights, but a long line of words all the same")
+    assert_refused(text, "not a whole safetensors file")
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.zeros(3)}, foreign)
+    assert_refused(foreign, "not one of matchkernel's")
+    assert_refused(tmp_path / "absent.safetensors", "no such file")
+    assert_refused(tmp_path, "no such file")
+
+
+def set_config(**changes):
+    def change(metadata):
+        metadata["config"] = json.dumps({**json.loads(metadata["config"]), **changes})
+
+    return change
+
+
+CHANGES = [
+    ("missing", lambda tensors: tensors.pop("projection.bias"), lambda metadata: None),
+    ("one too many", lambda tensors: tensors.update(extra=torch.zeros(1)), lambda metadata: None),
+    ("has shape", lambda tensors: tensors.update({"projection.bias": torch.zeros(3)}), lambda metadata: None),
+    ("has shape", lambda tensors: None, set_config(variant="polar", kappa_cartesian=None, kappa_polar=1.0, s=1)),
+    ("sha256", lambda tensors: None, set_config(kappa_cartesian=2.0)),
+    ("sha256", lambda tensors: None, set_config(grid="endpoints")),
+    ("sha256", lambda tensors: None, set_config(patch_size=64)),
+    ("sha256", lambda tensors: None, lambda metadata: metadata.update(licence="none")),
+    ("sha256", lambda tensors: tensors["projection.bias"].add_(1e-3), lambda metadata: None),
+    ("configuration cannot be used", lambda tensors: None, set_config(variant="mystery")),
+    ("configuration cannot be used", lambda tensors: None, set_config(D=10**12)),
+    ("has shape", lambda tensors: None, set_config(D=60_000)),
+    ("configuration cannot be used", lambda tensors: None, lambda metadata: metadata.update(config="[]")),
+    ("configuration cannot be used", lambda tensors: None, lambda metadata: metadata.update(config="{")),
+    ("not one of matchkernel's", lambda tensors: None, lambda metadata: metadata.pop("sha256")),
+]
+
+
+@pytest.mark.parametrize(("reason", "tensors", "metadata"), CHANGES)
+def test_contents_that_do_not_fit(reason, tensors, metadata, small_file, tmp_path):
+    assert_refused(rewritten(small_file, tmp_path / "changed.safetensors", tensors, metadata), reason)
+
+
+STATISTICS = "statistics.12.backbones.0.layers.1.running_mean"
+
+
+@pytest.fixture
+def file_of_sizes(tmp_path):
+    """A weight file with statistics of another patch size."""
+    model = build("cartesian", d=1, D=2, s=0)
+    model.size_statistics[12] = {name: torch.rand_like(tensor) for name, tensor in model.statistics().items()}
+    model.size_statistics[32] = model.statistics()
+    save(model, tmp_path / "sizes.safetensors")
+    return tmp_path / "sizes.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("statistics.12.output_norm.running_var is missing", lambda t: t.pop("statistics.12.output_norm.running_var")),
+        ("running_mean has shape [3]", lambda t: t.update({STATISTICS: torch.zeros(3)})),
+        ("one too many", lambda t: t.update({"statistics.12.projection.weight": t["projection.weight"].clone()})),
+        ("one too many", lambda t: t.update({"statistics.x.output_norm.running_var": torch.zeros(2)})),
+        ("one too many", lambda t: t.update({"statistics.012.output_norm.running_var": torch.zeros(2)})),
+        ("is missing", lambda t: t.update({"statistics.16.output_norm.running_var": torch.zeros(2)})),
+        ("sha256", lambda t: t[STATISTICS].add_(1e-3)),
+    ],
+)
+def test_statistics_of_sizes_that_do_not_fit(reason, change, file_of_sizes, tmp_path):
+    assert_refused(rewritten(file_of_sizes, tmp_path / "changed.safetensors", change), reason)
+
+
+def test_statistics_of_sizes_are_taken_by_size(file_of_sizes):
+    own, other = load(file_of_sizes), load(file_of_sizes, patch_size=12)
+    name = STATISTICS.removeprefix("statistics.12.")
+    assert torch.equal(other.get_buffer(name), own.size_statistics[12][name])
+    assert not torch.equal(own.get_buffer(name), other.get_buffer(name))
+
+
+def test_fc_has_no_statistics_of_other_sizes(tmp_path):
+    path, model = tmp_path / "fc.safetensors", build("fc", d=1, D=2)
+    model.size_statistics[12] = model.statistics()
+    save(model, path)
+    assert_refused(path, "one too many")
+
+
+def test_another_variants_weights(tmp_path):
+    """The tensors of `polar` in a file that says `combined`."""
+    save(build("polar", d=4), tmp_path / "polar.safetensors")
+    change = set_config(variant="combined", kappa_cartesian=8.0)
+    path = rewritten(tmp_path / "polar.safetensors", tmp_path / "as_combined.safetensors", change_metadata=change)
+    assert_refused(path, "does not hold the weights of 'combined'")
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
+    content = bytearray(small_file.read_bytes())
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[bit // 8] ^= 1 << bit % 8
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"damaged\.safetensors: "):
+        load(damaged)
+
+
+def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
+    content = small_file.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    damaged = tmp_path / "damaged.safetensors"
+    for place in range(0, end, 3):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        damaged.write_bytes(changed)
+        with pytest.raises(WeightsError):
+            load(damaged)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
+    content = small_file.read_bytes()
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(WeightsError, match=r"cut\.safetensors: "):
+        load(cut)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path, content):
+    path = tmp_path / "random.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(WeightsError):
+        load(path)
+
+
+def test_a_header_that_claims_too_much_is_refused_at_once(tmp_path):
+    path = tmp_path / "huge.safetensors"
+    header = json.dumps({"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert_refused(path, "not a whole safetensors file")
+    path.write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    assert_refused(path, "not a whole safetensors file")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_not_a_number_is_neither_saved_nor_loaded(value, tmp_path, monkeypatch):
+    model = build("sum", d=1)
+    model.backbones[0].layers[0].weight.data[0, 0, 0, 0] = value
+    with pytest.raises(ArgumentError, match=r"backbones\.0\.layers\.0\.weight"):
+        save(model, tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
+    from matchkernel.model import weights
+
+    with monkeypatch.context() as patch:  # a file some other program wrote with a right digest
+        patch.setattr(weights, "first_not_finite", lambda tensors: None)
+        save(model, tmp_path / "w.safetensors")
+    assert_refused(tmp_path / "w.safetensors", "NaN or infinite")
+
+
+def test_saving_what_was_loaded_keeps_its_words(small_file, tmp_path):
+    save(load(small_file), tmp_path / "copy.safetensors")
+    assert read_card(tmp_path / "copy.safetensors") == read_card(small_file)  # with the digest of everything
+    save(load(small_file), tmp_path / "mine.safetensors", {"trained_on": "mine"})
+    assert load(tmp_path / "mine.safetensors").card == {"trained_on": "mine"}
+    save(load(small_file), tmp_path / "bare.safetensors", {})
+    assert load(tmp_path / "bare.safetensors").card == {}
+
+
+def test_what_cannot_be_saved(tmp_path):
+    with pytest.raises(ArgumentError, match="folded"):
+        save(build("sum", d=1).fold(), tmp_path / "w.safetensors")
+    with pytest.raises(ArgumentError, match="sha256"):
+        save(build("sum", d=1), tmp_path / "w.safetensors", {"sha256": "0"})
+    with pytest.raises(ArgumentTypeError, match="words only"):
+        save(build("sum", d=1), tmp_path / "w.safetensors", {"epochs": 3})
+    with pytest.raises(ArgumentTypeError, match="can be saved"):
+        save(torch.nn.Linear(1, 1), tmp_path / "w.safetensors")
+    with pytest.raises(OSError, match="folder does not exist"):
+        save(build("sum", d=1), tmp_path / "nowhere" / "w.safetensors")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_the_precision_is_kept(dtype, tmp_path, textures):
+    model = build("dual", d=4).to(dtype).eval()
+    save(model, tmp_path / "w.safetensors")
+    again = load(tmp_path / "w.safetensors")
+    assert {tensor.dtype for tensor in again.parameters()} == {dtype}
+    assert torch.equal(again(textures(2)), model(textures(2)))
+
+
+def test_messages_stay_on_one_short_line(small_file, tmp_path):
+    path = tmp_path / "w.safetensors"
+    rewritten(small_file, path, lambda tensors: tensors.update({"a\nb" * 100: torch.zeros(1)}))
+    assert_refused(path, "one too many")
+    rewritten(small_file, path, change_metadata=set_config(**{"x\ny": 1}))
+    assert_refused(path, "unknown setting")
+    rewritten(small_file, path, change_metadata=set_config(D=10**400))
+    with pytest.raises(WeightsError) as caught:
+        load(path)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(WeightsError, match="no such file"):
+        load("a" * 5000)
+
+
+def test_names_and_hints():
+    with pytest.raises(WeightsError, match=r"matchkernel\.build\('concat'\) makes an untrained one"):
+        load("concat")
+
+
+KILLED = """
+import sys, torch, matchkernel
+models = [matchkernel.build("dual", s=1, generator=torch.Generator().manual_seed(k)) for k in (0, 1)]
+print("ready", flush=True)
+for k in range(100000):
+    matchkernel.save(models[k % 2], sys.argv[1])
+"""
+
+
+def test_kill_while_saving_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save(build("sum", d=1), path)
+    for wait in (0.05, 0.11, 0.17):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert load(path).config.variant in ("sum", "dual")
+
+
+def test_disk_full_keeps_the_old_file(tmp_path):
+    """/dev/full cannot be renamed onto, so a tiny real file system is made where the test may mount one."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mount], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a small tmpfs here")
+    try:
+        save(build("sum", d=1), mount / "w.safetensors")
+        before = (mount / "w.safetensors").read_bytes()
+        with pytest.raises(WriteError, match=r"w\.safetensors: could not be written"):
+            save(build("fc"), mount / "w.safetensors")
+        assert (mount / "w.safetensors").read_bytes() == before
+        assert [path.name for path in mount.iterdir()] == ["w.safetensors"]
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+def test_loading_does_not_depend_on_where_the_file_lies(small_file, tmp_path):
+    moved = tmp_path / "a name with spaces ü.safetensors"
+    shutil.copy(small_file, moved)
+    assert load(moved).config == load(str(small_file)).config

@@ -1,0 +1,313 @@
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import read_reconstruction
+from matchkernel.colmap.program import find_colmap, on_cpu
+from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
+from matchkernel.data.rendered_scene import render_scene
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
+from matchkernel.geometry.conventions import frames_from_colmap
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
+
+needs_colmap = pytest.mark.skipif(
+    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
+)
+SETTINGS = ReconstructSettings(Detector(keypoints=500))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """Six rendered photos of textured planes, 400 x 300."""
+    folder = tmp_path_factory.mktemp("scene")
+    render_scene(folder, photos=6, seed=1, width=400, height=300)
+    return folder / "images"
+
+
+@pytest.fixture(scope="module")
+def workspace(scene, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("colmap") / "workspace"
+    return folder, reconstruct(scene, folder, "rootsift", SETTINGS)
+
+
+def colmap(stage, **options):
+    words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    command = [find_colmap(), stage, *words, *on_cpu(find_colmap(), stage)]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+
+
+@needs_colmap
+def test_a_rendered_scene_is_reconstructed_from_our_features(workspace, scene):
+    """Every image registers; the error is that of rendered photos (0.145 px measured), not half a pixel."""
+    folder, summary = workspace
+    assert summary.images == summary.registered == 6
+    assert summary.points > 200
+    assert summary.track_length > 2.5
+    assert summary.error < 0.4
+    assert summary.skipped == {}
+    model = read_reconstruction(folder / "sparse")
+    assert {image.name for image in model.images.values()} == {path.name for path in scene.iterdir()}
+    observations = sum(int((image.points != -1).sum()) for image in model.images.values())
+    assert (len(model.points), observations) == (summary.points, summary.observations)
+    assert summary.track_length == pytest.approx(observations / len(model.points), abs=1e-4)
+    written = json.loads((folder / "summary.json").read_text())
+    assert written["points"] == summary.points
+    assert written["settings"]["ratio"] == 0.8  # SIFT's, though none was given
+    assert not (folder.parent / "workspace.part").exists()
+
+
+def test_the_ratio_is_the_describers_unless_given():
+    learned, sift = open_describer("sum", untrained=True), open_describer("sift")
+    assert [ReconstructSettings().ratio_of(describer) for describer in (learned, sift)] == [0.85, 0.8]
+    assert [ReconstructSettings(ratio=ratio).ratio_of(learned) for ratio in (0.9, 1.0, None)] == [0.9, 1.0, None]
+    for wrong in (0.0, 1.1, "wide"):
+        with pytest.raises(ArgumentError, match="ratio must be"):
+            ReconstructSettings(ratio=wrong)
+
+
+@needs_colmap
+def test_the_database_holds_our_keypoints(workspace, scene):
+    """COLMAP's importer writes six columns: our frames come back, places to float32."""
+    folder, _ = workspace
+    stored = read_database_keypoints(folder / "database.db")
+    assert sorted(stored) == sorted(path.name for path in scene.iterdir())
+    for name, rows in stored.items():
+        features = extract(scene / name, "rootsift", keypoints=500)
+        back = frames_from_colmap(rows)
+        assert np.abs(back.centers - features.keypoints).max() < 1e-4
+        assert np.abs(back.shapes - features.frames.shapes).max() < 1e-3
+
+
+@needs_colmap
+def test_the_database_holds_our_matches(workspace):
+    """The raw matches of a pair, column for column, in the order smaller id, larger id."""
+    folder, _ = workspace
+    with closing(sqlite3.connect(folder / "database.db")) as connection:
+        ids = dict(connection.execute("SELECT name, image_id FROM images"))
+        pair_id = 2147483647 * min(ids["000.png"], ids["001.png"]) + max(ids["000.png"], ids["001.png"])
+        rows, data = connection.execute("SELECT rows, data FROM matches WHERE pair_id = ?", (pair_id,)).fetchone()
+    stored = np.frombuffer(data, np.uint32).reshape(rows, 2)
+    stored = stored if ids["000.png"] < ids["001.png"] else stored[:, ::-1]
+    listed = (folder / "matches.txt").read_text().split("\n\n")[0].splitlines()
+    assert listed[0] == "000.png 001.png"
+    assert stored.tolist() == [[int(word) for word in line.split()] for line in listed[1:]]
+
+
+@needs_colmap
+def test_a_blob_is_where_it_was_drawn_in_text_and_database(tmp_path):
+    """Drawn at (70, 52); COLMAP says (70.5, 52.5) for the same place (0.01 px), and its own SIFT agrees."""
+    y, x = np.mgrid[:100, :140]
+    pixels = np.round(30 + 200 * np.exp(-((x - 70) ** 2 + (y - 52) ** 2) / 50)).astype(np.uint8)
+    for part in ("images", "text"):
+        (tmp_path / part).mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "blob.png")
+    text, database = tmp_path / "text" / "blob.png.txt", tmp_path / "ours.db"
+    write_keypoints(text, extract(pixels, "rootsift", keypoints=1).frames)
+    assert [float(word) for word in text.read_text().split()[2:4]] == pytest.approx([70.5, 52.5], abs=0.01)
+    assert read_keypoints(text).centers[0].tolist() == pytest.approx([70, 52], abs=0.01)
+    images = tmp_path / "images"
+    colmap("feature_importer", database_path=database, image_path=images, import_path=tmp_path / "text")
+    ours = read_database_keypoints(database)["blob.png"]
+    assert ours[0, :2].tolist() == pytest.approx([70.5, 52.5], abs=0.01)
+    own = tmp_path / "own.db"
+    colmap("feature_extractor", database_path=own, image_path=images)
+    theirs = read_database_keypoints(own)["blob.png"]
+    nearest = theirs[np.abs(theirs[:, :2] - ours[0, :2]).sum(1).argmin()]
+    assert nearest[:2].tolist() == pytest.approx([70.5, 52.5], abs=0.05)
+    assert np.hypot(nearest[2], nearest[4]) == pytest.approx(np.hypot(ours[0, 2], ours[0, 4]), rel=0.05)
+
+
+@needs_colmap
+def test_colmaps_matcher_finds_nothing_in_our_dummy_descriptors(workspace, tmp_path):
+    """Should somebody run it on the database: zeros match nothing, rather than everything."""
+    database = Path(shutil.copy(workspace[0] / "database.db", tmp_path))
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("DELETE FROM matches")
+        connection.execute("DELETE FROM two_view_geometries")
+    colmap("exhaustive_matcher", database_path=database)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT SUM(rows) FROM matches").fetchone()[0] in (0, None)
+
+
+@needs_colmap
+@pytest.mark.slow
+def test_a_stopped_run_goes_on(scene, tmp_path):
+    """kill -9 after a few images; the second run does not extract them again and ends as an unstopped one."""
+    code = (
+        "import sys; from matchkernel.photos.reconstruct import *;"
+        "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', ReconstructSettings(Detector(keypoints=500)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")])
+    features = tmp_path / "ws.part" / "features"
+    for _ in range(3000):
+        if features.is_dir() and len(list(features.glob("0*.npz"))) >= 2:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "ws").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in features.glob("0*.npz")}
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS)
+    assert summary.registered == 6
+    assert kept
+    assert all((tmp_path / "ws" / "features" / name).stat().st_mtime_ns == before for name, before in kept.items())
+
+
+@needs_colmap
+def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp_path):
+    images = tmp_path / "images"
+    shutil.copytree(scene, images / "left")
+    (images / "left" / "003b.png").write_bytes(b"not an image")
+    said = []
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
+    assert list(summary.skipped) == ["left/003b.png"]
+    assert (summary.images, summary.registered) == (7, 6)
+    assert any("003b.png" in line for line in said)
+
+
+@needs_colmap
+def test_images_that_do_not_overlap_are_failed_work(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number in range(2):
+        noise = np.random.default_rng(number).integers(0, 256, (150, 150), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "images" / f"{number}.png")
+    with pytest.raises(WorkError):
+        reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
+    assert not (tmp_path / "ws").exists()
+
+
+@needs_colmap
+def test_a_scene_without_a_model_tells_how_many_matches_there_were(tmp_path):
+    """Three copies of one image: all matches are inliers, but nothing moved, so COLMAP has no pair to begin with."""
+    (tmp_path / "images").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
+    for number in range(3):
+        Image.fromarray(noise).resize((320, 320), Image.Resampling.BICUBIC).save(tmp_path / "images" / f"{number}.png")
+    with pytest.raises(WorkError) as failed:
+        reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
+    with closing(sqlite3.connect(tmp_path / "ws.part" / "database.db")) as connection:
+        (matches,) = connection.execute("SELECT SUM(rows) FROM matches").fetchone()
+        (inliers,) = connection.execute("SELECT SUM(rows) FROM two_view_geometries").fetchone()
+    assert inliers > 100
+    counts = f"3 image pairs with matches, 3 verified by COLMAP; {matches:,} matches, {inliers:,} inliers"
+    assert str(failed.value).endswith(f"mapper.log); {counts}")
+
+
+@needs_colmap
+def test_images_of_one_colour_have_no_match(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number in range(2):
+        Image.new("L", (150, 150), 90).save(tmp_path / "images" / f"{number}.png")
+    with pytest.raises(WorkError, match="no two images have a match"):
+        reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
+
+
+@needs_colmap
+def test_what_is_refused(scene, tmp_path):
+    with pytest.raises(FileError, match="no such folder"):
+        reconstruct(tmp_path / "absent", tmp_path / "ws", "rootsift")
+    (tmp_path / "one").mkdir()
+    shutil.copy(scene / "000.png", tmp_path / "one" / "a b.png")
+    with pytest.raises(FileError, match="1 images"):
+        reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    shutil.copy(scene / "001.png", tmp_path / "one" / "c.png")
+    with pytest.raises(ArgumentError, match=r"rename the image 'a b\.png'"):
+        reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    (tmp_path / "one" / "a b.png").rename(os.fsdecode(os.fsencode(tmp_path / "one") + b"/caf\xe9.png"))
+    with pytest.raises(ArgumentError, match=r"UTF-8: rename the image 'caf\\udce9\.png'"):
+        reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    assert not (tmp_path / "ws.part").exists()
+    (tmp_path / "ws").mkdir()
+    with pytest.raises(FileError, match="exists already"):
+        reconstruct(scene, tmp_path / "ws", "rootsift")
+    with pytest.raises(WorkError, match="model_analyzer"):
+        analyze(tmp_path / "ws")
+
+
+def test_missing_colmap_says_how_to_install_it(scene, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(MissingExtraError, match="apt-get install colmap"):
+        reconstruct(scene, tmp_path / "ws", "rootsift")
+    assert not (tmp_path / "ws.part").exists()
+
+
+def test_which_pairs_are_matched():
+    assert pairs_of(4) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert pairs_of(4, overlap=1) == [(0, 1), (1, 2), (2, 3)]
+    assert len(pairs_of(120)) == 120 * 119 // 2
+    assert len(pairs_of(121)) == 121 * 10 - 55
+    assert pairs_of(1) == []
+    with pytest.raises(ArgumentError, match="overlap"):
+        ReconstructSettings(overlap=0)
+
+
+@pytest.mark.parametrize("K", [0, 1, 30])
+def test_keypoint_text_there_and_back(tmp_path, K):
+    random = np.random.default_rng(K)
+    frames = Frames.turned_squares(random.uniform(0, 4000, (K, 2)), random.uniform(5, 99, K), random.uniform(-3, 3, K))
+    write_keypoints(tmp_path / "a.txt", frames, 3.0)
+    lines = (tmp_path / "a.txt").read_text().splitlines()
+    assert lines[0] == f"{K} 128"
+    assert all(len(line.split()) == 132 for line in lines[1:])
+    back = read_keypoints(tmp_path / "a.txt", 3.0)
+    assert np.abs(back.centers - frames.centers).max(initial=0) < 3e-4
+    assert np.abs(back.shapes - frames.shapes).max(initial=0) < 1e-4
+
+
+def test_keypoints_that_are_not_finite_are_not_written(tmp_path):
+    with pytest.raises(ArgumentError, match="not finite"):
+        write_keypoints(tmp_path / "a.txt", Frames(np.array([[np.nan, 1.0]]), np.eye(2)[None]))
+    assert not list(tmp_path.iterdir())
+
+
+ROW = "1 2 3 0.5" + " 0" * 128
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1"), ("3\n", "line 1"), ("1 64\n" + ROW, "128 bytes"), ("2 128\n" + ROW, "has 1 lines"),
+        ("1 128\n1 2 3\n", "line 2"), ("1 128\n1 2 x 4" + " 0" * 128, "line 2"), ("1 128\nnan" + ROW[1:], "not finite"),
+        ("999999999999 128\n", "has 0 lines"),
+    ],
+)  # fmt: skip
+def test_keypoint_text_that_is_refused(tmp_path, text, message):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(FileError, match=message):
+        read_keypoints(tmp_path / "a.txt")
+
+
+@given(st.binary(max_size=300) | st.text("0123456789 .-e\n", max_size=300).map(str.encode))
+def test_anything_else_gives_our_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
+    path.write_bytes(content)
+    with suppress(FileError):
+        read_keypoints(path)
+
+
+def test_a_match_list(tmp_path):
+    pairs = [("a.png", "d/b.png", np.array([[0, 2], [1, 1]])), ("a.png", "c.png", np.empty((0, 2), int))]
+    assert write_match_list(tmp_path / "m.txt", pairs) == 1
+    assert (tmp_path / "m.txt").read_text() == "a.png d/b.png\n0 2\n1 1\n\n"
+    with pytest.raises(ArgumentError, match="part names by spaces"):
+        write_match_list(tmp_path / "m.txt", [("a b.png", "c.png", np.array([[0, 0]]))])
+    with pytest.raises(ArgumentError, match="UTF-8"):
+        write_match_list(tmp_path / "m.txt", [("a.png", os.fsdecode(b"caf\xe9.png"), np.array([[0, 0]]))])

@@ -1,0 +1,113 @@
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import matchkernel
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
+from matchkernel.photos.adapters.onnx import compare, export_onnx
+
+
+def small(variant="cartesian", **settings):
+    return matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **settings)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A trained-looking `combined` at another size than its own, its file, and what export_onnx said."""
+    from helpers import trained_like
+
+    model = trained_like(small("combined", s=1))
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    return model, path, export_onnx(model, path, patch_size=48, card={"licence": "CC0", "config": "not this one"})
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 100])
+def test_the_file_equals_torch_at_any_batch(exported, textures, batch):
+    """Measured: 2e-7, float32 rounding after six convolutions; textures are smooth, unlike the noise of the check."""
+    model, path, _ = exported
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    patches = textures(batch, 48) if batch else torch.zeros(0, 1, 48, 48)
+    rows = session.run(["descriptors"], {"patches": patches.numpy()})[0]
+    assert rows.shape == (batch, 128)
+    assert rows.dtype == np.float32
+    assert np.abs(rows - model(patches).detach().numpy()).max(initial=0) < 1e-5
+
+
+def test_the_model_stays_as_it_was(tmp_path):
+    model = small("sum", d=4).double().eval()
+    export_onnx(model, tmp_path / "model.onnx")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
+def test_the_file_says_what_it_is(exported):
+    model, path, export = exported
+    words = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert json.loads(words["config"]) == {**model.config.to_dict(), "patch_size": 48}
+    assert words["patch_size"] == "48"
+    assert words["licence"] == "CC0"
+    assert "mean" in words["normalization"]
+    assert list(export.differences) == [0, 1, 7]
+    assert max(export.differences.values()) < 1e-5
+    assert (export.patch_size, export.D) == (48, 128)
+    assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]  # one file, no external data, no remains
+
+
+def test_another_patch_size_is_refused_by_the_file(exported):
+    session = onnxruntime.InferenceSession(str(exported[1]), providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="48"):
+        session.run(None, {"patches": np.zeros((1, 1, 32, 32), np.float32)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", list(matchkernel.VARIANTS))
+def test_every_descriptor_can_be_exported(variant, tmp_path, trained_like):
+    export = export_onnx(trained_like(small(variant)), tmp_path / f"{variant}.onnx")
+    assert max(export.differences.values()) < 1e-5
+
+
+def test_a_file_that_differs_is_not_kept(exported, tmp_path, monkeypatch):
+    """The real check against a limit nothing can meet: the old file stays and nothing is left beside it."""
+    monkeypatch.setattr("matchkernel.photos.adapters.onnx.LARGEST_DIFFERENCE", -1.0)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"old")
+    with pytest.raises(WorkError, match="away from torch"):
+        export_onnx(small("sum"), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_comparison_sees_another_models_weights(exported):
+    session = onnxruntime.InferenceSession(str(exported[1]), providers=["CPUExecutionProvider"])
+    assert max(compare(exported[0], session, 48).values()) < 1e-5
+    assert max(compare(small("combined", s=1).eval(), session, 48).values()) > 1e-2
+
+
+def test_the_model_is_left_as_it_was(tmp_path):
+    model = small("sum").train()
+    export_onnx(model, tmp_path / "model.onnx")
+    assert model.training
+    assert not model.is_folded
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match=r"\.onnx"):
+        export_onnx(small(), tmp_path / "model.pt")
+    with pytest.raises(ArgumentError, match="fc learns"):
+        export_onnx(small("fc"), tmp_path / "model.onnx", patch_size=64)
+    with pytest.raises(ArgumentError, match="multiple of 4"):
+        export_onnx(small(), tmp_path / "model.onnx", patch_size=30)
+    with pytest.raises(FileError, match="folder does not exist"):
+        export_onnx(small(), tmp_path / "absent" / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_is_named(missing, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtraError, match=r"matchkernel\[onnx\]"):
+        export_onnx(small(), tmp_path / "model.onnx")

@@ -1,0 +1,226 @@
+"""From an image to features, checked against places, turns and OpenCV's own SIFT."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from made_images import blob, texture, turned, write_bad_images, write_odd_images
+
+import matchkernel
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.describers import CUT, open_describer, reduced
+from matchkernel.photos.extract import Detector, as_gray, extract
+from matchkernel.photos.features import load_features, save_features
+from matchkernel.storage.images import read_gray
+
+
+@pytest.fixture(scope="module")
+def network():
+    return matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0))
+
+
+MODELS = ["sift", "rootsift", "network"]
+
+
+@pytest.fixture(params=MODELS)
+def model(request, network):
+    return network if request.param == "network" else request.param
+
+
+def test_a_blob_is_found_where_it_was_drawn(model):
+    features = extract(blob(70.3, 50.8), model)
+    near = np.linalg.norm(features.keypoints - [70.3, 50.8], axis=1)
+    assert near.min() < 0.1
+    assert features.image_size == (160, 120)
+    assert features.scales[near.argmin()] == pytest.approx(3 * 2 ** (-1 / 6), rel=0.03)  # a DoG's name for sigma 3
+
+
+@pytest.mark.parametrize("degrees", [30, 90, 200])
+def test_a_turned_image_gives_the_same_rows_at_turned_keypoints(degrees, model):
+    """With the sign of the angle wrong, rows of the same point would be unlike."""
+    image = texture(height=160, width=160)
+    copy, H = turned(image, degrees)
+    a, b = extract(image, model, keypoints=150), extract(copy, model, keypoints=150)
+    expected = a.keypoints @ H[:2, :2].T + H[:2, 2]
+    inside = np.linalg.norm(a.keypoints - 79.5, axis=1) + a.frames.half_widths < 75
+    alike, mirrored = [], []
+    rows_a, rows_b = (_with_the_other_sign(pixels, found, model) for pixels, found in ((image, a), (copy, b)))
+    for k in np.flatnonzero(inside):
+        turn = np.angle(np.exp(1j * (b.orientations - a.orientations[k] - np.deg2rad(degrees))))
+        same = (np.linalg.norm(b.keypoints - expected[k], axis=1) < 0.3) & (np.abs(turn) < 0.05)
+        if same.any():
+            alike.append(a.descriptors[k] @ b.descriptors[same.argmax()])
+            mirrored.append(rows_a[k] @ rows_b[same.argmax()])
+    assert len(alike) > 15
+    assert np.median(alike) > 0.95
+    # Of an untrained network all rows are much alike; how far from 1 tells same from different.
+    assert 1 - np.median(mirrored) > 5 * (1 - np.median(alike))
+
+
+def _with_the_other_sign(image, features, model):
+    frames = Frames.turned_squares(features.keypoints, features.frames.half_widths, -features.orientations)
+    return extract(image, model, frames=frames).descriptors
+
+
+def test_sift_rows_are_those_of_detect_and_compute():
+    image = texture()
+    points, rows = cv2.SIFT_create(enable_precise_upscale=True).detectAndCompute(image, None)
+    features = extract(image, "sift", keypoints=0)
+    assert len(points) == len(features) > 100
+    order = [
+        int(np.lexsort((np.abs(np.angle(np.exp(1j * (features.orientations - np.deg2rad(p.angle))))),
+                        np.linalg.norm(features.keypoints - p.pt, axis=1).round(3)))[0])
+        for p in points
+    ]  # fmt: skip
+    expected = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    assert np.abs(features.descriptors[order] - expected).max() < 0.01  # bytes may round the other way
+
+
+def test_a_row_of_sift_does_not_depend_on_the_others():
+    image = texture()
+    everything = extract(image, "rootsift")
+    large = everything.frames.half_widths > 25
+    assert 0 < large.sum() < len(large)
+    alone = extract(image, "rootsift", frames=everything.frames[large])
+    assert (alone.descriptors == everything.descriptors[large]).all()
+
+
+def test_rootsift_is_the_root_of_sift():
+    a, b = (extract(texture(), name).descriptors for name in ("sift", "rootsift"))
+    assert np.abs(np.sqrt(a / a.sum(1, keepdims=True)) - b).max() < 1e-6
+
+
+def test_a_network_sees_the_patches_of_the_data_builder(network):
+    from matchkernel.geometry.sampling import extract_patches
+
+    image = texture()
+    features = extract(image, network)
+    patches = extract_patches(image, features.frames, CUT)
+    assert np.abs(features.descriptors - matchkernel.describe(patches, network, resize=True)).max() < 1e-5
+
+
+def test_settings_say_how_it_was_made(tmp_path, network):
+    path = tmp_path / "mine.safetensors"
+    matchkernel.save(network, path)
+    features = extract(texture(), path, keypoints=20, contrast=0.03)
+    assert features.model == "mine"
+    matchkernel.save(network, tmp_path / "mine.safetensors", {"licence": "other words"})
+    same, other = matchkernel.load(path), matchkernel.build("sum")
+    assert (
+        features.settings["weights"] == open_describer(same).settings["weights"]
+    )  # the tensors', whatever the card says
+    assert features.settings["weights"] != open_describer(other).settings["weights"]
+    assert features.settings["detector"].startswith(f"OpenCV {cv2.__version__}")
+    assert (features.settings["keypoints"], features.settings["contrast"], features.settings["patch_size"]) == (
+        20, 0.03, 32,
+    )  # fmt: skip
+    save_features(features, tmp_path / "f.npz")
+    again = load_features(tmp_path / "f.npz")
+    assert (again.descriptors == features.descriptors).all()
+    assert (again.frames.shapes == features.frames.shapes).all()
+    assert (again.settings, again.model, again.image_size) == (features.settings, "mine", (200, 160))
+
+
+def test_the_strongest_come_first_and_rows_have_length_one(model):
+    features = extract(texture(), model, keypoints=30)
+    assert len(features) == 30
+    assert (np.diff(features.scores) <= 0).all()
+    assert np.linalg.norm(features.descriptors, axis=1) == pytest.approx(np.ones(30), abs=1e-5)
+    assert features.descriptors.dtype == np.float32
+    again = extract(texture(), model, keypoints=30)
+    assert again.descriptors.tobytes() == features.descriptors.tobytes()
+
+
+def test_upright_regions_are_not_turned_and_not_doubled():
+    turned_ones, upright = (extract(texture(), "sift", upright=value) for value in (False, True))
+    assert not upright.orientations.any()
+    places = np.column_stack([upright.keypoints, upright.scales])
+    assert len(np.unique(places, axis=0)) == len(upright) < len(turned_ones)
+    assert len(extract(texture(), "sift", upright=True, keypoints=9)) == 9
+
+
+def test_frames_given_are_described_in_their_order(model):
+    found = extract(texture(), model, keypoints=20)
+    given = extract(texture(), model, frames=found.frames[::-1])
+    assert given.settings["detector"] == "frames given"
+    assert (given.keypoints == found.keypoints[::-1]).all()
+    assert np.abs(given.descriptors - found.descriptors[::-1]).max() < 1e-5
+
+
+def test_no_frames_and_frames_without_content(model):
+    none = extract(texture(), model, frames=Frames(np.empty((0, 2)), np.empty((0, 2, 2))))
+    assert none.descriptors.shape == (0, 128)
+    far = Frames.turned_squares(np.array([[900.0, 900.0], [80, 80]]), np.array([9.0, 9.0]), np.zeros(2))
+    rows = extract(texture(), model, frames=far).descriptors
+    assert not rows[0].any()
+    assert rows[1].any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
+def test_keypoints_that_are_no_numbers_are_refused_by_index(bad, model):
+    frames = Frames.turned_squares(np.full((5, 2), 50.0), np.full(5, 9.0), np.zeros(5))
+    frames.centers[3, 1] = bad
+    with pytest.raises(ArgumentError, match="keypoint 3 "):
+        extract(texture(), model, frames=frames)
+    frames.centers[3, 1] = 50
+    frames.shapes[4, 0, 1] = bad
+    with pytest.raises(ArgumentError, match="keypoint 4 "):
+        extract(texture(), model, frames=frames)
+
+
+def test_images_that_cannot_be_read(tmp_path):
+    for name, reason in write_bad_images(tmp_path).items():
+        with pytest.raises(FileError, match=reason) as caught:
+            extract(tmp_path / name, "sift")
+        assert "\n" not in str(caught.value)
+
+
+def test_unusual_images(tmp_path, model):
+    for name, least in write_odd_images(tmp_path).items():
+        features = extract(tmp_path / name, model, keypoints=60)
+        assert len(features) >= least
+        assert features.descriptors.shape == (len(features), 128)
+        assert np.isfinite(features.descriptors).all()
+        if not least:
+            assert len(features) == 0
+
+
+def test_pixels_are_gray_as_the_reader_makes_them(tmp_path):
+    from PIL import Image
+
+    colours = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    Image.fromarray(colours).save(tmp_path / "c.png")
+    assert (as_gray(colours) == read_gray(tmp_path / "c.png")).all()
+    assert (as_gray(texture().astype(np.uint16) * 256 + 9) == texture()).all()
+    for strange in (colours.astype(float), [[1, 2]], colours > 3):
+        with pytest.raises(ArgumentTypeError):
+            as_gray(strange)
+    for shape in ((0, 5), (5,), (4, 4, 2)):
+        with pytest.raises(ArgumentError):
+            as_gray(np.zeros(shape, np.uint8))
+
+
+def test_what_cannot_be_a_model():
+    with pytest.raises(WeightsError, match="no weights of that name"):
+        extract(texture(), "mystery")
+    with pytest.raises(ArgumentTypeError):
+        extract(texture(), 7)
+    with pytest.raises(ArgumentError):
+        open_describer("mystery", untrained=True)
+    for option in ({"keypoints": -1}, {"contrast": 0.0}, {"edge": float("nan")}, {"magnification": -1.0}):
+        with pytest.raises(ArgumentError, match=next(iter(option))):
+            extract(texture(), "sift", **option)
+
+
+def test_a_large_image_is_reduced_for_detection_and_points_stay_where_they_are():
+    image = blob(200.4, 150.8, sigma=8.0, height=300, width=400)
+    whole, small = (Detector(most_pixels=most).detect(image).frames for most in (10**6, 10**4))
+    for frames in (whole, small):
+        near = np.linalg.norm(frames.centers - [200.4, 150.8], axis=1)
+        assert near.min() < 0.2
+        assert frames.half_widths[near.argmin()] / 8 == pytest.approx(8 * 2 ** (-1 / 6), rel=0.05)
+    shrunk, factor = reduced(image, 10**4)
+    assert (shrunk.shape, factor) == ((75, 100), 4)
+    assert reduced(np.zeros((1, 50), np.uint8), 10)[0].shape == (1, 7)
+    assert reduced(np.zeros((1, 1), np.uint8), 0)[0].shape == (1, 1)

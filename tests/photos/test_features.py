@@ -1,0 +1,98 @@
+"""Features in memory and in files."""
+
+import contextlib
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.features import Features, load_features, save_features
+
+
+def made(K=5, D=8):
+    generator = np.random.default_rng(0)
+    frames = Frames.turned_squares(generator.uniform(0, 99, (K, 2)), np.linspace(6, 60, K), np.linspace(-1, 1, K))
+    rows = generator.normal(size=(K, D)).astype(np.float32)
+    return Features(frames, rows, np.ones(K, np.float32), (100, 80), "sift", {"magnification": 6.0})
+
+
+@pytest.mark.parametrize("K", [0, 1, 5])
+def test_what_is_written_is_read(K, tmp_path):
+    features = made(K)
+    save_features(features, tmp_path / "f.npz")
+    again = load_features(tmp_path / "f.npz")
+    assert again.frames.centers.tobytes() == features.frames.centers.tobytes()
+    assert again.descriptors.tobytes() == features.descriptors.tobytes()
+    assert again.descriptors.shape == (K, 8)
+    assert (again.image_size, again.model, again.settings) == ((100, 80), "sift", {"magnification": 6.0})
+    save_features(again, tmp_path / "g.npz")
+    assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "g.npz").read_bytes()
+
+
+def test_scales_and_orientations_are_those_of_the_frames():
+    features = made()
+    assert features.scales == pytest.approx(np.linspace(1, 10, 5))
+    assert features.orientations == pytest.approx(np.linspace(-1, 1, 5))
+    part = features[np.array([3, 1])]
+    assert (part.keypoints == features.keypoints[[3, 1]]).all()
+    assert (part.descriptors == features.descriptors[[3, 1]]).all()
+
+
+def test_rows_must_be_as_many_as_keypoints():
+    good = made()
+    with pytest.raises(ArgumentError, match="5 keypoints"):
+        Features(good.frames, good.descriptors[:4], good.scores, (9, 9), "sift")
+    with pytest.raises(ArgumentError, match="5 keypoints"):
+        Features(good.frames, good.descriptors, good.scores[:4], (9, 9), "sift")
+
+
+def test_files_that_are_not_features(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    np.save(tmp_path / "array.npz", np.ones(3))
+    (tmp_path / "array.npz.npy").rename(tmp_path / "array.npy")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "words.npz").write_text("hello")
+    np.savez(tmp_path / "pickle.npz", centers=np.array([{}], dtype=object))
+    with zipfile.ZipFile(tmp_path / "zip.npz", "w") as file:
+        file.writestr("centers.npy", b"\x93NUMPY")
+    for name in ("missing.npz", "other.npz", "array.npy", "empty.npz", "words.npz", "pickle.npz", "zip.npz"):
+        with pytest.raises(FileError) as caught:
+            load_features(tmp_path / name)
+        assert str(caught.value).startswith(str(tmp_path / name))
+        assert "\n" not in str(caught.value)
+
+
+@given(data=st.data())
+def test_damaged_files_raise_our_errors_only(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("damaged") / "f.npz"
+    save_features(made(2, 3), path)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    else:
+        for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+            content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(MatchKernelError):
+        assert isinstance(load_features(path), Features)
+    path.unlink()
+
+
+def test_sizes_in_a_header_are_checked_before_memory_is_taken(tmp_path):
+    save_features(made(), tmp_path / "f.npz")
+    with zipfile.ZipFile(tmp_path / "f.npz") as file, zipfile.ZipFile(tmp_path / "g.npz", "w") as other:
+        for name in file.namelist():
+            content = file.read(name)
+            if name == "descriptors.npy":
+                header = io.BytesIO()
+                claim = {"descr": "<f4", "fortran_order": False, "shape": (10**7, 10**7)}
+                np.lib.format.write_array_header_1_0(header, claim)
+                content = header.getvalue() + content[-160:]
+            other.writestr(name, content)
+    with pytest.raises(FileError, match="claims"):
+        load_features(tmp_path / "g.npz")

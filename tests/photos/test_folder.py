@@ -1,0 +1,140 @@
+"""Features of many images: stopped and gone on with, faults skipped, nothing half written."""
+
+import numpy as np
+import pytest
+from made_images import save, texture, write_bad_images
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.describers import Describer, open_describer
+from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.features import load_features
+from matchkernel.photos.folder import extract_images, find_images
+from matchkernel.photos.hloc import image_names, read_features
+
+DETECTOR = Detector(keypoints=40)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "day").mkdir(parents=True)
+    for seed, name in enumerate(["b.png", "a.jpg", "day/a.jpg"]):
+        save(texture(seed, 90, 110), folder / name)
+    (folder / "notes.txt").write_text("not a photo")
+    return folder
+
+
+@pytest.fixture
+def sift():
+    return open_describer("sift")
+
+
+def features_in(out, name):
+    return read_features(out, name) if out.suffix == ".h5" else load_features(out / f"{name}.npz")
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_every_image_gets_its_features(target, photos, sift, tmp_path):
+    out = tmp_path / target
+    seen = []
+    report = extract_images(find_images([photos]), out, sift, DETECTOR, progress=lambda *counts: seen.append(counts))
+    assert report.done == ["a.jpg", "b.png", "day/a.jpg"]
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert report.keypoints == 120
+    for name in report.done:
+        expected, found = extract(photos / name, "sift", keypoints=40), features_in(out, name)
+        assert np.abs(found.keypoints - expected.keypoints).max() < 1e-4  # hloc's are float32
+        assert (found.descriptors == expected.descriptors).all()
+        assert expected.settings.items() <= found.settings.items()
+    if target == "features.h5":
+        assert image_names(out) == report.done
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["photos", target])
+
+
+class StoppedError(Exception):
+    """As if the power had failed."""
+
+
+def stopping(describer, after):
+    """A describer that works so many times only."""
+    left = [after]
+
+    def compute(*arguments):
+        if not left[0]:
+            raise StoppedError
+        left[0] -= 1
+        return describer.compute(*arguments)
+
+    return Describer(describer.name, describer.D, describer.settings, compute)
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(target, photos, sift, tmp_path):
+    images = find_images([photos])
+    once = tmp_path / "once" / target
+    once.parent.mkdir()
+    extract_images(images, once, sift, DETECTOR)
+    out = tmp_path / target
+    with pytest.raises(StoppedError):
+        extract_images(images, out, stopping(sift, 2), DETECTOR)
+    assert not (tmp_path / "features.h5").exists()
+    report = extract_images(images, out, stopping(sift, 1), DETECTOR)
+    assert (report.kept, report.done) == (["a.jpg", "b.png"], ["day/a.jpg"])
+    assert extract_images(images, out, stopping(sift, 0), DETECTOR).kept == list(images)
+    assert not out.with_name(out.name + ".parts").exists()
+    files = [path.relative_to(once) for path in once.rglob("*.npz")] if once.is_dir() else ["."]
+    for name in files:
+        assert (once / name).read_bytes() == (out / name).read_bytes()
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_a_changed_image_is_done_again_and_other_settings_are_refused(target, photos, sift, tmp_path):
+    out = tmp_path / target
+    extract_images(find_images([photos]), out, sift, DETECTOR)
+    save(texture(9, 90, 110), photos / "b.png")
+    assert extract_images(find_images([photos]), out, sift, DETECTOR).done == ["b.png"]
+    assert (features_in(out, "b.png").descriptors == extract(photos / "b.png", "sift", keypoints=40).descriptors).all()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ArgumentError, match="made with keypoints 40, now 50"):
+        extract_images(find_images([photos]), out, sift, Detector(50))
+    with pytest.raises(ArgumentError, match="made with model 'sift', now 'rootsift'"):
+        extract_images(find_images([photos]), out, open_describer("rootsift"), DETECTOR)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_images_that_cannot_be_read_are_skipped_and_said(target, photos, sift, tmp_path):
+    reasons = write_bad_images(photos)
+    lines = []
+    images = find_images([photos]) | {"missing.png": photos / "missing.png"}
+    report = extract_images(images, tmp_path / target, sift, DETECTOR, say=lines.append)
+    assert report.done == ["a.jpg", "b.png", "day/a.jpg"]
+    assert report.skipped.keys() == reasons.keys()
+    for line, name in zip(lines, report.skipped, strict=True):
+        assert line.startswith("skipped ")
+        assert name in line
+        assert reasons[name] in line
+    written = {path.name for path in tmp_path.rglob("*") if path.is_file() and photos not in path.parents}
+    assert written == ({"features.h5"} if target == "features.h5" else {"a.jpg.npz", "b.png.npz"})
+
+
+def test_an_image_without_keypoints_has_features_too(sift, tmp_path):
+    save(np.full((40, 40), 7, np.uint8), tmp_path / "gray.png")
+    for target in ("out", "features.h5"):
+        extract_images(find_images([tmp_path / "gray.png"]), tmp_path / target, sift)
+        assert features_in(tmp_path / target, "gray.png").descriptors.shape == (0, 128)
+
+
+def test_names_and_places_that_cannot_be(photos, sift, tmp_path):
+    with pytest.raises(ArgumentError, match=r"two images are called a\.jpg"):
+        find_images([photos, photos / "day"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match="no image"):
+        find_images([tmp_path / "empty"])
+    with pytest.raises(FileError, match="is a file"):
+        extract_images(find_images([photos]), photos / "notes.txt", sift)
+    with pytest.raises(FileError, match="folder does not exist"):
+        extract_images(find_images([photos]), tmp_path / "nowhere" / "features.h5", sift)
+    (tmp_path / "words.h5").write_text("hello")
+    with pytest.raises(FileError):
+        extract_images(find_images([photos]), tmp_path / "words.h5", sift)

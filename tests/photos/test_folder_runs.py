@@ -1,0 +1,146 @@
+"""Runs that meet others: at the same time, killed before, or with other settings."""
+
+import fcntl
+import os
+import threading
+
+import numpy as np
+import pytest
+from made_images import save, texture
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.describers import Describer, open_describer
+from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.folder import extract_images, find_images
+from matchkernel.photos.hloc import append_features, image_names, read_features
+
+DETECTOR = Detector(keypoints=20)
+TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for seed, name in enumerate(["a.png", "b.png"]):
+        save(texture(seed, 90, 110), folder / name)
+    return folder
+
+
+@pytest.fixture
+def sift():
+    return open_describer("sift")
+
+
+@TARGETS
+def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path):
+    images, out = find_images([photos]), tmp_path / target
+    inside, go_on = threading.Event(), threading.Event()
+
+    def compute(*arguments):
+        inside.set()
+        assert go_on.wait(60)
+        return sift.compute(*arguments)
+
+    slow = Describer(sift.name, sift.D, sift.settings, compute)
+    first = threading.Thread(target=extract_images, args=(images, out, slow, DETECTOR))
+    first.start()
+    assert inside.wait(60)
+    with pytest.raises(FileError, match="another process is extracting into it"):
+        extract_images(images, out, sift, DETECTOR)
+    go_on.set()
+    first.join()
+    assert extract_images(images, out, sift, DETECTOR).kept == ["a.png", "b.png"]
+
+
+@TARGETS
+def test_what_a_killed_run_was_writing_is_removed(target, photos, sift, tmp_path):
+    out = tmp_path / target
+    folder = out if target == "out" else tmp_path / "features.h5.parts"
+    folder.mkdir()
+    (folder / ".a.png.4711.part.npz").write_bytes(b"PK half of it")
+    if target == "features.h5":
+        (folder / "b.png.npz").write_bytes(b"damaged")
+        (tmp_path / ".features.999999999.part.h5").write_bytes(b"half of it")
+        (tmp_path / ".features.mine.part.h5").write_bytes(b"someone's")
+    assert extract_images(find_images([photos]), out, sift, DETECTOR).done == ["a.png", "b.png"]
+    assert not list(tmp_path.rglob("*.part.npz"))
+    assert not (tmp_path / "features.h5.parts").exists()
+    assert [path.name for path in tmp_path.glob(".*")] == [".features.mine.part.h5"] * (target == "features.h5")
+
+
+def test_damaged_features_in_a_folder_are_said_and_left(photos, sift, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b.png.npz").write_bytes(b"damaged")
+    report = extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR)
+    assert report.done == ["a.png"]
+    assert "remove it" in report.skipped["b.png"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_one_file_does_not_get_features_of_two_kinds(stopped, photos, sift, tmp_path):
+    a, b = ({name: photos / name} for name in ("a.png", "b.png"))
+    out = tmp_path / "features.h5"
+    if stopped:
+        parts = tmp_path / "features.h5.parts"
+        extract_images(a, parts, sift, DETECTOR)
+    else:
+        extract_images(a, out, sift, DETECTOR)
+    with pytest.raises(ArgumentError, match=r"features of a\.png were made with model 'sift', now 'rootsift'"):
+        extract_images(b, out, open_describer("rootsift"), DETECTOR)
+    assert extract_images(b, out, sift, DETECTOR).done == ["b.png"]
+    assert image_names(out) == ["a.png", "b.png"]
+
+
+def test_features_of_other_programs_may_be_in_the_file(photos, sift, tmp_path):
+    import h5py
+
+    out = tmp_path / "features.h5"
+    append_features(out, "theirs.png", extract(texture(), "rootsift", keypoints=3))
+    with h5py.File(out, "a") as file:
+        del file["theirs.png"].attrs["matchkernel"]
+    extract_images(find_images([photos]), out, sift, DETECTOR)
+    assert image_names(out) == ["a.png", "b.png", "theirs.png"]
+    assert len(read_features(out, "theirs.png")) == 3
+
+
+def test_nothing_is_left_where_no_image_can_be_read(sift, tmp_path):
+    for target in ("out", "features.h5"):
+        report = extract_images({"no.png": tmp_path / "no.png"}, tmp_path / target, sift)
+        assert report.skipped.keys() == {"no.png"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_is_no_image(sift, tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    report = extract_images({"pipe.png": tmp_path / "pipe.png"}, tmp_path / "out", sift)
+    assert "no such file" in report.skipped["pipe.png"]
+
+
+def test_names_an_h5_cannot_hold_are_refused_before_any_work(photos, tmp_path):
+    def never(*_):
+        raise AssertionError
+
+    describer, out = Describer("none", 1, {}, never), tmp_path / "features.h5"
+    for images in ({os.fsdecode(b"\xff.png"): photos / "a.png"}, {"a.png": photos / "a.png", "a.png/b": photos}):
+        with pytest.raises(ArgumentError, match=r"UTF-8|cannot hold both a\.png and a\.png/b"):
+            extract_images(images, out, describer)
+    out.mkdir()
+    with pytest.raises(FileError, match="is a folder"):
+        extract_images(find_images([photos]), out, describer)
+    with pytest.raises(FileError, match=r"folder or an \.h5"):
+        extract_images(find_images([photos]), tmp_path / "features.npz", describer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features.h5", "photos"]
+
+
+def test_a_file_system_without_locks_is_no_obstacle(photos, sift, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(fcntl.F_GETLK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert len(extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR).done) == 2
+
+
+def test_settings_of_numpy_numbers_can_be_written(photos, sift, tmp_path):
+    detector = Detector(np.int64(20), np.float32(0.04), np.float64(10))
+    assert len(extract_images(find_images([photos]), tmp_path / "out", sift, detector).done) == 2

@@ -1,0 +1,182 @@
+"""What match refuses before any work, and where it computes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_images import save, texture
+from typer.testing import CliRunner
+
+import matchkernel
+from matchkernel.cli.app import app
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.adapters.opencv import DescriptorExtractor
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.match import match
+from matchkernel.photos.pipeline import MatchSettings, match_images
+from matchkernel.plots.matches import block_means, draw_matches
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "nowhere/m.png", "--json", "m.json"], "its folder does not exist"),
+        (["-o", "m.jpg"], "must end in .png"),
+        (["-o", "a.png"], "is one of the inputs"),
+        (["--json", "b.png"], "is one of the inputs"),
+        (["--json", "."], "is a folder"),
+        (["-o", "m.png", "--json", "./m.png"], "need a file each"),
+        (["--pixels", "nan", "--json", "m.json"], "largest error of an inlier"),
+        (["--magnification", "1e300"], "magnification must be above 0 and at most 1,000"),
+        (["--edge", "1e300"], "edge must be above 0 and at most"),
+        (["--ratio", "2"], "ratio must be"),
+        (["--threshold", "wide"], "threshold must be a distance"),
+        (["--threshold", "-1"], "threshold must be a distance"),
+        (["--device", "banana"], "device 'banana' cannot be used"),
+    ],
+)
+def test_mistakes_are_said_before_the_work_and_leave_nothing(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {name: save(texture(), tmp_path / name).read_bytes() for name in ("a.png", "b.png")}
+    done = CliRunner().invoke(app, ["match", "a.png", "b.png", "--model", "sift", *options])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keypoints": 1.5},
+        {"keypoints": "9"},
+        {"keypoints": None},
+        {"contrast": "low"},
+        {"ratio": "a"},
+        {"pixels": None},
+    ],
+)
+def test_options_of_the_wrong_kind(options):
+    with pytest.raises(ArgumentError, match="error of an inlier" if "pixels" in options else next(iter(options))):
+        MatchSettings(**options)
+
+
+def test_a_device_that_is_not_there_is_refused_by_all():
+    rows = np.eye(3)
+    assert len(match(rows, rows, device="auto")) == 3
+    for wrong in ("banana", "meta"):
+        with pytest.raises(ArgumentError, match=f"device '{wrong}'"):
+            match(rows, rows, device=wrong)
+        with pytest.raises(ArgumentError, match=f"device '{wrong}'"):
+            open_describer("sift", device=wrong)
+
+
+def test_half_precision_rows_are_checked_too():
+    rows = np.eye(3, dtype=np.float16)
+    assert len(match(rows, rows)) == 3
+    rows[1, 1] = np.inf
+    with pytest.raises(ArgumentError, match="row 1"):
+        match(rows, rows)
+
+
+def test_a_region_outside_the_image_describes_nothing():
+    """Its patch would repeat the pixels of the edge."""
+    frames = Frames.turned_squares(
+        np.array([[-50.0, 60], [100, 60], [260, 60], [80, 200]]), np.full(4, 9.0), np.zeros(4)
+    )
+    network = matchkernel.build("sum", generator=torch.Generator().manual_seed(0))
+    for model in ("sift", network):
+        rows = extract(texture(), model, frames=frames).descriptors
+        assert rows.any(1).tolist() == [False, True, False, False]
+
+
+def test_opencv_manners_with_a_large_image_and_odd_arguments():
+    image = texture(0, 300, 400)
+    whole, small = DescriptorExtractor("sift", keypoints=60), DescriptorExtractor("sift", keypoints=60)
+    small.detector = Detector(60, most_pixels=40_000)
+    mask = np.zeros_like(image)
+    mask[:, :200] = 255
+    points, rows = small.detectAndCompute(image, mask)
+    assert len(points) == len(rows) > 10
+    assert max(point.pt[0] for point in points) < 201
+    near = [min(np.hypot(p.pt[0] - q.pt[0], p.pt[1] - q.pt[1]) for q in whole.detect(image)) for p in points[:5]]
+    assert np.median(near) < 1
+    assert max(point.octave & 255 for point in points) < 20  # 255 would be the doubled image, which was not searched
+    with pytest.raises(ArgumentTypeError, match="mask"):
+        small.detect(image, [1])
+    with pytest.raises(ArgumentTypeError, match="list or tuple"):
+        small.compute(image, None)
+    points[0].size = -3
+    with pytest.raises(ArgumentError, match="keypoint 0 has a size of -3"):
+        small.compute(image, points)
+    with pytest.raises(ArgumentError, match="contrast"):
+        DescriptorExtractor("sift", contrast=float("nan"))
+
+
+@pytest.mark.parametrize("shape", [(90, 130), (90, 130, 3), (1, 500), (25, 7)])
+def test_a_picture_is_reduced_by_means(shape):
+    image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    small, covered = block_means(image, 20)
+    assert max(small.shape[:2]) < 40
+    assert small.dtype == np.uint8
+    assert small.shape[2:] == image.shape[2:]
+    part = image[: covered[0], : covered[1]].astype(float)
+    assert abs(part.mean() - small.mean()) < 0.5
+    assert block_means(image, 1000)[0] is image
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_same_matches():
+    rows = np.random.default_rng(0).normal(size=(2, 3000, 128)).astype(np.float32)
+    there, here = (match(*rows, device=device) for device in ("cuda", "cpu"))
+    assert (there.indices == here.indices).all()
+    assert np.abs(there.distances - here.distances).max() < 1e-12
+    network = matchkernel.build("sum", generator=torch.Generator().manual_seed(0))
+    assert open_describer(network, device="cuda").device.type == "cuda"
+    found = [match_images(texture(), texture(), network, keypoints=50, device=device) for device in ("cuda", "cpu")]
+    assert (found[0].matches.indices == found[1].matches.indices).all()
+
+
+def test_a_picture_of_what_was_not_verified_does_not_say_agree():
+    points = np.array([[3.0, 4], [50, 60]])
+    titles = [
+        draw_matches(texture(), texture(), points, points, inliers).axes[0].get_title(loc="left")
+        for inliers in (None, np.array([True, False]))
+    ]
+    assert titles == ["2 matches", "1 of 2 matches agree"]
+    many = np.zeros((400, 2))
+    drawn = draw_matches(texture(), texture(), many, many, np.arange(400) < 350)
+    assert drawn.axes[0].get_title(loc="left") == "350 of 400 matches agree (300 of a kind drawn)"
+
+
+def test_a_loaded_model_keeps_its_name_and_its_distance():
+    by_name, by_model = (open_describer(model) for model in ("light", matchkernel.load("light")))
+    assert (by_name.name, by_name.settings) == (by_model.name, by_model.settings)
+    assert by_name.settings["match_threshold"] < 1
+
+
+def test_the_largest_distance_is_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png"):
+        save(texture(), tmp_path / name)
+    counts = {}
+    for word in ("none", "0"):
+        options = ["--model", "sift", "--threshold", word, "--json", f"{word}.json"]
+        done = CliRunner().invoke(app, ["match", "a.png", "b.png", *options])
+        assert done.exit_code == 0, done.output
+        counts[word] = json.loads((tmp_path / f"{word}.json").read_text())["matches"]
+    assert len(counts["none"]) > 10  # of an image with itself: every distance is 0
+    assert len(counts["0"]) == len(counts["none"])
+
+
+def test_a_describer_is_not_moved_by_a_word():
+    describer = open_describer("sum", untrained=True, device="cpu")
+    assert all(open_describer(describer, device=word) is describer for word in (None, "auto", "cpu"))
+    with pytest.raises(ArgumentError, match="runs on cuda: open it for cpu instead"):
+        open_describer(replace(describer, device=torch.device("cuda")), device="cpu")
+    with pytest.raises(ArgumentError, match="banana"):
+        extract(texture(), describer, device="banana")

@@ -1,0 +1,136 @@
+"""Geometry from matches with known truth, and matches that determine none."""
+
+import numpy as np
+import pytest
+
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.homography import warp_points
+from matchkernel.photos.accuracy import corner_error
+from matchkernel.photos.verify import sampson_errors, transfer_errors, verify
+
+H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])
+
+
+def planar(count=80, outliers=40, noise=0.3, seed=0):
+    generator = np.random.default_rng(seed)
+    a = generator.uniform(0, 500, (count + outliers, 2))
+    b = warp_points(H, a)[0] + noise * generator.normal(size=a.shape)
+    b[count:] = generator.uniform(0, 500, (outliers, 2))
+    return a, b
+
+
+def two_views(count=120, outliers=40, seed=0):
+    """Points in space seen by two cameras: pixels, and the true fundamental matrix."""
+    generator = np.random.default_rng(seed)
+    K = np.array([[500, 0, 320], [0, 500, 240], [0, 0, 1]], float)
+    angle = 0.2
+    R = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
+    t = np.array([-1.0, 0.2, 0.1])
+    points = generator.uniform([-2, -2, 4], [2, 2, 9], (count, 3))
+    first, second = points @ K.T, (points @ R.T + t) @ K.T
+    a, b = first[:, :2] / first[:, 2:], second[:, :2] / second[:, 2:]
+    cross = np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]])
+    F = np.linalg.inv(K).T @ cross @ R @ np.linalg.inv(K)
+    wrong = generator.uniform(0, 480, (2, outliers, 2))
+    return np.concatenate([a, wrong[0]]), np.concatenate([b, wrong[1]]), F
+
+
+def test_a_homography_takes_a_to_b():
+    a, b = planar()
+    found = verify(a, b, "homography")
+    assert corner_error(found.model, H, (500, 500)) < 1
+    assert found.inliers[:80].mean() > 0.97
+    assert found.inliers[80:].mean() < 0.05
+    expected = np.linalg.norm(warp_points(found.model, a)[0] - b, axis=1)
+    assert found.errors == pytest.approx(expected)
+    assert (found.inliers == (found.errors <= 3)).all()
+    assert corner_error(verify(b, a).model, np.linalg.inv(H), (500, 500)) < 2
+
+
+def test_a_fundamental_matrix_puts_b_on_the_line_of_a():
+    a, b, F = two_views()
+    found = verify(a, b, "fundamental", threshold=1.0)
+    assert found.inliers[:120].mean() > 0.97
+    assert found.inliers[120:].mean() < 0.2  # some wrong ones lie on the line by chance
+    x_a, x_b = (np.column_stack([points[:120], np.ones(120)]) for points in (a, b))
+    lines = x_a @ found.model.T
+    distances = np.abs((x_b * lines).sum(1)) / np.linalg.norm(lines[:, :2], axis=1)
+    assert np.median(distances) < 0.2
+    wrong_way = x_a @ found.model
+    assert np.median(np.abs((x_b * wrong_way).sum(1)) / np.linalg.norm(wrong_way[:, :2], axis=1)) > 5
+    assert sampson_errors(F, a[:120], b[:120]).max() < 1e-9
+    assert np.linalg.norm(found.model) == pytest.approx(1)
+
+
+def test_sampson_errors_are_pixels():
+    """Off its line by e in both images' lines of equal slope, a point is e / sqrt 2 away to first order."""
+    F = np.array([[0, 0, 0], [0, 0, -1], [0, 1, 0]], float)  # the same row in both images
+    a = np.array([[10.0, 20.0]])
+    assert sampson_errors(F, a, a + np.array([30, 2])) == pytest.approx([2 / np.sqrt(2)])
+
+
+@pytest.mark.parametrize("geometry", ["homography", "fundamental"])
+def test_the_same_matches_give_the_same_answer(geometry):
+    a, b = planar()
+    first, second = verify(a, b, geometry), verify(a, b, geometry)
+    assert first.model.tobytes() == second.model.tobytes()
+    assert (first.inliers == second.inliers).all()
+
+
+line = np.linspace(0, 300, 60)
+generator = np.random.default_rng(0)
+DEGENERATE = {
+    "none": (np.empty((0, 2)), np.empty((0, 2))),
+    "one": (np.ones((1, 2)), np.ones((1, 2))),
+    "three": (generator.uniform(0, 99, (3, 2)), generator.uniform(0, 99, (3, 2))),
+    "the same match again and again": (np.tile([[3.0, 4.0]], (50, 1)), np.tile([[5.0, 6.0]], (50, 1))),
+    "three again and again": (np.tile([[0, 0], [9, 0], [0, 9]], (9, 1)), np.tile([[1, 1], [9, 2], [2, 9]], (9, 1))),
+    "on a line": (np.column_stack([line, 2 * line + 1]), np.column_stack([line + 5, 2 * line])),
+    "on a line in one image": (np.column_stack([line, line]), generator.uniform(0, 300, (60, 2))),
+    "all to one point": (generator.uniform(0, 300, (60, 2)), np.full((60, 2), 7.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("geometry", ["homography", "fundamental"])
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_matches_that_determine_nothing(name, geometry):
+    a, b = DEGENERATE[name]
+    found = verify(a, b, geometry)
+    assert found.model is None
+    assert found.inliers.shape == found.errors.shape == (len(a),)
+    assert not found.inliers.any()
+    assert np.isinf(found.errors).all()
+
+
+def test_four_right_matches_are_enough_for_a_homography():
+    a = np.array([[0, 0], [400, 10], [390, 300], [5, 310.0]])
+    found = verify(a, warp_points(H, a)[0])
+    assert corner_error(found.model, H, (400, 300)) < 0.01
+    assert found.inliers.all()
+
+
+def test_no_motion_is_the_identity():
+    a = np.random.default_rng(0).uniform(0, 300, (50, 2))
+    assert verify(a, a).model == pytest.approx(np.eye(3), abs=1e-6)
+
+
+def test_what_cannot_be_verified():
+    a = np.random.default_rng(0).uniform(0, 300, (50, 2))
+    with pytest.raises(ArgumentError, match="geometry"):
+        verify(a, a, "affine")
+    with pytest.raises(ArgumentError, match="largest error"):
+        verify(a, a, threshold=0)
+    with pytest.raises(ArgumentError, match=r"\(M, 2\)"):
+        verify(a, a[:3])
+    bad = a.copy()
+    bad[7] = np.nan
+    with pytest.raises(ArgumentError, match="match 7"):
+        verify(a, bad)
+
+
+def test_accuracy_against_the_truth():
+    a, b = planar(60, 20, noise=0)
+    assert (transfer_errors(H, a, b) <= 3).mean() == pytest.approx(0.75, abs=0.02)
+    assert corner_error(None, H, (9, 9)) == np.inf
+    shifted = np.array([[1, 0, 3], [0, 1, 4], [0, 0, 1.0]])
+    assert corner_error(shifted, np.eye(3), (50, 40)) == pytest.approx(5)

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.model.descriptors import build
+from matchkernel.model.von_mises import fourier_coefficients
+from matchkernel.plots.explanations import (
+    SHIFT,
+    TURN,
+    conventions_picture,
+    encoding_order,
+    invariance_curves,
+    kernel_curves,
+    kernel_pictures,
+    position_kernels,
+    similarity_picture,
+)
+
+
+def is_drawn(path):
+    """A picture of some size with ink in it."""
+    with Image.open(path) as image:
+        gray = np.asarray(image.convert("L"))
+    return min(gray.shape) > 200 and gray.std() > 10
+
+
+def test_kernel_pictures_are_drawn_and_repeatable(tmp_path):
+    first, second = (kernel_pictures(tmp_path / name) for name in ("a", "b"))
+    assert [path.name for path in first] == ["kernels.png", "position_kernels.png", "invariance.png"]
+    for one, other in zip(first, second, strict=True):
+        assert is_drawn(one)
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_kernel_pictures_show_what_is_asked_for(tmp_path):
+    plain, other = kernel_pictures(tmp_path / "a"), kernel_pictures(tmp_path / "b", kappa=3.0, s=1)
+    assert all(one.read_bytes() != another.read_bytes() for one, another in zip(plain, other, strict=True))
+    with pytest.raises(ArgumentError, match="s must be"):
+        kernel_pictures(tmp_path / "c", s=100_000)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="cannot be made a folder"):
+        kernel_pictures(tmp_path / "file")
+
+
+def test_conventions_picture_is_drawn(tmp_path):
+    conventions_picture(tmp_path / "c.png")
+    assert is_drawn(tmp_path / "c.png")
+
+
+def test_similarity_picture_is_drawn(tmp_path, textures):
+    a, b = textures(2)[:, 0]
+    similarity_picture(tmp_path / "s.png", build("dual", d=4), a, b)
+    assert is_drawn(tmp_path / "s.png")
+    with pytest.raises(ArgumentError, match="of one size"):
+        similarity_picture(tmp_path / "t.png", build("dual", d=4), a, b[:16])
+    for empty in (torch.ones(32, 32), torch.full((32, 32), torch.nan)):
+        with pytest.raises(ArgumentError, match="without content"):
+            similarity_picture(tmp_path / "t.png", build("dual", d=4), a, empty)
+    assert not (tmp_path / "t.png").exists()
+
+
+def test_kronecker_order_is_channel_then_first_then_second():
+    assert np.array_equal(encoding_order(), np.arange(18).reshape(2, 3, 3))
+
+
+def test_what_the_curves_show():
+    degrees, exact, truncated = kernel_curves()
+    middle = len(degrees) // 2
+    assert degrees[middle] == 0
+    for kappa in exact:
+        assert exact[kappa][middle] == pytest.approx(1)
+        errors = [np.abs(truncated[kappa][s] - exact[kappa]).max() for s in (1, 2, 3)]
+        assert errors == sorted(errors, reverse=True)
+
+
+def test_position_kernels_peak_at_the_position():
+    maps, points = position_kernels(fourier_coefficients(8, 2))
+    axis = (np.arange(64) + 0.5) / 32 - 1
+    for system in maps:
+        for values, (u, v) in zip(maps[system], points, strict=True):
+            row, column = np.unravel_index(values.argmax(), values.shape)
+            if (u, v) != (0, 0):  # the polar kernel of the very centre has a direction
+                assert abs(axis[column] - u) < 0.05
+                assert abs(axis[row] - v) < 0.05
+
+
+def test_each_system_ignores_p_under_its_own_change_only():
+    curves, _ = invariance_curves(fourier_coefficients(8, 2))
+    spread = {key: np.ptp(values, axis=0).max() for key, values in curves.items()}
+    assert spread["cartesian", SHIFT] < 1e-12
+    assert spread["polar", TURN] < 1e-12
+    assert spread["cartesian", TURN] > 0.1
+    assert spread["polar", SHIFT] > 0.1
+    assert torch.isfinite(torch.tensor([*spread.values()])).all()

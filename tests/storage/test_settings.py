@@ -1,0 +1,382 @@
+import contextlib
+import dataclasses
+import math
+import tomllib
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
+from matchkernel.storage.settings import first_difference, from_dict, merged, parse_override, read_toml, short, to_dict
+
+
+@dataclass(frozen=True)
+class Spice:
+    heat: float = 1.5
+    is_ground: bool = False
+
+
+@dataclass(frozen=True)
+class Dish:
+    """One field of every kind a dataclass of settings may have."""
+
+    count: int = 3
+    weight: float = 0.5
+    is_hot: bool = True
+    name: str = "soup"
+    steps: tuple[str, ...] = ()
+    spice: Spice = field(default_factory=Spice)
+    garnish: Spice | None = None
+    limit: int | None = None
+
+
+FULL = {
+    "count": 7,
+    "weight": 2.25,
+    "is_hot": False,
+    "name": "stew",
+    "steps": ["cut", "boil"],
+    "spice": {"heat": 9.0, "is_ground": True},
+    "garnish": {"heat": 0.0},
+    "limit": -4,
+}
+BUILT = Dish(7, 2.25, False, "stew", ("cut", "boil"), Spice(9.0, True), Spice(0.0), -4)
+spices = st.builds(Spice, heat=st.floats(allow_nan=False), is_ground=st.booleans())
+dishes = st.builds(
+    Dish,
+    count=st.integers(),
+    weight=st.floats(allow_nan=False),
+    is_hot=st.booleans(),
+    name=st.text(),
+    steps=st.lists(st.text()).map(tuple),
+    spice=spices,
+    garnish=st.none() | spices,
+    limit=st.none() | st.integers(),
+)
+
+
+def attempt(function, *arguments, expected=MatchKernelError):
+    """What a function returns and "", or None and the message of the error that is expected."""
+    try:
+        return function(*arguments), ""
+    except expected as error:
+        return None, str(error)
+
+
+def test_every_kind_of_field_is_read():
+    assert from_dict(Dish, FULL) == BUILT
+    assert from_dict(Dish, {}) == Dish()
+
+
+def test_every_kind_of_field_is_written():
+    assert to_dict(BUILT) == {**FULL, "garnish": {"heat": 0.0, "is_ground": False}}
+    plain = {"count": 3, "weight": 0.5, "is_hot": True, "name": "soup", "steps": [], "spice": to_dict(Spice())}
+    assert to_dict(Dish()) == plain  # None left out
+
+
+@given(dishes)
+def test_written_and_read_is_the_same(dish):
+    assert from_dict(Dish, to_dict(dish)) == dish
+
+
+def test_a_tables_own_readers_and_writers_are_used():
+    @dataclass(frozen=True)
+    class Inner:
+        value: int = 0
+
+        @classmethod
+        def from_dict(cls, values):
+            return cls(values["twice"] // 2)
+
+        def to_dict(self):
+            return {"twice": 2 * self.value}
+
+    Outer = dataclasses.make_dataclass("Outer", [("inner", Inner)], frozen=True)
+    assert from_dict(Outer, {"inner": {"twice": 6}}).inner == Inner(3)
+    assert to_dict(Outer(Inner(3))) == {"inner": {"twice": 6}}
+    with pytest.raises(ArgumentTypeError, match="inner must be a table"):
+        from_dict(Outer, {"inner": 6})
+
+
+def test_a_whole_number_serves_as_a_real_one_and_one_word_as_a_list():
+    dish = from_dict(Dish, {"weight": 2, "steps": "boil"})
+    assert (dish.weight, type(dish.weight)) == (2.0, float)
+    assert dish.steps == ("boil",)
+    assert from_dict(Dish, {"weight": 2**53 - 1}).weight == 2.0**53 - 1  # the last before floats leave some out
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"conut": 3}, "'conut'"),
+        ({"spice": {"heet": 3}}, "'spice.heet'"),
+        ({"garnish": {"spice": {}}}, "'garnish.spice'"),
+        ({3: 4}, "'3'"),
+        ({"x" * 10**5: 1}, "'xxxx"),
+    ],
+    ids=range(5),
+)
+def test_unknown_names_are_refused_with_their_place(values, name):
+    with pytest.raises(ArgumentError, match="unknown setting") as caught:
+        from_dict(Dish, values)
+    assert name in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"count": True}, "count"),
+        ({"count": 3.0}, "count"),
+        ({"count": "3"}, "count"),
+        ({"count": None}, "count"),
+        ({"count": [3]}, "count"),
+        ({"weight": False}, "weight"),
+        ({"weight": "0.5"}, "weight"),
+        ({"weight": 2**53}, "weight"),
+        ({"weight": -(10**400)}, "weight"),
+        ({"is_hot": 1}, "is_hot"),
+        ({"is_hot": "true"}, "is_hot"),
+        ({"name": 3}, "name"),
+        ({"name": ["soup"]}, "name"),
+        ({"steps": 3}, "steps"),
+        ({"steps": ["boil", 3]}, "steps"),
+        ({"steps": {"boil": 1}}, "steps"),
+        ({"spice": 3}, "spice"),
+        ({"spice": None}, "spice"),
+        ({"spice": [1.0]}, "spice"),
+        ({"spice": {"heat": "9"}}, "spice.heat"),
+        ({"garnish": {"is_ground": 0}}, "garnish.is_ground"),
+        ({"limit": 1.0}, "limit"),
+        ({"limit": float("nan")}, "limit"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused_by_name(values, name):
+    with pytest.raises(ArgumentTypeError, match=rf"^{name} must be ") as caught:
+        from_dict(Dish, values)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_not_a_number_is_a_number_to_the_reader():
+    """Whether NaN makes sense is for each dataclass to say."""
+    assert math.isnan(from_dict(Dish, {"weight": float("nan")}).weight)
+
+
+@pytest.mark.parametrize("values", [3, None, "count", ["count"]])
+def test_settings_that_are_no_table_are_refused(values):
+    with pytest.raises(ArgumentTypeError, match="table of names and values"):
+        from_dict(Dish, values)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["heat", "count"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*FULL, "heat"]), junk, max_size=4))
+def test_any_table_gives_settings_or_our_error(values):
+    dish, error = attempt(from_dict, Dish, values)
+    if error:
+        assert "\n" not in error
+        return
+    assert from_dict(Dish, to_dict(dish)) == dish
+
+
+def test_a_huge_number_is_told_without_its_digits():
+    for value in (10**5000, -(10**5000)):
+        with pytest.raises(ArgumentTypeError, match="more than 20 digits"):
+            from_dict(Dish, {"name": value})
+
+
+def test_a_huge_number_within_a_list_is_told_too():
+    with pytest.raises(MatchKernelError):
+        from_dict(Dish, {"count": [10**5000]})
+
+
+def test_a_value_in_a_message_is_short_and_on_one_line():
+    assert short(3) == "3"
+    assert short("a\nb") == "'a\\nb'"
+    assert short("x" * 58) == repr("x" * 58)
+    assert len(short("x" * 59)) == 60
+    assert short("x" * 59).endswith("...")
+    assert short(10**20 - 1) == "9" * 20
+    assert "20 digits" in short(10**20)
+
+
+def test_later_tables_win_and_tables_within_tables_are_merged():
+    first = {"a": 1, "t": {"x": 1, "y": {"z": 1}}, "s": {"k": 1}}
+    second = {"a": 2, "t": {"y": {"w": 2}}, "s": 5}
+    assert merged(first, second) == {"a": 2, "t": {"x": 1, "y": {"z": 1, "w": 2}}, "s": 5}
+    assert merged(second, first) == {"a": 1, "t": {"x": 1, "y": {"z": 1, "w": 2}}, "s": {"k": 1}}
+    assert first == {"a": 1, "t": {"x": 1, "y": {"z": 1}}, "s": {"k": 1}}  # what is given stays as it was
+    assert merged() == {}
+
+
+tables = st.recursive(
+    st.integers(0, 2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+).filter(lambda table: isinstance(table, dict))
+
+
+def leaves(table, path=()):
+    for name, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+@given(tables, tables)
+def test_merging_keeps_the_later_and_no_more_than_both(first, second):
+    result = dict(leaves(merged(first, second)))
+    later = dict(leaves(second))
+    for path, value in later.items():
+        assert value == {} or result[path] == value  # an empty table lets the earlier one through
+    assert result.keys() <= dict(leaves(first)).keys() | later.keys()
+    assert merged(first, {}) == merged({}, first) == merged(first, first) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("loss.margin=0.5", {"loss": {"margin": 0.5}}),
+        ("seed=3", {"seed": 3}),
+        (" seed = 3 ", {"seed": 3}),
+        ("a.b.c=true", {"a": {"b": {"c": True}}}),
+        ("a . b=1", {"a": {"b": 1}}),
+        ("preset=hardnet", {"preset": "hardnet"}),
+        ('preset="hardnet"', {"preset": "hardnet"}),
+        ('data.train=["x", "y"]', {"data": {"train": ["x", "y"]}}),
+        ("data.train=/sets/a=b", {"data": {"train": "/sets/a=b"}}),
+        ("data.train=../sets/liberty", {"data": {"train": "../sets/liberty"}}),
+        ('data={train = "x"}', {"data": {"train": "x"}}),
+        ("loss.margin=inf", {"loss": {"margin": math.inf}}),
+        ("name=", {"name": ""}),
+        ("name=two words", {"name": "two words"}),
+        ("rate=1e-3", {"rate": 1e-3}),
+    ],
+)
+def test_overrides(text, result):
+    assert parse_override(text) == result
+
+
+@pytest.mark.parametrize("text", ["", "=", "=3", "seed", "a..b=1", ".a=1", "a.=1", "  =1", "x" * 999])
+def test_overrides_that_are_refused(text):
+    with pytest.raises(ArgumentError, match="--set takes key=value") as caught:
+        parse_override(text)
+    assert len(str(caught.value)) < 200
+
+
+@given(st.text() | st.text("abc.=[]{}\"'-+0123456789eTZ:x_# \n", max_size=20).map("key={}".format))
+@example("a=" + "[" * 5000)
+@example("a.b=" + "{x=" * 5000)
+def test_any_text_is_an_override_or_refused(text):
+    try:
+        table = parse_override(text)
+    except ArgumentError:
+        return
+    name = text.partition("=")[0]
+    for key in name.split("."):
+        assert list(table) == [key.strip()]
+        table = table[key.strip()]
+
+
+def test_an_override_of_5000_digits_is_a_value_or_refused():
+    with contextlib.suppress(MatchKernelError):
+        parse_override("seed=" + "1" * 5000)
+
+
+def test_nothing_of_an_override_is_dropped():
+    try:
+        result = parse_override("seed=1\npreset=2")
+    except ArgumentError:
+        return
+    assert result == {"seed": "1\npreset=2"}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "difference"),
+    [
+        ({}, {}, None),
+        ({"a": 1, "t": {"x": [1, 2]}}, {"t": {"x": [1, 2]}, "a": 1}, None),
+        ({"a": 1}, {"a": 2}, ("a", 1, 2)),
+        ({"b": 1, "a": 1}, {"a": 2, "b": 2}, ("b", 1, 2)),
+        ({"a": 1}, {}, ("a", 1, None)),
+        ({}, {"a": 1}, ("a", None, 1)),
+        ({"a": 1}, {"a": 1.0}, ("a", 1, 1.0)),
+        ({"a": 1}, {"a": True}, ("a", 1, True)),
+        ({"t": {"u": {"x": 1}}}, {"t": {"u": {"x": 2}}}, ("t.u.x", 1, 2)),
+        ({"t": {"x": 1}}, {"t": 3}, ("t", {"x": 1}, 3)),
+        ({"t": {"x": 1}, "v": 1}, {"t": {"x": 1}, "v": 2}, ("v", 1, 2)),
+    ],
+)
+def test_the_first_difference(mine, theirs, difference):
+    found = first_difference(mine, theirs)
+    assert found == difference
+    assert found is None or [type(value) for value in found] == [type(value) for value in difference]
+
+
+@given(tables, tables)
+def test_a_difference_is_found_where_there_is_one_and_only_there(mine, theirs):
+    assert (first_difference(mine, theirs) is None) == (mine == theirs)
+    assert first_difference(mine, mine) is None
+
+
+def test_toml_is_read_as_tomllib_reads_it(tmp_path):
+    text = '# ä\nname = "ψ"\n[t]\nx = [1, 2.5, true]\n'
+    (tmp_path / "x.toml").write_text(text, encoding="utf-8")
+    assert read_toml(tmp_path / "x.toml") == read_toml(str(tmp_path / "x.toml")) == tomllib.loads(text)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a = ", b"\xff\xfe", b"a = 1\na = 2", b"\xef\xbb\xbfa = 1", b"a = 1\x00", b"a = " + b"[" * 5000, b"a = 1e" * 999],
+)
+def test_a_file_that_is_no_toml_is_named_on_one_line(tmp_path, content):
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(FileError) as caught:
+        read_toml(path)
+    assert str(caught.value).startswith(f"{path}: not a TOML file (")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < len(str(path)) + 200
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for path in (tmp_path / "absent.toml", tmp_path):
+        with pytest.raises(FileError) as caught:
+            read_toml(path)
+        assert str(caught.value).startswith(f"{path}: cannot be read (")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("toml") / "x.toml"
+
+
+pieces = st.sampled_from(
+    [b"a", b" = ", b"[", b"]", b"\n", b'"', b"1979-05-27", b"T07:32", b"0x", b"9" * 30, b"inf", b"\\u"]
+)
+
+
+@given(st.binary(max_size=60) | st.lists(pieces, max_size=12).map(b"".join))
+def test_any_bytes_give_a_table_or_a_file_error(scratch, content):
+    scratch.write_bytes(content)
+    table, error = attempt(read_toml, scratch, expected=FileError)
+    if error:
+        assert error.startswith(f"{scratch}: ")
+        assert "\n" not in error
+        return
+    assert table == tomllib.loads(content.decode("utf-8").replace("\r\n", "\n")) or "nan" in str(table)
+
+
+def test_a_file_with_5000_digits_is_refused(tmp_path):
+    (tmp_path / "x.toml").write_text("a = " + "1" * 5000)
+    with pytest.raises(FileError):
+        read_toml(tmp_path / "x.toml")

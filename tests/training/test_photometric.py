@@ -1,0 +1,250 @@
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+from scipy.stats import kstest, norm
+
+from matchkernel.training.augment import LIGHT_COLUMNS, Augmentation, draw_light
+from matchkernel.training.photometric import BLUR_RADIUS, blurred, change_light, jpeg
+
+NEUTRAL = {
+    "gamma": 1,
+    "contrast": 1,
+    "slope_x": 0,
+    "slope_y": 0,
+    "blur": 0,
+    "noise": 0,
+    "quality": 100,
+    "noise_seed": 0,
+}
+ALL_ON = Augmentation(gamma=1.0, contrast=1.0, light_gradient=0.5, blur=3.0, noise=60.0, jpeg=1)
+
+
+def light(**columns):
+    """(B, 8): given columns, each a list of B numbers, and nothing else changed."""
+    count = len(next(iter(columns.values())))
+    rows = {**{name: [value] * count for name, value in NEUTRAL.items()}, **columns}
+    return torch.tensor([rows[name] for name in LIGHT_COLUMNS], dtype=torch.float32).T.contiguous()
+
+
+def changed(patches, settings, **columns):
+    return change_light(patches, light(**columns), Augmentation(**settings))
+
+
+def flat(gray, count=1, size=32):
+    return torch.full((count, 1, size, size), float(gray))
+
+
+def test_all_off_is_the_patch_itself(textures):
+    """Whatever was drawn: what the settings leave out is not computed."""
+    patches = textures(3)
+    drawn = torch.from_numpy(draw_light(ALL_ON, 0, 1, 3)[0])
+    assert torch.equal(change_light(patches, drawn, Augmentation()), patches)
+
+
+@pytest.mark.parametrize("name", ["gamma", "contrast", "light_gradient", "blur", "noise"])
+def test_a_change_of_amount_0_changes_nothing(name, textures):
+    """Gray levels 0 to 255 in float32 have steps of 1.5e-5: a few of them."""
+    patches = textures(3)
+    amount = {name: 0.3}
+    assert (changed(patches, amount, noise_seed=[1, 2, 3]) - patches).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.8, 1.3, 2.0])
+def test_gamma(exponent, textures):
+    patches = textures(4)
+    found = changed(patches, {"gamma": 1.0}, gamma=[exponent] * 4).double()
+    expected = 255 * (patches.double() / 255) ** exponent
+    assert (found - expected).abs().max() < 1e-3
+    assert found.min() >= 0
+
+
+def test_gamma_keeps_black_and_white():
+    ends = torch.tensor([0.0, 255.0]).view(2, 1, 1, 1).expand(2, 1, 32, 32)
+    for exponent in (0.3, 3.0):
+        assert torch.equal(changed(ends, {"gamma": 2.0}, gamma=[exponent] * 2), ends)
+
+
+def test_a_gradient_of_light_is_linear_and_1_at_the_centre():
+    slopes = torch.tensor([[0.5, 0.0], [0.0, -0.4], [0.3, 0.2]], dtype=torch.float64)
+    found = changed(flat(100, 3), {"light_gradient": 0.5}, slope_x=slopes[:, 0], slope_y=slopes[:, 1])[:, 0].double()
+    for (sx, sy), patch in zip(slopes.tolist(), found, strict=True):
+        for row in (0, 5, 31):
+            for column in (0, 16, 31):
+                u, v = (column + 0.5) / 16 - 1, (row + 0.5) / 16 - 1
+                assert patch[row, column].item() == pytest.approx(100 * (1 + sx * u + sy * v), abs=1e-4)
+        assert patch.mean().item() == pytest.approx(100, abs=1e-4)
+
+
+def test_contrast_stretches_about_the_mean_and_saturates():
+    patch = torch.tensor([60.0, 100.0, 100.0, 140.0]).view(1, 1, 2, 2).repeat(1, 1, 4, 4)
+    for factor in (0.25, 1.0, 2.0):
+        found = changed(patch, {"contrast": 2.0}, contrast=[factor])
+        assert torch.allclose(found, 100 + factor * (patch - 100), atol=1e-4)
+    saturated = changed(patch, {"contrast": 2.0}, contrast=[7.0])  # -180, 100 and 380
+    assert torch.equal(saturated.unique(), torch.tensor([0.0, 100.0, 255.0]))
+
+
+@pytest.mark.parametrize("size", [32, 16, 13])
+def test_blur_is_scipys(size, textures):
+    """The same Gaussian, cut at the same radius, borders repeated; each patch by its own sigma."""
+    sigmas = [0.3, 0.5, 1.0, 1.7, 2.4, 3.0]
+    patches = textures(len(sigmas), size) + 20 * torch.rand(
+        6, 1, size, size, generator=torch.Generator().manual_seed(1)
+    )
+    patches = patches.clamp(0, 255)
+    found = changed(patches, {"blur": 3.0}, blur=sigmas)[:, 0].numpy()
+    for sigma, patch, ours in zip(sigmas, patches[:, 0].double().numpy(), found, strict=True):
+        expected = gaussian_filter(patch, sigma, mode="nearest", radius=BLUR_RADIUS)
+        assert np.abs(ours - expected).max() < 1e-3
+        assert np.abs(patch - expected).max() > 0.5  # something happened
+
+
+def test_the_radius_of_the_blur_loses_little(textures):
+    """Against a Gaussian that is not cut: one gray level up to sigma 2, where the radius is three times sigma."""
+    patches = textures(4)
+    sigmas = [0.5, 1.0, 1.5, 2.0]
+    found = blurred(patches, torch.tensor(sigmas))[:, 0].numpy()
+    for sigma, patch, ours in zip(sigmas, patches[:, 0].double().numpy(), found, strict=True):
+        assert np.abs(ours - gaussian_filter(patch, sigma, mode="nearest", truncate=8)).max() < 1
+
+
+def test_blur_of_almost_nothing_is_finite(textures):
+    patches = textures(2)
+    assert (blurred(patches, torch.tensor([0.0, 1e-30])) - patches).abs().max() < 1e-4
+
+
+def noise_of(seeds, amounts=None, size=32):
+    """What is added to mid-gray patches, in units of the standard deviation."""
+    amounts = amounts or [10.0] * len(seeds)
+    found = changed(flat(127.5, len(seeds), size), {"noise": 255.0}, noise=amounts, noise_seed=seeds)
+    return (found - 127.5)[:, 0].double().numpy() / np.array(amounts)[:, None, None]
+
+
+def test_noise_is_standard_normal_times_its_amount():
+    values = noise_of(list(range(0, 3000, 100)), [1.0, 5.0, 20.0] * 10)
+    assert values.size == 30_720
+    assert abs(values.mean()) < 5 / math.sqrt(values.size)  # five standard errors
+    assert abs(values.std() - 1) < 5 / math.sqrt(2 * values.size)
+    assert kstest(values.ravel(), norm.cdf).pvalue > 1e-6
+    per_patch = values.std((1, 2))
+    assert np.abs(per_patch - 1).max() < 5 / math.sqrt(2 * 1024)  # for every amount
+
+
+def test_noise_is_white():
+    """Neighbouring pixels, the two axes and different patches have nothing to do with each other."""
+    values = noise_of(list(range(40)))
+    bound = 5 / math.sqrt(values.size)
+    assert abs((values[:, :, 1:] * values[:, :, :-1]).mean()) < bound
+    assert abs((values[:, 1:] * values[:, :-1]).mean()) < bound
+    assert abs((values[1:] * values[:-1]).mean()) < bound
+    assert np.abs(np.corrcoef(values.reshape(40, -1)) - np.eye(40)).max() < 5.5 / math.sqrt(1024)
+    assert np.abs(values.mean(0)).max() < 5.5 / math.sqrt(40)  # no pixel is special
+
+
+def test_noise_follows_from_the_seed_of_the_patch_alone():
+    seeds = [3, 77, 2**23 - 1, 0]
+    together = noise_of(seeds)
+    assert np.array_equal(noise_of(seeds), together)
+    for k, seed in enumerate(seeds):
+        assert np.array_equal(noise_of([seed])[0], together[k])
+    assert len({patch.tobytes() for patch in noise_of(list(range(0, 2**23, 2**15)))}) == 256
+
+
+def test_noise_of_one_patch_is_not_that_of_another_with_its_pixels_exchanged():
+    sorted_values = {np.sort(patch.ravel()).tobytes() for patch in noise_of(list(range(0, 2**23, 2**13)))}
+    assert len(sorted_values) == 1024
+
+
+def through_pillow(patches, quality):
+    """What libjpeg leaves of gray patches (B, N, N) uint8."""
+    decoded = []
+    for patch in patches:
+        buffer = io.BytesIO()
+        Image.fromarray(patch).save(buffer, "JPEG", quality=quality)
+        decoded.append(np.asarray(Image.open(buffer)))
+    return np.stack(decoded).astype(np.float64)
+
+
+@pytest.mark.parametrize("size", [32, 64, 20, 36])
+@pytest.mark.parametrize("quality", [30, 60, 90])
+def test_jpeg_is_pillows(quality, size, textures):
+    """libjpeg computes in whole numbers, ours in floats: some coefficients are rounded elsewhere, half a level in mean.
+
+    Textures with noise, so that coefficients of all frequencies are there. Compression itself changes several times
+    more, and so does another quality.
+    """
+    noise = 12 * torch.randn(8, 1, size, size, generator=torch.Generator().manual_seed(size))
+    patches = (textures(8, size) + noise).clamp(0, 255).round()
+    given = patches[:, 0].numpy().astype(np.uint8)
+    expected = through_pillow(given, quality)
+    found = changed(patches, {"jpeg": 1}, quality=[quality] * 8)[:, 0].double().numpy()
+    assert found.shape == expected.shape
+    difference = np.abs(found - expected).mean()
+    assert difference < 0.5
+    assert np.abs(given - expected).mean() > 4 * difference
+    assert np.abs(through_pillow(given, quality - 10) - found).mean() > 4 * difference
+
+
+def test_each_patch_has_its_own_quality(textures):
+    patches = textures(3).round()
+    qualities = [5.0, 40.0, 95.0]
+    found = jpeg(patches, torch.tensor(qualities))
+    for k, quality in enumerate(qualities):
+        assert torch.equal(jpeg(patches[k : k + 1], torch.tensor([quality])), found[k : k + 1])
+    errors = (found - patches).abs().mean((1, 2, 3))
+    assert errors[0] > 2 * errors[1] > 2 * errors[2]
+
+
+def test_the_best_jpeg_only_rounds(textures):
+    """Quality 100 quantises by 1: off by less than two levels anywhere, and constant patches are kept."""
+    patches = textures(3).round()
+    assert (jpeg(patches, torch.full((3,), 100.0)) - patches).abs().max() < 2
+    for gray in (0, 3, 128, 255):
+        assert torch.equal(jpeg(flat(gray, size=20), torch.tensor([100.0])), flat(gray, size=20))
+
+
+def test_jpeg_gives_whole_gray_levels(textures):
+    found = jpeg(textures(4, 20) + 0.3, torch.tensor([10.0, 30.0, 60.0, 90.0]))
+    assert torch.equal(found, found.round())
+
+
+def test_a_block_of_jpeg_does_not_know_its_neighbours(textures):
+    patches = textures(1).round()
+    other = patches.clone()
+    other[..., 8:, :] = 0
+    other[..., :, 8:] = 0
+    quality = torch.tensor([20.0])
+    assert torch.equal(jpeg(patches, quality)[..., :8, :8], jpeg(other, quality)[..., :8, :8])
+
+
+@pytest.mark.parametrize("size", [32, 20])
+def test_nothing_leaves_0_to_255(size, textures):
+    patches = torch.cat([textures(60, size), flat(0, 10, size), flat(255, 10, size)])
+    for step in (1, 2):
+        drawn = torch.from_numpy(draw_light(ALL_ON, 0, step, 80)[0])
+        found = change_light(patches, drawn, ALL_ON)
+        assert found.shape == patches.shape
+        assert found.min() >= 0
+        assert found.max() <= 255
+        assert found.isfinite().all()
+        for name in ("gamma", "contrast", "light_gradient", "blur", "noise", "jpeg"):
+            alone = change_light(patches, drawn, Augmentation(**{name: getattr(ALL_ON, name)}))
+            assert alone.min() >= 0
+            assert alone.max() <= 255
+            assert not torch.equal(alone, patches)
+
+
+def test_every_patch_is_changed_by_itself_and_the_same_every_time(textures):
+    patches = textures(6)
+    drawn = torch.from_numpy(draw_light(ALL_ON, 0, 1, 6)[0])
+    together = change_light(patches, drawn, ALL_ON)
+    assert torch.equal(change_light(patches, drawn, ALL_ON), together)
+    for k in range(6):
+        alone = change_light(patches[k : k + 1], drawn[k : k + 1], ALL_ON)
+        assert (alone - together[k]).abs().mean() < 0.05  # a rounding may tip a JPEG coefficient
+    assert torch.equal(patches, textures(6))  # what is given stays as it is
