@@ -1,16 +1,10 @@
 """OpenCV, where it is installed."""
 
-from typing import Any
+from types import ModuleType
 
-from matchkernel.errors import MissingExtraError
+from matchkernel.storage.extras import need
 
 
-def load_opencv() -> Any:
+def load_opencv() -> ModuleType:
     """The module cv2, or an error that names the extra which brings it."""
-    try:
-        import cv2
-    except ImportError:
-        raise MissingExtraError(
-            "keypoints and patches of photos need OpenCV: pip install 'matchkernel[images]'"
-        ) from None
-    return cv2
+    return need("cv2", "images", "finding and cutting keypoints")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.errors import FileError, MissingExtraError
+from matchkernel.errors import FileError
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 from matchkernel.storage.pillow_warnings import warnings_as
 
@@ -83,8 +84,4 @@ def _colour(image: "Image.Image", path: Path) -> np.ndarray:
 
 
 def _pillow() -> "ModuleType":
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtraError("reading and writing images needs Pillow: pip install 'matchkernel[data]'") from None
-    return Image
+    return need("PIL.Image", "data", "reading and writing images")

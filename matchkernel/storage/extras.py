@@ -1,0 +1,28 @@
+"""Optional packages: the one place that imports them, or says which extra brings them."""
+
+from importlib import import_module
+from types import ModuleType
+
+from matchkernel.errors import MissingExtraError
+
+PACKAGES = {"cv2": "OpenCV", "PIL": "Pillow", "skimage": "scikit-image", "faiss": "FAISS"}
+
+
+def need(module: str, extra: str, what: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    Args:
+        module: name as in an import statement, such as "cv2" or "kornia.feature".
+        extra: the extra of matchkernel that installs the package.
+        what: what needs it, for the message: "drawing pictures".
+    """
+    top = module.partition(".")[0]
+    package = PACKAGES.get(top, top)
+    try:
+        import_module(top)
+        return import_module(module)
+    except ImportError as error:
+        missing = (error.name or top).partition(".")[0]
+        is_broken = not isinstance(error, ModuleNotFoundError)  # installed, but a library of the system is missing
+        reason = f" ({' '.join(str(error).split())[:150]})" if is_broken or missing != top else ""
+        raise MissingExtraError(f"{what} needs {package}{reason}: pip install 'matchkernel[{extra}]'") from None
