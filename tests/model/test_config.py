@@ -1,6 +1,5 @@
 import contextlib
 import dataclasses
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,8 +7,6 @@ from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
 from matchkernel.model.config import VARIANTS, DescriptorConfig
-
-CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def test_defaults_are_the_specifications():
@@ -94,7 +91,6 @@ def test_round_trip_and_committed_files(variant):
     config = DescriptorConfig(variant)
     assert DescriptorConfig.from_dict(config.to_dict()) == config
     assert dataclasses.replace(config) == config
-    assert DescriptorConfig.from_toml(CONFIGS / f"{variant}.toml") == config
 
 
 def test_unknown_names_are_refused():

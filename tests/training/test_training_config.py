@@ -2,6 +2,7 @@
 
 import dataclasses
 import tomllib
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -237,17 +238,27 @@ def test_binding_leaves_the_configuration_as_it_is():
     assert built.data.train == ("a", "b")
 
 
-RUNS = [path for path in sorted(CONFIGS.rglob("*.toml")) if "data" in tomllib.loads(path.read_text(encoding="utf-8"))]
+def test_committed_runs_are_read():
+    paths = sorted(CONFIGS.rglob("*.toml"))
+    assert CONFIGS / "tiny.toml" in paths
+    for path in paths:
+        built = TrainingConfig.from_toml(path)
+        assert TrainingConfig.from_dict(built.to_dict()) == built, path
+        given_tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        for table in given_tables.keys() & TABLES.keys():  # and nothing of the file is lost
+            assert given_tables[table].items() <= built.to_dict()[table].items(), path
 
 
-def test_there_are_committed_runs():
-    assert CONFIGS / "tiny.toml" in RUNS
-
-
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(CONFIGS)))
-def test_committed_runs_are_read(path):
-    built = TrainingConfig.from_toml(path)
-    assert TrainingConfig.from_dict(built.to_dict()) == built
-    given_tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    for table in given_tables.keys() & TABLES.keys():  # and nothing of the file is lost
-        assert given_tables[table].items() <= built.to_dict()[table].items()
+def test_the_papers_experiments_are_one_file_and_four_settings():
+    spatial = ("cartesian", "polar", "combined", "dual")
+    models = [{"variant": v} for v in ("fc", "sum", "concat")]
+    models += [{"variant": v, "s": s} for v in spatial for s in (1, 2)]
+    different = set()
+    for patches, model, size in product(("liberty", "notredame", "yosemite"), models, (32, 64)):
+        settings = {**model, "patch_size": size}
+        overrides = [f"model.{key}={value}" for key, value in settings.items()]
+        built = TrainingConfig.from_toml(CONFIGS / "paper.toml", [*overrides, f"data.train=sets/{patches}"])
+        wanted = {"preset": "paper", "model": settings, "data": {"train": [f"sets/{patches}"]}}
+        assert built == TrainingConfig.from_dict(wanted), wanted
+        different.add(repr(built))
+    assert len(different) == 66
