@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 import typer
 
-from matchkernel.cli.console import progress_bar, stderr, user_errors
+from matchkernel.cli.console import counting_bar, stderr, user_errors
 from matchkernel.data.patch_files import read_patches
 from matchkernel.model.describe_files import describe_file
 from matchkernel.model.descriptors import build
@@ -31,7 +31,7 @@ def describe(
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         weights = "random weights, for trying out only" if untrained else f"weights {model}"
         stack = read_patches(patches)
-        with progress_bar("describing", len(stack)) as bar:
+        with counting_bar("describing", len(stack)) as progress:
             valid = describe_file(
                 stack,
                 network.fold(),
@@ -39,7 +39,7 @@ def describe(
                 resize=resize,
                 batch_size=batch_size,
                 device=device,
-                progress=lambda count: bar.advance(bar.task_ids[0], count),
+                progress=progress,
             )
         invalid = (~valid).nonzero()[0].tolist()
         summary = {

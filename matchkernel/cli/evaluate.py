@@ -18,10 +18,10 @@ from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.hpatches.run import TASKS, Whitening
 from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
 from matchkernel.evaluation.joined_sets import open_test_sets
-from matchkernel.evaluation.methods import Method, choose_methods
+from matchkernel.evaluation.methods import Method, Planned, choose_methods
 from matchkernel.evaluation.patch_sets import QUERIES
 from matchkernel.evaluation.result_files import WORDS, check_files, check_target, note_of, table_of, write_results
-from matchkernel.storage.progress import Planned, Progress
+from matchkernel.storage.progress import Progress, Say
 
 app = typer.Typer(no_args_is_help=True, help="Score a model, a baseline or descriptor files.")
 
@@ -67,7 +67,7 @@ def phototourism(
         weights = _named(baseline_weights) if baseline_weights else None
         methods = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         tests = open_test_sets([_named(words) for words in sets])
-        with _bar() as progress:
+        with _bar() as (say, progress):
             results = evaluate_patch_sets(
                 methods,
                 tests,
@@ -75,6 +75,7 @@ def phototourism(
                 queries=queries,
                 seed=seed,
                 before=_checking(out),
+                say=say,
                 progress=progress,
             )
         left_out = len(methods) * len(tests) - len(results)
@@ -120,7 +121,7 @@ def hpatches(
         else:
             weights = _named(baseline_weights) if baseline_weights else None
             (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
-        with _bar() as progress:
+        with _bar() as (say, progress):
             results = evaluate_hpatches_splits(
                 source,
                 folder,
@@ -131,6 +132,7 @@ def hpatches(
                 only=task or TASKS,
                 write_csv=write_csv,
                 before=_checking(out),
+                say=say,
                 progress=progress,
             )
         _finish(results, out, as_json)
@@ -147,9 +149,13 @@ def _checking(out: Path | None) -> Planned | None:
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
+def _bar() -> Iterator[tuple[Say, Progress]]:
     with progress_bar("reading", 1) as bar:
-        yield lambda what, done, total: bar.update(bar.task_ids[0], description=what, completed=done, total=total)
+        task = bar.task_ids[0]
+        yield (
+            lambda what: bar.update(task, description=what, completed=0),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
 
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, words: str = "") -> None:

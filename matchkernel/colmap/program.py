@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 from matchkernel.storage.folders import Build, file_hash
 from matchkernel.storage.images import SUFFIXES
+from matchkernel.storage.progress import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
@@ -45,7 +45,7 @@ def on_cpu(program: str, stage: str) -> tuple[str, ...]:
     return (option[0], "0") if option else ()
 
 
-def run_stage(command: list[str], build: Build, progress: Callable[[int, int], object] | None) -> None:
+def run_stage(command: list[str], build: Build, progress: Progress | None) -> None:
     """Run a stage, its output into a log; COLMAP counts what it does as [3/11], which becomes progress."""
     log = build.folder / f"{command[1]}.log"
     # The lock goes with the program: should this process be killed, nobody else builds while COLMAP still writes.

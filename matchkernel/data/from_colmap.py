@@ -1,6 +1,5 @@
 """A patch set in PhotoTourism layout from photos with a COLMAP reconstruction."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.folders import file_hash
 from matchkernel.storage.images import read_gray
+from matchkernel.storage.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def build_from_colmap(
     settings: CutSettings | None = None,
     *,
     all_keypoints: str | Path | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> PatchSet:
     """Cut the patches of every 3-D point seen twice or more, and write them as a patch set.
 

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from matchkernel.geometry.overlap import overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.folders import building, file_hash
 from matchkernel.storage.images import read_gray, write_png
+from matchkernel.storage.progress import Progress
 
 # Amounts for which the median overlap of a region with its jittered self is .85, .72 and .60, as HPatches reports for
 # its three levels (tests/data/test_from_homographies.py measures them).
@@ -55,7 +55,7 @@ def build_from_homographies(
     settings: HomographySettings | None = None,
     *,
     sequences: list[str] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write strips and task lists for every sequence of a folder; returns the manifest.
 

@@ -10,6 +10,7 @@ from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
 from matchkernel.storage.folders import building
 from matchkernel.storage.images import SUFFIXES
+from matchkernel.storage.progress import Progress
 
 PHOTOS = "photos.json"  # which photos a reconstruction is of
 EXHAUSTIVE_UP_TO = 120  # photos; beyond, every pair would take hours on a CPU
@@ -22,7 +23,7 @@ def build_from_photos(
     *,
     sequential: bool | None = None,
     say: Callable[[str], object] = lambda stage: None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> PatchSet:
     """Reconstruct photos with COLMAP into `<target>-colmap`, then cut patches into `target`.
 
@@ -58,7 +59,7 @@ def reconstruct_with_sift(
     *,
     sequential: bool | None = None,
     say: Callable[[str], object] = lambda stage: None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Run COLMAP's feature extraction, matching and mapping on the CPU; keeps the model with the most photos."""
     program = find_colmap()

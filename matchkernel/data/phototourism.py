@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from matchkernel.data.patch_set import packing
 from matchkernel.errors import FileError
 from matchkernel.storage.folders import file_hash
 from matchkernel.storage.images import read_gray, write_png
+from matchkernel.storage.progress import Progress
 from matchkernel.storage.text_tables import check_range, read_table
 
 PATCH, GRID = 64, 16
@@ -86,9 +87,7 @@ def write_tables(folder: str | Path, labels: np.ndarray, interest: np.ndarray, p
         _write_lines(folder / f"{name}.txt", lines)
 
 
-def pack_phototourism(
-    source: str | Path, target: str | Path, progress: Callable[[int, int], object] | None = None
-) -> None:
+def pack_phototourism(source: str | Path, target: str | Path, progress: Progress | None = None) -> None:
     """Pack a PhotoTourism folder, or torchvision's cached .pt of one, into a patch set.
 
     Args:

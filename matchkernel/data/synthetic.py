@@ -1,6 +1,5 @@
 """A synthetic patch set with exact truth: points of random textures seen under random affine and light changes."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.storage.progress import Progress
 
 TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 
@@ -32,7 +32,7 @@ class SyntheticSettings:
 def build_synthetic(
     target: str | Path,
     settings: SyntheticSettings | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> PatchSet:
     """Render a patch set. The same settings give the same bytes, whether or not the build was stopped in between.
 

@@ -8,9 +8,9 @@ from typing import Any
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance
-from matchkernel.evaluation.methods import Method, chosen_distance, model_methods
+from matchkernel.evaluation.methods import Method, Planned, chosen_distance, model_methods
 from matchkernel.evaluation.patch_sets import QUERIES, data_digest, score_patch_set
-from matchkernel.storage.progress import Planned, Progress, counting
+from matchkernel.storage.progress import Progress, Say
 
 
 def evaluate_patch_sets(
@@ -21,6 +21,7 @@ def evaluate_patch_sets(
     queries: int | None = QUERIES,
     seed: int = 0,
     before: Planned | None = None,
+    say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score methods on every test set they were not trained on.
@@ -32,7 +33,8 @@ def evaluate_patch_sets(
         queries: at most so many in retrieval, see score_patch_set.
         seed: of the draw of the queries.
         before: called with what each result will say of itself, before the work; may refuse it by an error.
-        progress: called with what is being described, the patches done and their number.
+        say: called with what is being described.
+        progress: called with the number of its patches done and their total.
 
     Returns:
         A result of score_patch_set for each method and test set, with the method's facts added.
@@ -53,7 +55,8 @@ def evaluate_patch_sets(
         before([draw | _planned(*job) for job in jobs])
     results = []
     for method, chosen, name, patches in jobs:
-        rows = method.describe(patches.patches, counting(progress, f"{method.name} on {name}", len(patches)))
+        say(f"{method.name} on {name}")
+        rows = method.describe(patches.patches, progress)
         result = score_patch_set(method.name, rows, patches, test_set=name, distance=chosen, queries=queries, seed=seed)
         results.append({**result, **method.facts, "warnings": [*result["warnings"], *method.warnings]})
     return results
@@ -71,6 +74,7 @@ def evaluate_combinations(
     *,
     device: str | None = None,
     queries: int | None = QUERIES,
+    say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score trained weights on every test set they were not trained on.
@@ -80,10 +84,10 @@ def evaluate_combinations(
         tests: test set -> patches; three sets in both places give the six combinations of the paper's Table 2.
         device: where to describe, as of `describe`.
         queries: in retrieval, see score_patch_set.
-        progress: see evaluate_patch_sets.
+        say, progress: see evaluate_patch_sets.
     """
     methods = model_methods([(name, file) for name, files in weights.items() for file in files], device=device)
-    return evaluate_patch_sets(methods, tests, queries=queries, progress=progress)
+    return evaluate_patch_sets(methods, tests, queries=queries, say=say, progress=progress)
 
 
 def combination_table(results: Iterable[Mapping[str, Any]], pairs: str = "m50") -> dict[str, Any]:

@@ -18,8 +18,9 @@ from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import describe, inference_copy
 from matchkernel.model.table_1 import count_parameters
 from matchkernel.model.weights import available, load, read_card
-from matchkernel.storage.progress import Counting
+from matchkernel.storage.progress import Progress
 
+Planned = Callable[[Sequence[dict[str, Any]]], object]  # gets what each result will say of itself, before the work
 UNKNOWN = "what these weights were trained on is not known: this test set may be among it"
 
 
@@ -30,17 +31,17 @@ class Method:
     name: str
     distance: Distance  # the one it is meant for
     facts: dict[str, Any]  # what its results say beside the scores: parameters, settings, ...
-    compute: Callable[[np.ndarray, Counting | None], np.ndarray] = field(repr=False)
+    compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
     trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
     trained_sha256: frozenset[str] = frozenset()  # and the sha256 of their patches, whatever the folder is called
     warnings: tuple[str, ...] = ()  # what every result of it must say
 
-    def describe(self, patches: np.ndarray, progress: Counting | None = None) -> np.ndarray:
+    def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
         """Describe patches; one of which nothing can be said gets a row of zeros.
 
         Args:
             patches: (K, N, N) uint8, of any side.
-            progress: called with the number of patches of each finished piece.
+            progress: called with the number of patches done and their total.
 
         Returns:
             (K, D) float32, or (K, D / 8) uint8 for a binary descriptor.
@@ -180,7 +181,7 @@ def _model_method(
         **({"train_set": train_set} if train_set else {}),
     }
 
-    def compute(patches: np.ndarray, progress: Counting | None) -> np.ndarray:
+    def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
         return describe(patches, runner, resize=True, progress=progress)
 
     names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for sha in sets.values() if sha)

@@ -1,7 +1,6 @@
 """Patches in, unit rows out: any array, any amount, in bounded memory."""
 
 import copy
-from collections.abc import Callable
 from typing import Literal, TypeVar, overload
 
 import numpy as np
@@ -13,6 +12,7 @@ from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.devices import open_device
 from matchkernel.model.precision import unit_rows
 from matchkernel.model.resize import resize_patches
+from matchkernel.storage.progress import Progress, adding
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -31,7 +31,7 @@ def describe(
     batch_size: int | None = ...,
     device: str | torch.device | None = ...,
     out: Array | None = ...,
-    progress: Callable[[int], object] | None = ...,
+    progress: Progress | None = ...,
     return_valid: Literal[False] = ...,
 ) -> Array: ...
 @overload
@@ -43,7 +43,7 @@ def describe(
     batch_size: int | None = ...,
     device: str | torch.device | None = ...,
     out: Array | None = ...,
-    progress: Callable[[int], object] | None = ...,
+    progress: Progress | None = ...,
     return_valid: Literal[True],
 ) -> tuple[Array, Array]: ...
 def describe(
@@ -54,7 +54,7 @@ def describe(
     batch_size: int | None = None,
     device: str | torch.device | None = None,
     out: Array | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
     return_valid: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Describe patches: one unit row each, in the order given.
@@ -72,7 +72,7 @@ def describe(
         batch_size: patches at a time (default: so many that memory stays bounded at any patch size).
         device: where to compute: "cpu", "cuda", ..., "auto" for a GPU if there is one (default: where the model is).
         out: (B, D) array or tensor to fill, such as a memory map (default: a new one).
-        progress: called with the number of patches of each finished piece.
+        progress: called with the number of patches done and their total.
         return_valid: return the mask too.
 
     Returns:
@@ -92,13 +92,13 @@ def describe(
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
     most_pixels = CPU_PIXELS if weight.device.type == "cpu" else GPU_PIXELS
     step = batch_size or max(1, min(most_pixels // size**2, SOURCE_PIXELS // N**2))
+    add = adding(progress, B)
     for start in range(0, B, step):
         piece = _piece(patches, start, start + step, weight.device, dtype)
         described, good = _describe_piece(piece, runner, size)
         _store(rows, start, described)
         _store(valid, start, good)
-        if progress is not None:
-            progress(len(piece))
+        add(len(piece))
     return (rows, valid) if return_valid else rows
 
 

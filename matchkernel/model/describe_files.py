@@ -3,7 +3,6 @@
 Rows are appended rather than written through a memory map: on a full disk that is an error, not a crash.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.describe import describe, inference_copy
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.files import replacing
+from matchkernel.storage.progress import Progress, within
 
 SLAB = 8192  # rows described before they are written
 CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # read back to the same numbers
@@ -26,7 +26,7 @@ def describe_file(
     resize: bool = False,
     batch_size: int | None = None,
     device: str | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> np.ndarray:
     """Describe patches into a file, whole or not at all.
 
@@ -55,7 +55,7 @@ def describe_file(
                 runner,
                 resize=resize,
                 batch_size=batch_size,
-                progress=progress,
+                progress=within(progress, start, len(patches)),
                 return_valid=True,
             )
             if out.suffix.lower() == ".npy":

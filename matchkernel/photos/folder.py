@@ -17,6 +17,7 @@ from matchkernel.photos.hloc import image_names, read_features, recorded_facts, 
 from matchkernel.storage.exclusive import alone_in
 from matchkernel.storage.folders import file_hash
 from matchkernel.storage.images import SUFFIXES, read_gray
+from matchkernel.storage.progress import Progress
 
 H5_SUFFIXES = (".h5", ".hdf5")
 IMAGE_HASH = "image_sha256"  # among the settings of features made here
@@ -57,7 +58,7 @@ def extract_images(
     detector: Detector | None = None,
     *,
     say: Callable[[str], object] = lambda line: None,
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Extraction:
     """Extract features of images, each written whole; an image that cannot be read is skipped and said.
 

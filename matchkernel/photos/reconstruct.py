@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from matchkernel.photos.folder import extract_images
 from matchkernel.photos.match import check_ratio, match
 from matchkernel.storage.files import replacing
 from matchkernel.storage.folders import Build, building
+from matchkernel.storage.progress import Progress, Say
 
 ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
 OVERLAP = 10  # neighbours on either side
@@ -39,8 +40,6 @@ ANALYZED = {
 
 DETECTOR = Detector(keypoints=8192, contrast=0.02)  # COLMAP's: OpenCV divides by its three layers, COLMAP has 0.0067
 Ratio = float | Literal["calibrated"] | None
-Say = Callable[[str], object]
-Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,30 @@
-"""Telling how far work has come: pieces add up to so many of so many."""
+"""The one way to report progress: a callback that gets the number of items done and their total."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-Counting = Callable[[int], object]  # told the size of each finished piece
-Progress = Callable[[str, int, int], object]  # told what is being done, how many are done, and of how many
-
-Planned = Callable[[Sequence[dict[str, Any]]], object]  # told what each result will say of itself, before the work
+Progress = Callable[[int, int], object]  # (done, total)
+Say = Callable[[str], object]  # gets the name of each stage of longer work as it begins
 
 
-def counting(progress: Progress | None, what: str, total: int) -> Counting | None:
-    """A counter of finished pieces that tells `progress` their sum; None where nobody asks."""
-    if progress is None:
-        return None
-    tell, done = progress, 0
+def adding(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A function that takes the size of each finished piece and reports their sum; silent without `progress`."""
+    done = 0
 
-    def count(more: int) -> None:
+    def add(more: int) -> None:
         nonlocal done
         done += more
-        tell(what, done, total)
+        if progress is not None:
+            progress(done, total)
 
-    return count
+    return add
+
+
+def within(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """The progress of one part of the work, reported as progress of the whole.
+
+    Args:
+        progress: of the whole.
+        before: items done before this part.
+        total: items of the whole.
+    """
+    return None if progress is None else lambda done, _: progress(before + done, total)

@@ -151,10 +151,10 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
             path = tmp_path / f"{train}-{seed}.safetensors"
             save(build("sum"), path, {"seed": str(seed + 5)} if train == "one" else None)
             weights[train].append(path)
-    lines = []
-    results = evaluate_combinations(weights, sets, progress=lambda *line: lines.append(line))
-    assert len(results) == len(lines) == 8
-    assert lines[0] == ("sum-n32 on two", 36, 36)
+    stages, counts = [], []
+    results = evaluate_combinations(weights, sets, say=stages.append, progress=lambda *done: counts.append(done))
+    assert len(results) == len(stages) == len(counts) == 8
+    assert (stages[0], counts[0]) == ("sum-n32 on two", (36, 36))
     assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
         *((("one"), test, seed) for test in ("two", "three") for seed in (5, 6)),
         *((("two"), test, seed) for test in ("one", "three") for seed in (0, 1)),

@@ -68,9 +68,9 @@ def mean_and_deviation(patches):
 
 def test_a_set_is_described_strip_by_strip(strips):
     seen = []
-    descriptors = describe_hpatches("plain", strips, mean_and_deviation, progress=seen.append)
+    descriptors = describe_hpatches("plain", strips, mean_and_deviation, progress=lambda *done: seen.append(done))
     assert descriptors.counts == {"i_a": 2, "v_b": 3}
-    assert seen == [2] * 16 + [3] * 16
+    assert seen == [(done, 80) for done in [*range(2, 34, 2), *range(35, 81, 3)]]
     for name in descriptors.counts:
         for number, image in enumerate(IMAGES):
             wanted = mean_and_deviation(strips.read(name, image)).astype(np.float32)

@@ -196,8 +196,8 @@ def test_large_patches_are_read_in_small_pieces(monkeypatch):
     monkeypatch.setattr(module, "SOURCE_PIXELS", 3 * 200 * 200)
     seen = []
     patches = np.random.default_rng(0).random((7, 200, 200), dtype=np.float32)
-    matchkernel.describe(patches, model_of(), resize=True, progress=seen.append)
-    assert seen == [3, 3, 1]
+    matchkernel.describe(patches, model_of(), resize=True, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(3, 7), (6, 7), (7, 7)]
 
 
 def test_bfloat16_models(stack):
@@ -227,8 +227,8 @@ def test_half_precision_on_real_patches(variant, hpatches_sample):
 
 def test_progress_counts_every_patch(stack):
     seen = []
-    matchkernel.describe(stack, model_of(), batch_size=16, progress=seen.append)
-    assert seen == [16, 16, 8]
+    matchkernel.describe(stack, model_of(), batch_size=16, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(16, 40), (32, 40), (40, 40)]
 
 
 @pytest.mark.parametrize("patches", [

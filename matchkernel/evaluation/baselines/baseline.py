@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.resize import resize_patches
-from matchkernel.storage.progress import Counting
+from matchkernel.storage.progress import Progress, adding
 
 # Patches at a time. A network always gets so many, the last piece filled up with blank ones: PyTorch picks its
 # algorithms by the batch, and a row would change in the last bits with the number of patches around it.
@@ -40,14 +40,14 @@ class Baseline:
 
     @overload
     def describe(
-        self, patches: np.ndarray, progress: Counting | None = ..., *, return_valid: Literal[False] = ...
+        self, patches: np.ndarray, progress: Progress | None = ..., *, return_valid: Literal[False] = ...
     ) -> np.ndarray: ...
     @overload
     def describe(
-        self, patches: np.ndarray, progress: Counting | None = ..., *, return_valid: Literal[True]
+        self, patches: np.ndarray, progress: Progress | None = ..., *, return_valid: Literal[True]
     ) -> tuple[np.ndarray, np.ndarray]: ...
     def describe(
-        self, patches: np.ndarray, progress: Counting | None = None, *, return_valid: bool = False
+        self, patches: np.ndarray, progress: Progress | None = None, *, return_valid: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Describe patches, in the order given and in bounded memory; a row does not depend on the other patches.
 
@@ -56,7 +56,7 @@ class Baseline:
 
         Args:
             patches: (K, N, N) uint8, of any side; a memory map is read piece by piece. K = 0 is fine.
-            progress: called with the number of patches of each finished piece.
+            progress: called with the number of patches done and their total.
             return_valid: return the mask too.
 
         Returns:
@@ -65,12 +65,12 @@ class Baseline:
         """
         check_patches(patches, self.name)
         rows = np.zeros((len(patches), self.width), np.float32 if self.distance == "l2" else np.uint8)
+        add = adding(progress, len(patches))
         for start in range(0, len(patches), PIECE):
             piece, good = prepared(patches[start : start + PIECE], self.patch_size)
             found = self.compute(piece)[: len(good)]
             rows[start : start + PIECE] = np.where(good[:, None] & np.isfinite(found).all(1, keepdims=True), found, 0)
-            if progress is not None:
-                progress(len(good))
+            add(len(good))
         return (rows, np.asarray(rows.any(1))) if return_valid else rows
 
 

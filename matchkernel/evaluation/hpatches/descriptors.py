@@ -9,6 +9,7 @@ from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet
 from matchkernel.data.hpatches_tasks import PatchList, check_list
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.evaluation.distances import LARGEST
+from matchkernel.storage.progress import Progress, adding
 
 PIECE = 2**18  # rows checked at a time
 
@@ -110,7 +111,7 @@ def describe_hpatches(
     patches: HPatchesSet,
     describe: Callable[[np.ndarray], np.ndarray],
     sequences: Sequence[str] | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> HPatchesDescriptors:
     """Describe a set, strip by strip.
 
@@ -119,9 +120,11 @@ def describe_hpatches(
         patches: the set.
         describe: (N, 65, 65) uint8 -> (N, D) floats, or uint8 with bits packed.
         sequences: only these (default: all).
-        progress: called with the number of patches of each finished strip.
+        progress: called with the number of patches done and their total.
     """
     counts = {key: patches.counts[key] for key in _known(patches, sequences)}
+    total = 16 * sum(counts.values())
+    add = adding(progress, total)
     descriptors: HPatchesDescriptors | None = None
     for key in counts:
         for image, strip in enumerate(IMAGES):
@@ -131,11 +134,9 @@ def describe_hpatches(
                 raise ArgumentTypeError(f"{name}: wanted a row for each of the {counts[key]} patches, got {shape}")
             if descriptors is None:
                 dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
-                total = 16 * sum(counts.values())
                 descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[1]), dtype), counts)
             descriptors.sequence(key)[image] = rows
-            if progress is not None:
-                progress(len(rows))
+            add(len(rows))
     if descriptors is None:
         raise ArgumentError(f"{name}: there are no sequences to describe")
     check_finite(descriptors)

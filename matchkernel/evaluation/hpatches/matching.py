@@ -1,6 +1,6 @@
 """HPatches matching: nearest neighbours of ref in each other image. See docs/evaluation.md for the conventions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import FORMS, non_matches_before, precision_area
 from matchkernel.model.precision import full_precision
+from matchkernel.storage.progress import Progress, adding
 
 TILE = 2**22  # distances at a time: 16 MiB of float32; an image pair in one piece, so that threads seldom wait
 CANDIDATES = 2**16  # rows compared one by one, at a time
@@ -24,7 +25,7 @@ def matching(
     descriptors: HPatchesDescriptors,
     test: Sequence[str],
     distance: Distance = "l2",
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score the matching task.
 
@@ -32,7 +33,7 @@ def matching(
         descriptors: of at least the sequences of `test`.
         test: the split's test sequences.
         distance: "l2", "l1", or "hamming" for bits.
-        progress: called with 1 for each finished sequence.
+        progress: called with the number of sequences done and their total.
 
     Returns:
         `per_pair`/<sequence>/<e|h|t>/<1..5>: `ap_trapezoid` (official Python), `ap_step` (MATLAB), `sr` (share of right
@@ -45,6 +46,7 @@ def matching(
         raise ArgumentError("the split has no test sequences")
     per_pair: dict[str, Any] = {}
     room = np.empty(max([TILE, *descriptors.counts.values()]), np.float32)
+    add = adding(progress, len(test))
     for name in test:
         rows = descriptors.sequence(name)
         if distance == "hamming":
@@ -53,8 +55,7 @@ def matching(
             noise: {str(k): _score(rows[0], rows[5 * level + k], distance, room) for k in range(1, 6)}
             for level, noise in enumerate(NOISES)
         }
-        if progress is not None:
-            progress(1)
+        add(1)
     return {"per_pair": per_pair, **_means(per_pair)}
 
 

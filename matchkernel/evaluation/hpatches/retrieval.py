@@ -1,6 +1,6 @@
 """HPatches retrieval: find the other views of a patch in a pool. See docs/evaluation.md for the two conventions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,7 @@ from matchkernel.evaluation.distances import (
 )
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import Form, precision_area
+from matchkernel.storage.progress import Progress, adding
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
 NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's
@@ -52,7 +53,7 @@ def retrieval(
     queries: PatchList,
     distractors: PatchList,
     distance: Distance = "l2",
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score the retrieval task in both official conventions.
 
@@ -61,7 +62,7 @@ def retrieval(
         queries: (Q,) patches of ref.
         distractors: (M,) patches of ref.
         distance: "l2", "l1", or "hamming" for bits.
-        progress: called with the number of queries of each finished piece.
+        progress: called with the number of queries done and their total.
 
     Returns:
         `python`: trapezoid AP in pools of K entries; `matlab`: step AP among the first 2000 or all distractors; in each
@@ -89,7 +90,7 @@ def retrieval_counts(
     queries: PatchList,
     distractors: PatchList,
     distance: Distance = "l2",
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
     *,
     pools: Sequence[int] = POOLS,
     negatives: Sequence[str] = NEGATIVES,
@@ -101,7 +102,7 @@ def retrieval_counts(
         queries: (Q,) patches of ref.
         distractors: (M,) patches of ref.
         distance: "l2", "l1", or "hamming" for bits.
-        progress: called with the number of queries of each finished piece.
+        progress: called with the number of queries done and their total.
         pools: sizes of the official Python's pools, the 5 positives included; each above 5.
         negatives: numbers of distractors in the manner of the official MATLAB code, or "all".
     """
@@ -115,6 +116,7 @@ def retrieval_counts(
     shape = (len(queries), len(NOISES), len(pools) + len(negatives), POSITIVES)
     counts = RetrievalCounts(np.empty(shape, np.int64), np.empty(shape, np.int64))
     step = max(1, TILE // len(pool))
+    add = adding(progress, len(queries))
     for name in np.unique(queries.sequences):
         is_other = distractors.sequences != name
         bounds = _pool_bounds(is_other, pools, negatives)
@@ -126,8 +128,7 @@ def retrieval_counts(
             found = _count_pools(tile, thresholds[part], error, bounds, query_rows[part], pool, distance)
             for target, values in zip((counts.closer, counts.as_close), found, strict=True):
                 target[part.numpy()] = values.numpy()
-            if progress is not None:
-                progress(len(part))
+            add(len(part))
     return counts
 
 

@@ -14,7 +14,7 @@ from matchkernel.evaluation.hpatches.splits import HPatchesTasks, digest_of, str
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.results import FORMAT, blank_words
-from matchkernel.storage.progress import Progress, counting
+from matchkernel.storage.progress import Progress, Say
 
 Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
@@ -29,6 +29,7 @@ def evaluate_hpatches(
     whitening: Whitening = "none",
     only: Sequence[str] = TASKS,
     strips: Mapping[str, Sequence[str]] | None = None,
+    say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score descriptors on a split.
@@ -40,7 +41,8 @@ def evaluate_hpatches(
         whitening: "pcapl" for the official whitening and power law.
         only: some of the three tasks.
         strips: sequence -> sha256 of its strips (see strip_hashes), where the patches are known.
-        progress: called with the name of a task, how much of it is done, and of how much.
+        say: called with the name of each task.
+        progress: called with how much of it is done, and of how much.
 
     Returns:
         A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), `blank`, the
@@ -65,6 +67,7 @@ def evaluate_hpatches(
     }
     for task in TASKS:
         if task in only:
+            say(task)
             result[task] = _score(task, descriptors, tasks, distance, progress)
     warnings = [warning for task in TASKS if task in result for warning in _warnings(task, result[task])]
     result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
@@ -110,15 +113,11 @@ def _score(
     distance: Distance,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    total = {"verification": 1, "matching": len(tasks.test), "retrieval": len(tasks.queries)}[task]
-    count = counting(progress, task, total)
-    if count is not None:
-        count(0)
     if task == "verification":
         return verification(descriptors, tasks.verification, distance)
     if task == "matching":
-        return matching(descriptors, tasks.test, distance, count)
-    return retrieval(descriptors, tasks.queries, tasks.distractors, distance, count)
+        return matching(descriptors, tasks.test, distance, progress)
+    return retrieval(descriptors, tasks.queries, tasks.distractors, distance, progress)
 
 
 def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:

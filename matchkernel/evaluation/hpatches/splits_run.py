@@ -12,8 +12,8 @@ from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, des
 from matchkernel.evaluation.hpatches.files import check_new_folder, read_descriptors, write_new_folder
 from matchkernel.evaluation.hpatches.run import TASKS, Whitening, check_choices, evaluate_hpatches, planned
 from matchkernel.evaluation.hpatches.splits import needed_sequences, read_tasks, strip_hashes
-from matchkernel.evaluation.methods import Method, chosen_distance
-from matchkernel.storage.progress import Planned, Progress, counting
+from matchkernel.evaluation.methods import Method, Planned, chosen_distance
+from matchkernel.storage.progress import Progress, Say
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def evaluate_hpatches_splits(
     only: Sequence[str] = TASKS,
     write_csv: str | Path | None = None,
     before: Planned | None = None,
+    say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score a method, or descriptors from files, on splits of a set in the HPatches layout.
@@ -51,7 +52,8 @@ def evaluate_hpatches_splits(
         only: some of the three tasks.
         write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
         before: called with what each result will say of itself, before the work; may refuse it by an error.
-        progress: called with what is being done, how much of it is done, and of how much.
+        say: called with what is being done.
+        progress: called with how much of it is done, and of how much.
 
     Returns:
         A result of evaluate_hpatches for each split, with what is known of the method and the set added.
@@ -66,7 +68,7 @@ def evaluate_hpatches_splits(
         raise ArgumentError(f"give the folder of a set for {source.name} to describe")
     patches = folder if folder is None or isinstance(folder, HPatchesSet) else open_hpatches(folder)
     place = _tasks_folder(tasks, patches)
-    coming = _describing(source, patches, needed_sequences(place, splits, whitening), progress)
+    coming = _describing(source, patches, needed_sequences(place, splits, whitening), say, progress)
     lists = [read_tasks(place, split, coming.counts, patches) for split in splits]
     tests = dict.fromkeys(name for part in lists for name in part.test)
     strips = None if patches is None else strip_hashes(patches, list(tests))
@@ -76,7 +78,7 @@ def evaluate_hpatches_splits(
         before([planned(coming.name, t, coming.counts, chosen, whitening, only, strips) | facts for t in lists])
     descriptors = coming.work()
     options: dict[str, Any] = {"distance": chosen, "whitening": whitening, "only": only, "strips": strips}
-    results = [evaluate_hpatches(descriptors, part, **options, progress=progress) | facts for part in lists]
+    results = [evaluate_hpatches(descriptors, part, **options, say=say, progress=progress) | facts for part in lists]
     for result in results:
         result["warnings"] += source.warnings if isinstance(source, Method) else ()
     if write_csv is not None:
@@ -93,7 +95,11 @@ class _Describing(NamedTuple):
 
 
 def _describing(
-    source: Method | DescriptorFiles, patches: HPatchesSet | None, names: Sequence[str], progress: Progress | None
+    source: Method | DescriptorFiles,
+    patches: HPatchesSet | None,
+    names: Sequence[str],
+    say: Say,
+    progress: Progress | None,
 ) -> _Describing:
     """Files are read at once; describing is long, and waits until the lists are read, which may be faulty."""
     if isinstance(source, DescriptorFiles):
@@ -101,11 +107,12 @@ def _describing(
         read = read_descriptors(source.folder, names, bits=source.bits, counts=counts, name=source.name)
         return _Describing(read.name, read.counts, lambda: read)
     assert patches is not None  # a method without a set was refused before
-    total = 16 * sum(patches.counts.get(name, 0) for name in names)
-    count = counting(progress, f"describing with {source.name}", total)
-    return _Describing(
-        source.name, patches.counts, lambda: describe_hpatches(source.name, patches, source.describe, names, count)
-    )
+
+    def work() -> HPatchesDescriptors:
+        say(f"describing with {source.name}")
+        return describe_hpatches(source.name, patches, source.describe, names, progress)
+
+    return _Describing(source.name, patches.counts, work)
 
 
 def _distance(source: Method | DescriptorFiles, wanted: Distance | None) -> Distance:
