@@ -15,13 +15,11 @@ import torch
 from scipy.spatial.distance import cdist, euclidean
 from timing import write_result
 
-from matchkernel.data.hpatches import IMAGES, NOISES
-from matchkernel.data.hpatches_tasks import PatchList, VerificationLists
+from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesTasks, PatchList, VerificationLists
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.evaluation.hpatches.splits import HPatchesTasks
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.metrics import non_matches_before, precision_area
 

@@ -1,13 +1,15 @@
 """How true geometric positives are, on rendered scenes whose truth is known."""
 
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from timing import write_result
 
-from matchkernel.data.label_noise import measure_label_noise
-from matchkernel.data.rendered_scene import render_scene
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from made_scene import measure_label_noise, render_scene
 
 
 def main() -> None:

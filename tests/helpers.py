@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from matchkernel.data.textures import random_texture, sample_linear
+from matchkernel.data.synthetic import random_texture, sample_linear
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:

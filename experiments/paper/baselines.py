@@ -24,11 +24,10 @@ from run import RESULTS, write
 from score import score_sets, score_strips, short_hpatches
 
 from matchkernel.cli.console import run_script
-from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.patch_set import join_patch_sets, open_patch_set, open_test_sets, patches_sha256
 from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
-from matchkernel.evaluation.joined_sets import join_patch_sets, open_test_sets
-from matchkernel.evaluation.methods import Method, baseline_method, patches_sha256
+from matchkernel.evaluation.methods import Method, baseline_method
 
 GROUP = "A"  # mkd learns its whitening on it
 FILES = {"mkd-liberty": "mkd-concat-64.pth", "tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"}

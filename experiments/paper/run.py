@@ -32,7 +32,7 @@ from jobs import EXPERIMENTS, Job
 from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
 
 from matchkernel.cli.console import run_script
-from matchkernel.evaluation.joined_sets import open_test_sets
+from matchkernel.data.patch_set import open_test_sets
 from matchkernel.model.weights import load, read_card
 from matchkernel.photos.describers import state_digest
 from matchkernel.storage.files import replacing

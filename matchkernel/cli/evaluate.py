@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from matchkernel.cli.console import plain_table, progress_bar, stderr, stdout, user_errors
+from matchkernel.data.patch_set import open_test_sets
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.combinations import evaluate_patch_sets
 from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.hpatches.run import TASKS, Whitening
 from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
-from matchkernel.evaluation.joined_sets import open_test_sets
 from matchkernel.evaluation.methods import Method, Planned, choose_methods
 from matchkernel.evaluation.patch_sets import QUERIES
 from matchkernel.evaluation.result_files import WORDS, check_files, check_target, note_of, table_of, write_results

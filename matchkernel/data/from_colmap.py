@@ -8,7 +8,7 @@ import numpy as np
 
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
-from matchkernel.data.patch_set import PatchSet, open_patch_set, packing
+from matchkernel.data.patch_set import PatchSet, create_patch_set, group_by_label, open_patch_set
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
 from matchkernel.data.positives import Tolerances, find_geometric_positives, pixels_per_unit
 from matchkernel.data.scene import Scene, read_scene
@@ -62,7 +62,7 @@ def build_from_colmap(
         images: folder of the photos.
         sparse: folder with cameras, images, points3D, .bin or .txt.
         database: COLMAP's database.db.
-        target: folder to make; see packing for what a stop in between means.
+        target: folder to make; see create_patch_set for what a stop in between means.
         settings: how to choose and cut.
         all_keypoints: another database with all keypoints of the photos, where `database` has only the tracked ones.
         progress: called with the number of photos done and their total.
@@ -79,7 +79,7 @@ def build_from_colmap(
     files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
     identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
     names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
-    with packing(target, len(chosen.labels), settings.size, identity) as build:
+    with create_patch_set(target, len(chosen.labels), settings.size, identity) as build:
         for number, _ in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
             photo = scene.photos[number]
@@ -103,9 +103,9 @@ def _select(scene: Scene, settings: CutSettings) -> _Selection:
     table = np.concatenate(rows)
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
     # A point may have two keypoints in one photo (two orientations): they are patches of the point like others.
-    _, group, count = np.unique(table[:, 0], return_inverse=True, return_counts=True)
-    table = table[count[group] > 1]
-    _, labels = np.unique(table[:, 0], return_inverse=True)
+    sizes = group_by_label(table[:, 0]).sizes
+    table = table[np.repeat(sizes, sizes) > 1]
+    labels = group_by_label(table[:, 0]).ranks()
     return _Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
 
 

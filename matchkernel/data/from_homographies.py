@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.hpatches import NOISES, SIDE, open_hpatches
-from matchkernel.data.hpatches_tasks import draw_retrieval, draw_verification, write_tasks
-from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes
+from matchkernel.data.hpatches import NOISES, SIDE, draw_retrieval, draw_verification, open_hpatches, write_tasks
+from matchkernel.data.patch_set import FORMAT, MANIFEST, content_hashes
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.detect import detect_dog

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
 
 
@@ -69,9 +70,7 @@ def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> n
     """Different pairs of patches of a point, points drawn uniformly."""
     if count < 1:
         raise ArgumentError(f"the number of pairs must be 1 or more, got {count}")
-    order = np.argsort(labels, kind="stable")
-    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-    sizes = np.diff(np.append(starts, len(order)))
+    order, starts, sizes = group_by_label(labels)
     starts, sizes = starts[sizes > 1], sizes[sizes > 1]
     possible = int((sizes * (sizes - 1) // 2).sum())
     pairs: dict[tuple[int, int], None] = {}

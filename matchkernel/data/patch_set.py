@@ -9,20 +9,50 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.data.manifest import FORMAT, MANIFEST, content_hashes, read_manifest
-from matchkernel.errors import FileError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
-from matchkernel.storage.folders import Build, building
+from matchkernel.storage.folders import JOURNAL, LOCK, Build, building, file_hash
 
+MANIFEST, FORMAT = "manifest.json", 1
 ZEROS = bytes(1 << 20)
+
+
+class Groups(NamedTuple):
+    """Patches grouped by label."""
+
+    order: np.ndarray  # (K,) patches sorted by label, those of a label in their own order
+    starts: np.ndarray  # (L,) where the patches of each label begin in `order`
+    sizes: np.ndarray  # (L,) how many patches each label has
+
+    def ranks(self) -> np.ndarray:
+        """(K,) the group of each patch: 0 for the smallest label, then 1, ..."""
+        ranks = np.empty(len(self.order), np.int64)
+        ranks[self.order] = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return ranks
+
+    def members(self) -> list[np.ndarray]:
+        """The patches of each label."""
+        return np.split(self.order, self.starts[1:]) if len(self.starts) else []
+
+
+def group_by_label(labels: np.ndarray) -> Groups:
+    """Group (K,) labels, any whole numbers."""
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(is_first)
+    return Groups(order, starts, np.diff(np.append(starts, len(order))))
 
 
 @dataclass(frozen=True)
@@ -39,11 +69,9 @@ class PatchSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """Patches sorted by label, and where each label's group starts: (K,) indices, (L + 1,) bounds."""
-        order = np.argsort(self.labels, kind="stable")
-        inner = np.flatnonzero(np.diff(self.labels[order])) + 1
-        return order, np.concatenate([[0] if len(order) else [], inner, [len(order)]]).astype(np.int64)
+    def groups(self) -> Groups:
+        """The patches of each point."""
+        return group_by_label(self.labels)
 
 
 @dataclass
@@ -83,7 +111,7 @@ class PatchSetBuild:
 
 
 @contextmanager
-def packing(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
+def create_patch_set(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
     """Make a patch set of `count` patches of `side` pixels; see building for what a stop in between means."""
     with building(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
@@ -116,6 +144,135 @@ def open_patch_set(folder: str | Path) -> PatchSet:
                 raise FileError(f"{path}: {len(columns[path.stem])} rows for {len(labels)} patches")
     pairs = {path.stem: _read_pairs(path, len(labels)) for path in sorted((folder / "pairs").glob("*.npy"))}
     return PatchSet(folder, patches, labels, columns, pairs, manifest)
+
+
+def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str, PatchSet]:
+    """Open patch sets by name.
+
+    Args:
+        folders: name and folder of each set; a set without a name takes its folder's. Sets given the same name are
+            joined into one.
+    """
+    if not folders:
+        raise ArgumentError("give a patch set to test on")
+    opened: dict[str, list[PatchSet]] = defaultdict(list)
+    unnamed = set()
+    for name, folder in folders:
+        shown = name or Path(folder).resolve().name
+        opened[shown].append(open_patch_set(folder))
+        unnamed |= {shown} if name is None else set()
+    clash = next((name for name, parts in opened.items() if len(parts) > 1 and name in unnamed), None)
+    if clash:
+        raise ArgumentError(f"two sets have the name {clash!r}: name them, NAME=FOLDER (one name joins them)")
+    return {name: parts[0] if len(parts) == 1 else join_patch_sets(name, parts) for name, parts in opened.items()}
+
+
+def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
+    """(K,) labels of several sets one after the other, numbered anew: a point of one is never a point of another.
+
+    Sets that cannot be joined are refused: patches of different sizes, or the same patches twice.
+    """
+    sides = {part.patches.shape[-1] for part in sets}
+    if len(sides) != 1:
+        raise ArgumentError(f"only sets of one patch size can be joined, these have {sorted(sides)} px")
+    for one, two in combinations(sets, 2):
+        is_same_folder = one.folder.resolve() == two.folder.resolve()
+        if is_same_folder or not patches_sha256(one).isdisjoint(patches_sha256(two)):
+            raise ArgumentError(f"{one.folder} and {two.folder} hold the same patches; use one of them")
+    labels, first = [], 0
+    for part in sets:
+        groups = part.groups()
+        labels.append(groups.ranks() + first)
+        first += len(groups.sizes)
+    return np.concatenate(labels)
+
+
+def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
+    """One set of several scenes, in memory; pair lists of the same kind become one list.
+
+    Args:
+        name: of the whole.
+        sets: patches of one size; each set has the same kinds of pair lists.
+    """
+    labels = join_labels(sets)
+    lists = [_lists_by_kind(part) for part in sets]
+    firsts = np.cumsum([0, *(len(part) for part in sets)])  # number of each set's first patch
+    for part, own in zip(sets, lists, strict=True):
+        if own.keys() != lists[0].keys():
+            raise ArgumentError(
+                f"{part.folder}: has the pair lists {', '.join(own) or 'none'}, {sets[0].folder} "
+                f"{', '.join(lists[0]) or 'none'}; sets to be joined must have the same"
+            )
+    pairs = {}
+    for kind in lists[0]:
+        rows = [own[kind] + [first, first, 0] for own, first in zip(lists, firsts, strict=False)]
+        pairs[f"{kind}_{sum(map(len, rows))}_{sum(map(len, rows))}_0"] = np.concatenate(rows)
+    manifest = {
+        "joined": [part.folder.resolve().name for part in sets],
+        "sha256": {"patches.npy": [part.manifest.get("sha256", {}).get("patches.npy") for part in sets]},
+    }
+    return PatchSet(Path(name), np.concatenate([part.patches for part in sets]), labels, {}, pairs, manifest)
+
+
+def patches_sha256(patches: PatchSet) -> frozenset[str]:
+    """The sha256 of a set's patches as its manifest records it, or those of the sets it was joined from."""
+    known = patches.manifest.get("sha256")
+    found = known.get("patches.npy") if isinstance(known, Mapping) else None
+    return frozenset(sha for sha in (found if isinstance(found, list) else [found]) if isinstance(sha, str))
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The manifest of a finished set."""
+    folder = Path(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
+        if not folder.exists() and not unfinished:
+            raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
+        why = "a build that was not finished; run it again" if unfinished else f"not a set, it has no {MANIFEST}"
+        raise FileError(f"{folder}: {why}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(manifest, dict):
+        raise FileError(f"{path}: not a JSON object")
+    if manifest.get("format") != FORMAT:
+        raise FileError(f"{path}: format {repr(manifest.get('format'))[:40]}, this version reads {FORMAT}")
+    if not isinstance(manifest.get("sha256"), dict):
+        raise FileError(f"{path}: lists no sha256 of its files")
+    return manifest
+
+
+def content_hashes(folder: Path) -> dict[str, str]:
+    """sha256 of every file of a set but its manifest, by relative name."""
+    return {name: file_hash(folder / name) for name in _content(folder)}
+
+
+def check_hashes(folder: str | Path) -> dict[str, Any]:
+    """Read the manifest and check every file against it: none damaged, missing or too many."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    recorded, present = manifest["sha256"], _content(folder)
+    for name in sorted(recorded.keys() | set(present)):
+        if name not in present:
+            raise FileError(f"{folder}: {name} is missing")
+        if name not in recorded:
+            raise FileError(f"{folder}: {name} is not in the manifest")
+        if file_hash(folder / name) != recorded[name]:
+            raise FileError(f"{folder}: {name} is damaged, its sha256 is not the manifest's")
+    return manifest
+
+
+def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
+    """Pair lists by kind: their name before the first underscore."""
+    found: dict[str, np.ndarray] = {}
+    for name, rows in sorted(patches.pairs.items()):
+        kind = name.split("_")[0]
+        if kind in found:
+            raise ArgumentError(f"{patches.folder}: has two pair lists of the kind {kind!r}")
+        found[kind] = rows
+    return found
 
 
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
@@ -157,3 +314,10 @@ def _read_pairs(path: Path, count: int) -> np.ndarray:
     if not np.isin(pairs[:, 2], (0, 1)).all():
         raise FileError(f"{path}: the third column of pairs is 0 or 1")
     return pairs
+
+
+def _content(folder: Path) -> list[str]:
+    own = (MANIFEST, JOURNAL, LOCK)
+    return [
+        str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in own
+    ]

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchkernel.data.patch_set import packing
+from matchkernel.data.patch_set import create_patch_set
 from matchkernel.errors import FileError
 from matchkernel.storage.folders import file_hash
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
-from matchkernel.storage.text_tables import check_range, read_table
 
 PATCH, GRID = 64, 16
 PER_MOSAIC = GRID * GRID
@@ -92,7 +91,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
 
     Args:
         source: folder of mosaics and tables, or a .pt file.
-        target: folder to make; see packing.
+        target: folder to make; see create_patch_set.
         progress: called with the number of patches done and their total.
     """
     source = Path(source)
@@ -105,7 +104,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
     tables = {path.name: file_hash(path) for path in sorted(source.glob("*.txt")) if path.is_file()}
     # Hashing the mosaics would read everything twice; size and time tell a changed file as make does.
     steps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in found.mosaics]
-    with packing(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
+    with create_patch_set(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
         for number, _ in build.steps(steps):
             start = number * PER_MOSAIC
             rows = build.patches[start : start + PER_MOSAIC]
@@ -117,10 +116,45 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
         build.finish(found.labels, found.pairs, columns, {"source": origin})
 
 
+def read_table(path: str | Path, columns: int) -> np.ndarray:
+    """Read the first `columns` whole numbers of every line; further ones are ignored, as are blank lines at the end.
+
+    Returns:
+        (rows, columns) int64.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="ascii")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not a text file") from None
+    lines = text.rstrip().splitlines()
+    rows = np.empty((len(lines), columns), np.int64)
+    for number, line in enumerate(lines, 1):
+        words = line.split()[:columns]
+        try:
+            if len(words) < columns or "_" in line:  # int() would read 1_0 as 10
+                raise ValueError
+            rows[number - 1] = [int(word) for word in words]
+        except (ValueError, OverflowError):
+            raise FileError(
+                f"{path}, line {number}: wanted {columns} whole numbers, got {line.strip()[:60]!r}"
+            ) from None
+    return rows
+
+
+def check_range(path: str | Path, values: np.ndarray, limit: int, what: str) -> None:
+    """Refuse a table with a value outside 0 .. limit - 1, naming its line."""
+    wrong = np.flatnonzero((values < 0) | (values >= limit))
+    if len(wrong):
+        raise FileError(f"{path}, line {wrong[0] + 1}: {what} {values[wrong[0]]} is outside 0 .. {limit - 1}")
+
+
 def _pack_cache(source: Path, target: str | Path) -> None:
     patches, labels, matches = _read_cache(source)
     settings = {"source": source.name, "sha256": file_hash(source)}
-    with packing(target, len(patches), patches.shape[-1], settings) as build:
+    with create_patch_set(target, len(patches), patches.shape[-1], settings) as build:
         build.patches[:] = patches
         pairs = {"m50_100000_100000_0" if len(matches) == 100_000 else "matches": matches}
         build.finish(labels, pairs, {}, {"source": {"kind": "torchvision cache", "name": source.name}})

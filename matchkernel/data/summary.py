@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.hpatches import open_hpatches
-from matchkernel.data.manifest import MANIFEST, check_hashes, read_manifest
-from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.patch_set import MANIFEST, check_hashes, open_patch_set, read_manifest
 
 
 def facts(folder: str | Path) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set, packing
+from matchkernel.data.patch_set import PatchSet, create_patch_set, open_patch_set
 from matchkernel.data.phototourism import PATCH
-from matchkernel.data.textures import random_texture
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
@@ -46,7 +45,7 @@ def build_synthetic(
         raise ArgumentError("a synthetic set needs a point, a patch of it, and 8 px")
     count = settings.points * settings.patches
     textures = [str(k) for k in range(-(-settings.points // POINTS_PER_TEXTURE))]
-    with packing(target, count, settings.size, {"settings": asdict(settings), "sampler": SAMPLER}) as build:
+    with create_patch_set(target, count, settings.size, {"settings": asdict(settings), "sampler": SAMPLER}) as build:
         for number, _ in build.steps(textures):
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
@@ -59,6 +58,31 @@ def build_synthetic(
         origin = {"kind": "synthetic", "settings": asdict(settings), "sampler": SAMPLER}
         build.finish(labels, {}, {}, {"source": origin})
     return open_patch_set(target)
+
+
+def random_texture(side: int, random: np.random.Generator) -> np.ndarray:
+    """(side, side) float32 from 0 to 255."""
+    texture = np.zeros((side, side), np.float32)
+    cells = 4
+    while cells <= side // 2:
+        texture += _smooth_noise(side, cells, random) / np.float32(np.sqrt(cells))
+        cells *= 2
+    texture = (texture - texture.min()) / np.ptp(texture) * 160
+    rows, columns = np.mgrid[:side, :side].astype(np.float32)
+    for _ in range(side // 2):
+        _add_blot(texture, rows, columns, random)
+    return np.clip(texture, 0, 255)
+
+
+def sample_linear(texture: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Values of a texture between its pixels, the border repeated; x and y of any shape."""
+    height, width = texture.shape
+    x, y = np.clip(x, 0, width - 1.001), np.clip(y, 0, height - 1.001)
+    left, top = x.astype(np.int64), y.astype(np.int64)
+    fx, fy = (x - left).astype(np.float32), (y - top).astype(np.float32)
+    upper = texture[top, left] * (1 - fx) + texture[top, left + 1] * fx
+    lower = texture[top + 1, left] * (1 - fx) + texture[top + 1, left + 1] * fx
+    return upper * (1 - fy) + lower * fy
 
 
 def _patches_of_texture(points: int, settings: SyntheticSettings, random: np.random.Generator) -> np.ndarray:
@@ -86,3 +110,27 @@ def _relit(patches: np.ndarray, light: float, random: np.random.Generator) -> np
     values = values * slope * np.exp(amount(-0.3, 0.3)) + amount(-0.1, 0.1)
     values = values + random.standard_normal(values.shape) * np.abs(amount(0.0, 0.02))
     return np.clip(np.round(values * 255), 0, 255).astype(np.uint8)
+
+
+def _smooth_noise(side: int, cells: int, random: np.random.Generator) -> np.ndarray:
+    knots = random.standard_normal((cells + 1, cells + 1)).astype(np.float32)
+    axis = np.linspace(0, cells, side, endpoint=False)
+    x, y = np.meshgrid(axis, axis)
+    return sample_linear(knots, x, y)
+
+
+def _add_blot(texture: np.ndarray, rows: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> None:
+    """An ellipse or a rectangle of random size, place and gray, laid over what is there."""
+    side = len(texture)
+    cx, cy = random.uniform(0, side, 2)
+    long, short = np.sort(np.exp(random.uniform(np.log(2), np.log(side / 20), 2)))[::-1]
+    angle = random.uniform(0, np.pi)
+    top, bottom = int(max(0, cy - 1.5 * long)), int(min(side, cy + 1.5 * long)) + 1
+    left, right = int(max(0, cx - 1.5 * long)), int(min(side, cx + 1.5 * long)) + 1
+    dx, dy = columns[top:bottom, left:right] - cx, rows[top:bottom, left:right] - cy
+    u = (dx * np.cos(angle) + dy * np.sin(angle)) / long
+    v = (dy * np.cos(angle) - dx * np.sin(angle)) / short
+    distance = np.maximum(np.abs(u), np.abs(v)) if random.random() < 0.4 else np.hypot(u, v)
+    cover = np.clip((1 - distance) * short, 0, 1)  # an edge one pixel soft
+    part = texture[top:bottom, left:right]
+    part += cover * (random.uniform(0, 255) - part) * random.uniform(0.4, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
@@ -124,7 +124,7 @@ def baseline_method(
         facts,
         lambda patches, progress: found.describe(patches, progress),
         frozenset(_names(train_set)),
-        patches_sha256(patches),
+        frozenset() if patches is None else patches_sha256(patches),
         (UNKNOWN,) if weights is not None and not train_set else (),
     )
 
@@ -211,13 +211,6 @@ def _training_sets(card: Mapping[str, str], weights: str | Path) -> dict[str, st
     if not all(isinstance(word, str) for pair in sets.items() for word in pair):
         raise WeightsError(f"{weights}: training_sets of its card is no list of sets with name and patches_sha256")
     return sets
-
-
-def patches_sha256(patches: PatchSet | None) -> frozenset[str]:
-    """The sha256 of a set's patches by its manifest, or those of the sets it was joined from."""
-    known = {} if patches is None else patches.manifest.get("sha256")
-    found = known.get("patches.npy") if isinstance(known, Mapping) else None
-    return frozenset(word for word in (found if isinstance(found, list) else [found]) if isinstance(word, str))
 
 
 def configuration_name(config: DescriptorConfig) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import (
     Distance,
@@ -67,14 +68,16 @@ def retrieval_range(
     """
     rows = comparable_rows(descriptors, distance).double()
     labels = _checked_labels(labels, len(rows))
-    order, starts, sizes = _groups(labels)
+    groups = group_by_label(labels)
+    ranks = groups.ranks()
+    starts, sizes = groups.starts[ranks], groups.sizes[ranks]  # of each patch's label
     chosen = _chosen_queries(sizes, queries, seed)
     offsets, error = column_offsets(rows, distance), tile_error(rows, rows, distance)
     step = max(1, tile // max(1, len(rows)))
     totals = [0.0, 0.0]
     for start in range(0, len(chosen), step):
         part = chosen[start : start + step]
-        closer, as_close = _count_part(rows, offsets, part, (order, starts[part], sizes[part]), distance, error)
+        closer, as_close = _count_part(rows, offsets, part, (groups.order, starts[part], sizes[part]), distance, error)
         for number, before in enumerate((as_close, closer)):
             totals[number] += float(precision_area(before, sizes[part] - 1, form).sum())
     return totals[0] / len(chosen), totals[1] / len(chosen)
@@ -87,13 +90,6 @@ def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:
             f"wanted a whole number a patch, {count} labels, got {values.dtype} of shape {values.shape}"
         )
     return values
-
-
-def _groups(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(K,) patches sorted by label; for each patch (K,) where its label starts in them and (K,) how many it has."""
-    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse, kind="stable")
-    return order, (np.cumsum(counts) - counts)[inverse], counts[inverse]
 
 
 def _chosen_queries(sizes: np.ndarray, queries: int | None, seed: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Contact sheets of sets on disk."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +35,8 @@ def write_contact_sheet(
         write_png(out, draw_contact_sheet(_strips(folder, points, random), columns=columns))
         return
     patch_set = open_patch_set(folder)
-    order, bounds = patch_set.groups()
     geometric = np.asarray(patch_set.columns.get("geometric", np.zeros(len(patch_set), bool)))
-    groups = [order[start:stop] for start, stop in pairwise(bounds)]
+    groups = patch_set.groups().members()
     if only_geometric:
         groups = [group for group in groups if geometric[group].any()]
     if not groups:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set
+from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.errors import ArgumentError
 
 
@@ -15,21 +15,10 @@ class TrainingSet:
     """Several patch sets seen as one, in the order given; a point of one is never a point of another."""
 
     def __init__(self, sets: Sequence[PatchSet]) -> None:
-        sides = {patch_set.patches.shape[-1] for patch_set in sets}
-        if len(sides) != 1:
-            raise ArgumentError(f"all training sets must have patches of one size, these have {sorted(sides)} px")
         self.sets = list(sets)
-        for k, patch_set in enumerate(sets):
-            if any(identity([patch_set]) == identity([other]) for other in sets[:k]):
-                raise ArgumentError(f"{patch_set.folder}: is given twice; its points would be negatives of themselves")
-        self.side = sides.pop()
+        self.labels = join_labels(sets)
+        self.side = sets[0].patches.shape[-1]
         self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # number of each set's first patch
-        labels, next_label = [], 0
-        for patch_set in sets:
-            _, ranks = np.unique(patch_set.labels, return_inverse=True)
-            labels.append(ranks + next_label)
-            next_label += int(ranks.max(initial=-1)) + 1
-        self.labels = np.concatenate(labels)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -1,10 +1,10 @@
 """Which patches form the pairs of a batch, and at what size it sees them."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
+from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
 from matchkernel.training.randomness import CLASSES, SIZES, generator_at
 
@@ -22,13 +22,8 @@ class PairSampler:
 
     def __init__(self, labels: np.ndarray, pairs: int, seed: int) -> None:
         self.seed = seed
-        order = np.argsort(labels, kind="stable")
-        bounds = np.flatnonzero(np.diff(labels[order])) + 1
-        bounds = np.concatenate([[0], bounds, [len(order)]]) if len(order) else np.zeros(1, np.int64)
-        spans = np.array(list(pairwise(bounds)), np.int64).reshape(-1, 2)
-        sizes = spans[:, 1] - spans[:, 0]
-        self.order = order
-        self.starts, self.sizes = spans[sizes > 1, 0], sizes[sizes > 1]
+        self.order, starts, sizes = group_by_label(labels)
+        self.starts, self.sizes = starts[sizes > 1], sizes[sizes > 1]
         if not len(self.starts):
             raise ArgumentError(f"no point has two patches, so there is no pair to learn from ({len(labels)} patches)")
         if len(self.starts) < pairs:

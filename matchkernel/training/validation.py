@@ -33,15 +33,14 @@ def validation_pairs(patch_set: PatchSet, seed: int = 0) -> np.ndarray:
     if patch_set.pairs:
         return np.concatenate([patch_set.pairs[name] for name in sorted(patch_set.pairs)])
     random = np.random.default_rng(seed)
-    order, bounds = patch_set.groups()
-    sizes = np.diff(bounds)
+    order, starts, sizes = patch_set.groups()
     groups = np.flatnonzero(sizes > 1)
-    if not len(groups) or len(bounds) < 3:
+    if not len(groups) or len(sizes) < 2:
         raise ArgumentError(f"{patch_set.folder}: validation needs two points, one of them with two patches")
     group = groups[random.integers(len(groups), size=PAIRS)]
     first = random.integers(sizes[group])
     second = (first + random.integers(1, sizes[group])) % sizes[group]
-    positive = np.column_stack([order[bounds[group] + first], order[bounds[group] + second], np.ones(PAIRS, int)])
+    positive = np.column_stack([order[starts[group] + first], order[starts[group] + second], np.ones(PAIRS, int)])
     a, b = random.integers(len(patch_set), size=(2, 2 * PAIRS))
     differ = np.flatnonzero(patch_set.labels[a] != patch_set.labels[b])[:PAIRS]
     negative = np.column_stack([a[differ], b[differ], np.zeros(len(differ), int)])

@@ -10,7 +10,7 @@ from made_evaluations import SETS
 
 import matchkernel
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
-from matchkernel.data.hpatches_tasks import draw_verification, write_tasks
+from matchkernel.data.hpatches import draw_verification, write_tasks
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 from helpers import write_sequence
+from made_scene import render_scene
 from PIL import Image
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import write_mosaics, write_tables
-from matchkernel.data.rendered_scene import render_scene
 
 
 def run(*arguments):

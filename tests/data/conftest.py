@@ -1,8 +1,7 @@
 """A rendered scene with exact truth, made once."""
 
 import pytest
-
-from matchkernel.data.rendered_scene import render_scene
+from made_scene import render_scene
 
 
 @pytest.fixture(scope="session")

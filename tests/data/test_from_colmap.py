@@ -8,21 +8,19 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_scene import PLANES, TEXTURE, Plane, intersect, measure_label_noise
 from PIL import Image
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-from matchkernel.data.label_noise import measure_label_noise
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
-from matchkernel.data.rendered_scene import PLANES, TEXTURE, Plane, intersect
 from matchkernel.data.scene import read_scene
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError
@@ -72,11 +70,10 @@ def test_counts_add_up(patch_set, rendered):
 
 def test_patches_of_a_point_look_alike(patch_set):
     """Frames, orientation and half pixels are right: patches of a track correlate, others do not."""
-    order, bounds = patch_set.groups()
     tracked = ~np.asarray(patch_set.columns["geometric"])
     same, other = [], []
-    for start, stop in pairwise(bounds):
-        group = [k for k in order[start:stop] if tracked[k]]
+    for members in patch_set.groups().members():
+        group = [k for k in members if tracked[k]]
         same += [correlation(patch_set.patches[group[0]], patch_set.patches[k]) for k in group[1:]]
         if group:
             other.append(correlation(patch_set.patches[group[0]], patch_set.patches[(group[0] + 500) % len(patch_set)]))

@@ -11,8 +11,7 @@ import pytest
 from helpers import HOMOGRAPHIES, write_sequence
 
 from matchkernel.data.from_homographies import LEVELS, HomographySettings, build_from_homographies, read_homography
-from matchkernel.data.hpatches import IMAGES, open_hpatches
-from matchkernel.data.hpatches_tasks import check_list, read_retrieval, read_verification
+from matchkernel.data.hpatches import IMAGES, check_list, open_hpatches, read_retrieval, read_verification
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import jittered

@@ -8,14 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.data.hpatches import HPatchesSet, open_hpatches, read_splits
-from matchkernel.data.hpatches_tasks import (
+from matchkernel.data.hpatches import (
+    HPatchesSet,
     PatchList,
     VerificationLists,
     check_list,
     draw_retrieval,
     draw_verification,
+    open_hpatches,
     read_retrieval,
+    read_splits,
     read_verification,
     write_tasks,
 )
@@ -282,7 +284,7 @@ def test_names_with_commas_and_quotes_survive(tmp_path):
 
 GREEDY = """
 import resource, sys
-from matchkernel.data.hpatches_tasks import read_retrieval
+from matchkernel.data.hpatches import read_retrieval
 from matchkernel.errors import MatchKernelError
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 500_000_000,) * 2)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from matchkernel.data.manifest import check_hashes, content_hashes, read_manifest
+from matchkernel.data.patch_set import check_hashes, content_hashes, read_manifest
 from matchkernel.errors import FileError
 
 

@@ -1,20 +1,18 @@
 import contextlib
 import gc
 import io
-import itertools
 import json
 import os
 import pickle
 import shutil
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set, packing
+from matchkernel.data.patch_set import create_patch_set, group_by_label, open_patch_set
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError
 
@@ -26,7 +24,7 @@ FILES = ["geometric.npy", "labels.npy", "pairs/m50_2_2_0.npy", "pairs/none.npy",
 
 
 def write_set(target):
-    with packing(target, len(PATCHES), 4, {"of": "the tests"}) as build:
+    with create_patch_set(target, len(PATCHES), 4, {"of": "the tests"}) as build:
         for number, _ in build.steps([str(k) for k in range(len(PATCHES))]):
             build.patches[number] = PATCHES[number]
         build.finish(LABELS, PAIRS, COLUMNS, {"source": {"kind": "tests"}})
@@ -85,13 +83,13 @@ def test_the_same_work_gives_the_same_bytes(whole, tmp_path):
 
 def test_without_posix_fallocate_the_bytes_are_the_same(whole, tmp_path, monkeypatch):
     """macOS has none. The second set is larger than the piece that is written at once."""
-    with packing(tmp_path / "large", 300, 64, {}) as build:
+    with create_patch_set(tmp_path / "large", 300, 64, {}) as build:
         build.finish(np.arange(300), {}, {}, {})
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     again = write_set(tmp_path / "again")
     for name in [*FILES, "manifest.json"]:
         assert (again / name).read_bytes() == (whole / name).read_bytes()
-    with packing(tmp_path / "large again", 300, 64, {}) as build:
+    with create_patch_set(tmp_path / "large again", 300, 64, {}) as build:
         build.finish(np.arange(300), {}, {}, {})
     assert (tmp_path / "large again" / "patches.npy").read_bytes() == (tmp_path / "large" / "patches.npy").read_bytes()
 
@@ -103,21 +101,20 @@ def test_what_is_opened_cannot_be_changed(whole):
 
 
 def test_a_set_without_patches(tmp_path):
-    with packing(tmp_path / "set", 0, 64, {}) as build:
+    with create_patch_set(tmp_path / "set", 0, 64, {}) as build:
         build.finish(np.array([], int), {}, {}, {})
     verify(tmp_path / "set")
     read = open_patch_set(tmp_path / "set")
     assert read.patches.shape == (0, 64, 64)
-    order, bounds = read.groups()
-    assert order.tolist() == []
-    assert bounds.tolist() == [0]
+    assert [part.tolist() for part in read.groups()] == [[], [], []]
+    assert read.groups().members() == []
 
 
 def test_steps_that_are_done_are_not_done_again(tmp_path):
     names = ["a", "b", "c", "d"]
     seen = []
     for stop in ("c", None):
-        with contextlib.suppress(KeyboardInterrupt), packing(tmp_path / "set", 4, 2, {}) as build:
+        with contextlib.suppress(KeyboardInterrupt), create_patch_set(tmp_path / "set", 4, 2, {}) as build:
             for number, name in build.steps(names):
                 seen.append(name)
                 if name == stop:
@@ -128,28 +125,22 @@ def test_steps_that_are_done_are_not_done_again(tmp_path):
     assert open_patch_set(tmp_path / "set").patches[:, 0, 0].tolist() == [1, 2, 3, 4]
 
 
-def groups_of(labels):
-    labels = np.array(labels, np.int64)
-    order, bounds = PatchSet(Path(), np.zeros((len(labels), 1, 1), np.uint8), labels, {}, {}, {}).groups()
-    return [order[a:b].tolist() for a, b in itertools.pairwise(bounds)]
-
-
 def test_groups_with_gaps_and_singletons(whole):
-    order, bounds = open_patch_set(whole).groups()
-    assert order.tolist() == [1, 4, 0, 2, 5, 3]
-    assert bounds.tolist() == [0, 2, 5, 6]
+    groups = open_patch_set(whole).groups()
+    assert groups.order.tolist() == [1, 4, 0, 2, 5, 3]
+    assert groups.starts.tolist() == [0, 2, 5]
+    assert groups.sizes.tolist() == [2, 3, 1]
+    assert groups.ranks().tolist() == [1, 0, 1, 2, 0, 1]
 
 
 @given(st.lists(st.one_of(st.integers(-3, 5), st.integers(-(2**63), 2**63 - 1)), max_size=30))
 @example([2**63 - 1, -(2**63)])
+@example([-(2**62), 5])
 def test_groups_are_the_patches_of_each_label(labels):
     wanted = [[k for k, own in enumerate(labels) if own == label] for label in sorted(set(labels))]
-    if -(2**62) not in labels:  # see the next test
-        assert groups_of(labels) == wanted
-
-
-def test_groups_have_no_label_that_means_something_else():
-    assert groups_of([-(2**62), 5]) == [[0], [1]]
+    groups = group_by_label(np.array(labels, np.int64))
+    assert [members.tolist() for members in groups.members()] == wanted
+    assert all(group in groups.members()[rank] for group, rank in enumerate(groups.ranks()))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -201,7 +192,7 @@ def test_folders_that_are_no_patch_sets(folder, tmp_path):
 
 
 def test_an_unfinished_build_says_so(tmp_path):
-    with pytest.raises(KeyboardInterrupt), packing(tmp_path / "set", 6, 4, {}):
+    with pytest.raises(KeyboardInterrupt), create_patch_set(tmp_path / "set", 6, 4, {}):
         raise KeyboardInterrupt
     for name in ("set", "set.part"):
         refused(tmp_path / name, "a build that was not finished; run it again")
@@ -325,7 +316,7 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
     with contextlib.suppress(MatchKernelError):
         opened = open_patch_set(folder)
         assert len(opened) == len(opened.patches) == len(opened.labels)
-        assert opened.groups()[1][-1] == len(opened)
+        assert opened.groups().sizes.sum() == len(opened)
     if content != (whole / name).read_bytes():
         with pytest.raises(MatchKernelError):
             verify(folder)

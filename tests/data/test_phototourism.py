@@ -110,7 +110,7 @@ def test_the_real_sample_packs_to_2560_patches_of_197_points(target):
     assert read.manifest["counts"] == {"patches": 2560, "points": 197}
     assert read.patches.shape == (2560, 64, 64)
     assert len(np.unique(read.labels)) == 197
-    assert len(read.groups()[1]) == 198
+    assert len(read.groups().sizes) == 197
     with Image.open(SAMPLE / "patches0009.png") as image:
         assert np.array_equal(read.patches[9 * 256 + 17], np.asarray(image.convert("L"))[64:128, 64:128])
     lines = (SAMPLE / "info.txt").read_text().split("\n")
@@ -120,8 +120,8 @@ def test_the_real_sample_packs_to_2560_patches_of_197_points(target):
 def test_labels_with_gaps_and_singletons_are_kept(written, target):
     pack_phototourism(written, target)
     read = open_patch_set(target)
-    order, bounds = read.groups()
-    sizes = dict(zip(read.labels[order[bounds[:-1]]].tolist(), np.diff(bounds).tolist(), strict=True))
+    groups = read.groups()
+    sizes = dict(zip(read.labels[groups.order[groups.starts]].tolist(), groups.sizes.tolist(), strict=True))
     assert (sizes[-7], sizes[0], sizes[5], sizes[9000], sizes[2**40]) == (1, 1, 2, 1, 1)
     assert read.manifest["counts"]["points"] == len(sizes) == len(set(LABELS.tolist()))
 

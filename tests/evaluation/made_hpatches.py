@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.hpatches_tasks import PatchList, draw_verification
+from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.evaluation.hpatches.splits import HPatchesTasks
 from matchkernel.evaluation.results import write_result
 
 COUNTS = {"i_one": 12, "i_two": 9, "v_one": 15}

@@ -3,8 +3,7 @@ import pytest
 from made_hpatches import COUNTS, made_descriptors
 from PIL import Image
 
-from matchkernel.data.hpatches import IMAGES, open_hpatches
-from matchkernel.data.hpatches_tasks import PatchList
+from matchkernel.data.hpatches import IMAGES, PatchList, open_hpatches
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.evaluation.hpatches.descriptors import describe_hpatches, stack_descriptors
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from made_hpatches import COUNTS, made_descriptors, made_tasks
 
-from matchkernel.data.hpatches_tasks import PatchList, VerificationLists, write_tasks
+from matchkernel.data.hpatches import PatchList, VerificationLists, read_tasks, write_tasks
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import retrieval
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.evaluation.hpatches.splits import read_tasks
 from matchkernel.evaluation.hpatches.verification import verification
 
 

@@ -5,14 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from matchkernel.data.hpatches import NOISES
-from matchkernel.data.hpatches_tasks import read_retrieval
+from matchkernel.data.hpatches import NOISES, read_retrieval, read_tasks
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.files import read_descriptors
 from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.evaluation.hpatches.splits import read_tasks
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.metrics import precision_recall_curve, roc_curve

@@ -16,9 +16,9 @@ import data
 import jobs
 import run
 from jobs import EXPERIMENTS, Job
+from made_scene import render_scene
 
 from matchkernel.data.patch_set import open_patch_set
-from matchkernel.data.rendered_scene import render_scene
 from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import save

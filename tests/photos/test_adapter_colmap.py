@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_scene import render_scene
 from PIL import Image
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
-from matchkernel.data.rendered_scene import render_scene
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.frames import Frames

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.data.textures import random_texture
+from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.frames import Frames

@@ -5,7 +5,7 @@ import torch
 from helpers import trained_like
 
 import matchkernel
-from matchkernel.data.textures import random_texture
+from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.detect import detect_dog

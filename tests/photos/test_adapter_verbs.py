@@ -6,11 +6,11 @@ import shutil
 import onnxruntime
 import pytest
 import torch
+from made_scene import render_scene
 from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
-from matchkernel.data.rendered_scene import render_scene
 
 run = CliRunner().invoke
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from made_results import grids, hpatches, row, written
 
-from matchkernel.data.hpatches_tasks import PatchList, draw_verification
+from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.evaluation.hpatches.splits import HPatchesTasks
 from matchkernel.report.blocks import RAISED, Grid, Method, Score, best_of
 from matchkernel.report.charts import LEFT, RIGHT, bar_chart
 from matchkernel.report.gather import gather, report_results

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.data.patch_set import packing
+from matchkernel.data.patch_set import create_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.training.data import TrainingSet, identity, open_sets
@@ -17,7 +17,7 @@ from matchkernel.training.data import TrainingSet, identity, open_sets
 def write_set(folder, labels, side=8, seed=0):
     """A set with these labels and random patches."""
     labels = np.array(labels, np.int64)
-    with packing(folder, len(labels), side, {"of": "the tests"}) as build:
+    with create_patch_set(folder, len(labels), side, {"of": "the tests"}) as build:
         for _ in build.steps(["all"] if len(labels) else []):
             random = np.random.default_rng(seed)
             build.patches[:] = random.integers(0, 256, (len(labels), side, side), dtype=np.uint8)
@@ -58,7 +58,7 @@ def test_a_point_of_one_set_is_never_a_point_of_another(three, folders):
 
 
 def test_the_same_set_twice_is_refused(folders):
-    with pytest.raises(ArgumentError, match="is given twice"):
+    with pytest.raises(ArgumentError, match="hold the same patches"):
         TrainingSet(open_sets([folders[0], folders[1], folders[0]]))
 
 
@@ -110,7 +110,7 @@ def test_an_empty_set_among_others_changes_nothing(folders, tmp_path):
 
 def test_sets_with_patches_of_different_sides_are_refused(folders, tmp_path):
     small = write_set(tmp_path / "small", [1, 1, 2, 2], side=8)
-    with pytest.raises(ArgumentError, match=r"one size, these have \[8, 16\] px"):
+    with pytest.raises(ArgumentError, match=r"one patch size can be joined, these have \[8, 16\] px"):
         TrainingSet(open_sets([folders[0], small]))
     with pytest.raises(ArgumentError):
         TrainingSet([])

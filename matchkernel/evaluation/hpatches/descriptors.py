@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet
-from matchkernel.data.hpatches_tasks import PatchList, check_list
+from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet, PatchList, sequence_numbers
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.evaluation.distances import LARGEST
 from matchkernel.storage.progress import Progress, adding
@@ -58,30 +57,6 @@ class HPatchesDescriptors:
         starts, counts = np.array([*self.starts().values()]), np.array([*self.counts.values()])
         image = np.where(patches.images > 0, patches.images + 5 * NOISES.index(noise), 0)
         return starts[numbers] + image * counts[numbers] + patches.indices
-
-
-def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -> np.ndarray:
-    """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row.
-
-    Args:
-        patches: (M,) a list.
-        counts: patches of each sequence.
-        what: the list's name for the error.
-    """
-    known = {name: number for number, name in enumerate(counts)}
-    sizes = np.array([*counts.values()], np.int64)
-    try:
-        found = np.fromiter(map(known.__getitem__, patches.sequences.tolist()), np.int64, len(patches))
-        is_there = (patches.indices >= 0) & (patches.indices < sizes[found])
-    except KeyError:
-        is_there = np.zeros(1, bool)
-    if not is_there.all():
-        check_list(patches, counts, what)  # finds the row
-    wrong = (patches.images < 0) | (patches.images > 5)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise FileError(f"{what}, row {row + 1}: image {patches.images[row]} is outside 0 .. 5")
-    return found
 
 
 def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatchesDescriptors:

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchkernel.data.hpatches import NOISES
-from matchkernel.data.hpatches_tasks import PatchList
+from matchkernel.data.hpatches import NOISES, PatchList
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import (
     Distance,

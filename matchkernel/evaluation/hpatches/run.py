@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from matchkernel.data.hpatches import HPatchesTasks
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import retrieval
-from matchkernel.evaluation.hpatches.splits import HPatchesTasks, digest_of, strips_digest
+from matchkernel.evaluation.hpatches.splits import digest_of, strips_digest
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.results import FORMAT, blank_words

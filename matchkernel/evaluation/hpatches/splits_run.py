@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matchkernel.data.hpatches import HPatchesSet, open_hpatches
+from matchkernel.data.hpatches import HPatchesSet, needed_sequences, open_hpatches, read_tasks
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, describe_hpatches
 from matchkernel.evaluation.hpatches.files import check_new_folder, read_descriptors, write_new_folder
 from matchkernel.evaluation.hpatches.run import TASKS, Whitening, check_choices, evaluate_hpatches, planned
-from matchkernel.evaluation.hpatches.splits import needed_sequences, read_tasks, strip_hashes
+from matchkernel.evaluation.hpatches.splits import strip_hashes
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.storage.progress import Progress, Say
 

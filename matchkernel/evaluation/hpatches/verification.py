@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.hpatches import NOISES
-from matchkernel.data.hpatches_tasks import VerificationLists
+from matchkernel.data.hpatches import NOISES, VerificationLists
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, check_distance, row_distances
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from matchkernel.data.phototourism import check_range, read_table
 from matchkernel.errors import FileError
-from matchkernel.storage.text_tables import check_range, read_table
 
 
 def table_of(text, folder):
