@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import stderr, user_errors
-from matchkernel.report.gather import TITLE, report_results
+from matchkernel.report.write import TITLE, report_results
 
 
 def report(

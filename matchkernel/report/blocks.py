@@ -1,11 +1,9 @@
 """What a report is made of: methods, scores over runs, and the blocks that show them. Knows no file format."""
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.spread import Spread
 
 RAISED = "†"
 RAISED_NOTE = (
@@ -15,7 +13,7 @@ RAISED_NOTE = (
 
 
 @dataclass(frozen=True)
-class Method:
+class ReportedMethod:
     """A descriptor as the report names it."""
 
     name: str
@@ -26,41 +24,20 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Score:
-    """One figure, from one run or several (seeds or splits)."""
-
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.values or not all(math.isfinite(value) for value in self.values):
-            raise ArgumentError(f"a score needs finite values, got {self.values}")
-
-    @property
-    def mean(self) -> float:
-        """Mean over the runs."""
-        return math.fsum(self.values) / len(self.values)
-
-    @property
-    def std(self) -> float | None:
-        """Standard deviation over the runs, with n - 1; None for a single one."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-
-@dataclass(frozen=True)
 class Grid:
     """Methods by columns: a table, and bars of one column where `bars` names it."""
 
     title: str
     columns: tuple[str, ...]
-    rows: Mapping[Method, Mapping[str, Score]]
+    rows: Mapping[ReportedMethod, Mapping[str, Spread]]
     digits: int = 2
     lower_is_better: bool = False
     bars: str | None = None
     marks: tuple[str, ...] = ()  # further columns to mark on the bars, such as e, h, t
     note: str = ""
-    safe: Mapping[Method, Mapping[str, Score]] = field(default_factory=dict)  # the values with ties as errors
+    safe: Mapping[ReportedMethod, Mapping[str, Spread]] = field(default_factory=dict)  # the values with ties as errors
 
-    def is_raised(self, method: Method, column: str) -> bool:
+    def is_raised(self, method: ReportedMethod, column: str) -> bool:
         """Whether ties raise a cell by more than is seen: such a value is marked and never the best."""
         safe = self.safe.get(method, {}).get(column)
         return safe is not None and self.rows[method][column].mean - safe.mean > 0.5 * 10.0**-self.digits
@@ -77,7 +54,7 @@ class Curves:
     """One curve per method: (fpr, tpr) in [0, 1], both rising."""
 
     title: str
-    curves: Mapping[Method, tuple[Sequence[float], Sequence[float]]]
+    curves: Mapping[ReportedMethod, tuple[Sequence[float], Sequence[float]]]
     note: str = ""
 
 
@@ -87,7 +64,7 @@ class PerSequence:
 
     title: str
     sequences: tuple[str, ...]
-    values: Mapping[Method, tuple[float | None, ...]]
+    values: Mapping[ReportedMethod, tuple[float | None, ...]]
     note: str = ""
 
 
@@ -113,12 +90,12 @@ class Report:
     warnings: tuple[str, ...] = ()
 
 
-def by_parameters(methods: Sequence[Method]) -> list[Method]:
+def by_parameters(methods: Sequence[ReportedMethod]) -> list[ReportedMethod]:
     """By the number of parameters, unknown ones last; among equals hand-crafted ones first, then by name."""
     return sorted(methods, key=lambda m: (m.parameters is None, m.parameters or 0, not m.hand_crafted, m.name))
 
 
-def say_parameters(method: Method) -> str:
+def say_parameters(method: ReportedMethod) -> str:
     """The number of learned parameters in words: 433,568, or a dash where none are known."""
     return "–" if method.parameters is None else f"{method.parameters:,}"
 

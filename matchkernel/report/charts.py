@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from matchkernel.report.blocks import RAISED, Curves, Grid, Method, PerSequence, Score, by_parameters, say_parameters
+from matchkernel.report.blocks import RAISED, Curves, Grid, PerSequence, ReportedMethod, by_parameters, say_parameters
 from matchkernel.report.svg import (
     WIDTH,
     dot,
@@ -21,7 +21,7 @@ from matchkernel.report.svg import (
 LEFT, RIGHT = 138, 352  # of the plot; names stand left of it, values right
 ROW = 32
 LOWEST_RATE = 1e-4
-Series = Mapping[Method, int]  # a method's colour and shape, the same in every chart of a page
+Series = Mapping[ReportedMethod, int]  # a method's colour and shape, the same in every chart of a page
 
 
 def bar_chart(grid: Grid, number: int) -> str:
@@ -46,7 +46,7 @@ def bar_chart(grid: Grid, number: int) -> str:
         parts += _bar(grid, method, column, 8 + height * k, scale[-1], number)
         parts += _marks(grid, method, 8 + height * k, scale[-1])
     seen = ", ".join(
-        f"{method.name} {say_score(score, grid.digits)}{' (raised by ties)' * grid.is_raised(method, column)}"
+        f"{method.name} {score.text(grid.digits)}{' (raised by ties)' * grid.is_raised(method, column)}"
         for method, score in scores.items()
     )
     better = "lower is better" if grid.lower_is_better else "higher is better"
@@ -92,7 +92,7 @@ def sequence_chart(block: PerSequence, number: int, series: Series) -> str:
     return drawing(number, bottom + 20, block.title, description, parts)
 
 
-def legend(methods: Sequence[Method], kind: str, series: Series) -> str:
+def legend(methods: Sequence[ReportedMethod], kind: str, series: Series) -> str:
     """The names of series beside their colours, as an HTML list; `kind` is "line" or "dot"."""
     items = []
     for method in by_parameters(list(methods)):
@@ -104,13 +104,7 @@ def legend(methods: Sequence[Method], kind: str, series: Series) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def say_score(score: Score, digits: int) -> str:
-    """A score in words: 1.43 ± 0.02, or 1.43 from a single run."""
-    spread = "" if score.std is None else f" ± {score.std:.{digits}f}"
-    return f"{score.mean:.{digits}f}{spread}"
-
-
-def _bar(grid: Grid, method: Method, column: str, y: float, top: float, number: int) -> list[str]:
+def _bar(grid: Grid, method: ReportedMethod, column: str, y: float, top: float, number: int) -> list[str]:
     score, digits, is_raised = grid.rows[method][column], grid.digits, grid.is_raised(method, column)
     kind = "own" if method.is_ours else "other"
     width = (RIGHT - LEFT) * max(score.mean, 0) / top
@@ -133,7 +127,7 @@ def _bar(grid: Grid, method: Method, column: str, y: float, top: float, number: 
     return parts
 
 
-def _marks(grid: Grid, method: Method, y: float, top: float) -> list[str]:
+def _marks(grid: Grid, method: ReportedMethod, y: float, top: float) -> list[str]:
     parts = []
     for mark in grid.marks:
         if mark in grid.rows[method]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.report.blocks import RAISED, Block, Grid, Method, PerSequence, Score, Section
-from matchkernel.report.runs import Run, value_at
+from matchkernel.evaluation.spread import Spread
+from matchkernel.report.blocks import RAISED, Block, Grid, PerSequence, ReportedMethod, Section
+from matchkernel.report.runs import ScoredRun, value_at
 
 NOISES = ("e", "h", "t")
 SAFE = "_tie_safe"  # ends the name of a value with ties counted as errors
@@ -49,17 +50,17 @@ NOTES = {
 HARDEST = "Sorted by the mean of all methods, the hardest last."
 Part = tuple[str, tuple[str, ...], str]  # a split, its sequences, its digest
 Key = tuple[str, str, tuple[Part, ...]]  # set, tasks done, and the splits: what must be the same to be compared
-Scored = dict[tuple[Method, str, int, str, str], list[Run]]  # method, training set, seed, set, tasks
+Scored = dict[tuple[ReportedMethod, str, int, str, str], list[ScoredRun]]  # method, training set, seed, set, tasks
 
 
-def hpatches_sections(runs: Sequence[Run]) -> list[Section]:
+def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     """One section for each set and choice of splits: methods scored on other data are never in one table."""
     scored: Scored = defaultdict(list)
     for run in runs:
         tasks = " ".join(task for task in HEADLINES if task in run.result)
         scored[(run.method, run.train_set, run.seed, _set_of(run, runs), tasks)].append(run)
     mixed = {name for (*_, name, _), members in scored.items() if _has_twins(members)}
-    sections: dict[Key, dict[Method, list[list[Run]]]] = defaultdict(lambda: defaultdict(list))
+    sections: dict[Key, dict[ReportedMethod, list[list[ScoredRun]]]] = defaultdict(lambda: defaultdict(list))
     for (method, train_set, _, name, tasks), members in scored.items():
         is_alone = len({training for other, training, *_ in scored if other == method}) == 1
         shown = method if is_alone else replace(method, name=f"{method.name}, {train_set or 'untold training'}")
@@ -72,7 +73,7 @@ def hpatches_sections(runs: Sequence[Run]) -> list[Section]:
     return [_section(key, sections[key], titles[_title(key)] > 1) for key in order]
 
 
-def _set_of(run: Run, runs: Sequence[Run]) -> str:
+def _set_of(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
     """The name of a run's set. Descriptor files may be scored without it: then the only set with the same digest."""
     if run.result.get("set") or not run.result.get("data_sha256"):
         return str(run.result.get("set") or "")
@@ -81,7 +82,7 @@ def _set_of(run: Run, runs: Sequence[Run]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _has_twins(members: Sequence[Run]) -> bool:
+def _has_twins(members: Sequence[ScoredRun]) -> bool:
     """Whether a split occurs twice with other data: then two sets of one name are mixed, and no mean is taken."""
     digests: dict[str, set[str]] = defaultdict(set)
     for run in members:
@@ -89,8 +90,8 @@ def _has_twins(members: Sequence[Run]) -> bool:
     return any(len(found) > 1 for found in digests.values())
 
 
-def _parts(members: Sequence[Run]) -> tuple[Part, ...]:
-    seen: dict[str, Run] = {}
+def _parts(members: Sequence[ScoredRun]) -> tuple[Part, ...]:
+    seen: dict[str, ScoredRun] = {}
     for run in members:
         split = str(run.result["split"])
         other = seen.setdefault(split, run)
@@ -99,21 +100,21 @@ def _parts(members: Sequence[Run]) -> tuple[Part, ...]:
     return tuple((split, tuple(run.result["sequences"]), _digest(run)) for split, run in sorted(seen.items()))
 
 
-def _check_seeds(methods: Mapping[Method, list[list[Run]]]) -> None:
+def _check_seeds(methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> None:
     """A seed counts once in a row, or the same run would be its own deviation."""
     for seeds in methods.values():
-        seen: dict[int, Run] = {}
+        seen: dict[int, ScoredRun] = {}
         for run in (members[0] for members in seeds):
             if seen.setdefault(run.seed, run) is not run:
                 raise _twice(seen[run.seed], run)
 
 
-def _twice(one: Run, two: Run) -> ArgumentError:
+def _twice(one: ScoredRun, two: ScoredRun) -> ArgumentError:
     where = f"split {two.result['split']!r}"
     return ArgumentError(f"{one.path} and {two.path}: two results of {two.method.name!r} on {where}")
 
 
-def _digest(run: Run) -> str:
+def _digest(run: ScoredRun) -> str:
     return str(run.result.get("data_sha256") or "")
 
 
@@ -124,7 +125,7 @@ def _title(key: Key) -> str:
     return ", ".join(["HPatches tasks", *([name] if name else []), words])
 
 
-def _section(key: Key, methods: Mapping[Method, list[list[Run]]], is_shared: bool) -> Section:
+def _section(key: Key, methods: Mapping[ReportedMethod, list[list[ScoredRun]]], is_shared: bool) -> Section:
     """A section; where it shares its title with another, the title says the tasks and the data too."""
     _, done, parts = key
     tasks = done.split()
@@ -137,7 +138,7 @@ def _section(key: Key, methods: Mapping[Method, list[list[Run]]], is_shared: boo
     return Section(_title(key) + more, tuple(blocks), f"{count} test sequences.")
 
 
-def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
+def _grid(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> Grid:
     headline, parts = HEADLINES[task]
     paths = {"mean": [headline], **parts}
     rows = {
@@ -159,7 +160,7 @@ def _grid(task: str, methods: Mapping[Method, list[list[Run]]]) -> Grid:
     )
 
 
-def _conventions(tasks: Sequence[str], methods: Mapping[Method, list[list[Run]]]) -> Grid:
+def _conventions(tasks: Sequence[str], methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> Grid:
     paths = {column: f"{task}/{path}" for task in tasks for column, path in OTHERS[task].items()}
     rows = {method: {c: _score(seeds, [path]) for c, path in paths.items()} for method, seeds in methods.items()}
     official = {column: path for column, path in paths.items() if not path.endswith(SAFE)}
@@ -170,15 +171,15 @@ def _conventions(tasks: Sequence[str], methods: Mapping[Method, list[list[Run]]]
     return Grid("The same in other conventions (%)", tuple(paths), rows, safe=safe)
 
 
-def _score(seeds: Sequence[Sequence[Run]], paths: Sequence[str]) -> Score:
+def _score(seeds: Sequence[Sequence[ScoredRun]], paths: Sequence[str]) -> Spread:
     """The mean over paths and splits for each seed; the spread is over seeds alone."""
-    return Score(tuple(_mean([value_at(run, path) for run in splits for path in paths]) for splits in seeds))
+    return Spread(tuple(_mean([value_at(run, path) for run in splits for path in paths]) for splits in seeds))
 
 
-def _per_sequence(task: str, methods: Mapping[Method, list[list[Run]]], grid: Grid) -> PerSequence:
+def _per_sequence(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRun]]], grid: Grid) -> PerSequence:
     of_one: Callable[[Any], list[float]] = _matching_values if task == "matching" else _task_values
     where = "per_pair" if task == "matching" else "per_sequence"
-    values: dict[Method, dict[str, list[float]]] = {}
+    values: dict[ReportedMethod, dict[str, list[float]]] = {}
     for method, seeds in methods.items():
         found: dict[str, list[float]] = defaultdict(list)
         for run in (run for splits in seeds for run in splits):

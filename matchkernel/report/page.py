@@ -4,7 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import count
 
-from matchkernel.report.blocks import RAISED, Block, Curves, Grid, Method, PerSequence, Report, Section, by_parameters
+from matchkernel.report.blocks import (
+    RAISED,
+    Block,
+    Curves,
+    Grid,
+    PerSequence,
+    Report,
+    ReportedMethod,
+    Section,
+    by_parameters,
+)
 from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, sequence_chart
 from matchkernel.report.tables import grid_html, sequences_html
 
@@ -82,14 +92,14 @@ def html_page(report: Report) -> str:
     )
 
 
-def _series(report: Report) -> dict[Method, int]:
-    methods: dict[Method, None] = {}
+def _series(report: Report) -> dict[ReportedMethod, int]:
+    methods: dict[ReportedMethod, None] = {}
     for block in (block for section in report.sections for block in section.blocks):
         methods |= dict.fromkeys(block.curves if isinstance(block, Curves) else _methods(block))
     return {method: index for index, method in enumerate(by_parameters(list(methods)))}
 
 
-def _methods(block: Grid | PerSequence) -> Iterable[Method]:
+def _methods(block: Grid | PerSequence) -> Iterable[ReportedMethod]:
     return block.rows if isinstance(block, Grid) else block.values
 
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.report.blocks import Block, Curves, Grid, Method, Score, Section
-from matchkernel.report.runs import Run, value_at
+from matchkernel.evaluation.spread import Spread
+from matchkernel.report.blocks import Block, Curves, Grid, ReportedMethod, Section
+from matchkernel.report.runs import ScoredRun, value_at
 
 Columns = dict[str, tuple[str, str]]  # shown -> training set, test set
 FPR_NOTE = "False positive rate at 95 % recall in %, lower is better; ties count as errors."
@@ -23,7 +24,7 @@ MAP_NOTE = (
 )
 
 
-def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
+def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     """A section for each kind of pair list the runs were scored on, and one for retrieval.
 
     The kind of a list is its name before the first underscore: m50_100000_100000_0 and m50_50000_50000_0 are both m50.
@@ -49,7 +50,7 @@ def phototourism_sections(runs: Sequence[Run]) -> list[Section]:
     return sections
 
 
-def _columns(runs: Sequence[Run]) -> Columns:
+def _columns(runs: Sequence[ScoredRun]) -> Columns:
     """Every training set with every test set that were combined; test sets alone where nothing was trained for them.
 
     Training sets count that are test sets too, or that one method has several of. What was trained elsewhere, or not
@@ -64,9 +65,9 @@ def _columns(runs: Sequence[Run]) -> Columns:
     return {f"{a} → {b}": (a, b) for a, b in combined} | {b: ("", b) for b in alone}
 
 
-def _check_sets(runs: Sequence[Run]) -> None:
+def _check_sets(runs: Sequence[ScoredRun]) -> None:
     """A name must mean one test set, or scores on different data would share a column."""
-    seen: dict[str, Run] = {}
+    seen: dict[str, ScoredRun] = {}
     for run in runs:
         if run.result.get("data_sha256"):
             other = seen.setdefault(str(run.result["test_set"]), run)
@@ -76,9 +77,9 @@ def _check_sets(runs: Sequence[Run]) -> None:
                 )
 
 
-def _check_training(runs: Sequence[Run]) -> None:
+def _check_training(runs: Sequence[ScoredRun]) -> None:
     """Results of one method that name no training set would fit every column, beside those that name one."""
-    seen: dict[Method, Run] = {}
+    seen: dict[ReportedMethod, ScoredRun] = {}
     for run in runs:
         other = seen.setdefault(run.method, run)
         if bool(other.train_set) != bool(run.train_set):
@@ -88,7 +89,7 @@ def _check_training(runs: Sequence[Run]) -> None:
             )
 
 
-def _check_queries(runs: Sequence[Run]) -> None:
+def _check_queries(runs: Sequence[ScoredRun]) -> None:
     """The mAP of other queries is another figure: how many were drawn, and by which seed, must be the same."""
     for run in runs[1:]:
         one, two = (_queries(each.result) for each in (runs[0], run))
@@ -103,20 +104,20 @@ def _queries(result: Mapping[str, Any]) -> str:
     return "all" if queries is None else f"at most {queries}, seed {result.get('retrieval_seed')}"
 
 
-def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_better: bool) -> Grid:
+def _grid(title: str, paths: Mapping[ScoredRun, str], columns: Columns, *, lower_is_better: bool) -> Grid:
     runs = list(paths)
     elsewhere = _elsewhere(runs, columns)
-    rows: dict[Method, dict[str, Score]] = {}
+    rows: dict[ReportedMethod, dict[str, Spread]] = {}
     for method in dict.fromkeys(run.method for run in runs):
         members = [run for run in runs if run.method == method]
         by_seed = {shown: _by_seed(members, *pair, elsewhere) for shown, pair in columns.items()}
         values = {
             shown: {seed: value_at(run, paths[run]) for seed, run in part.items()} for shown, part in by_seed.items()
         }
-        rows[method] = {shown: Score(tuple(part.values())) for shown, part in values.items() if part}
+        rows[method] = {shown: Spread(tuple(part.values())) for shown, part in values.items() if part}
         seeds = sorted(set.intersection(*(set(part) for part in values.values())))
         if seeds:
-            rows[method]["mean"] = Score(
+            rows[method]["mean"] = Spread(
                 tuple(math.fsum(part[seed] for part in values.values()) / len(values) for seed in seeds)
             )
     shown = ("mean", *columns)
@@ -127,7 +128,7 @@ def _grid(title: str, paths: Mapping[Run, str], columns: Columns, *, lower_is_be
     return Grid(title, shown, rows, lower_is_better=lower_is_better, bars=bars, note=note)
 
 
-def _list_of(run: Run, kind: str) -> str:
+def _list_of(run: ScoredRun, kind: str) -> str:
     """The run's list of that kind; empty where it has none."""
     names = [str(name) for name in run.result["pairs"] if name.split("_")[0] == kind]
     if len(names) > 1:
@@ -135,13 +136,13 @@ def _list_of(run: Run, kind: str) -> str:
     return names[0] if names else ""
 
 
-def _elsewhere(runs: Sequence[Run], columns: Columns) -> set[str]:
+def _elsewhere(runs: Sequence[ScoredRun], columns: Columns) -> set[str]:
     return {run.train_set for run in runs} - {train_set for train_set, _ in columns.values()} | {""}
 
 
-def _by_seed(runs: Sequence[Run], train_set: str, test_set: str, elsewhere: set[str]) -> dict[int, Run]:
+def _by_seed(runs: Sequence[ScoredRun], train_set: str, test_set: str, elsewhere: set[str]) -> dict[int, ScoredRun]:
     """The runs of one method on a test set, by seed; what was trained elsewhere or not at all fits every column."""
-    found: dict[int, Run] = {}
+    found: dict[int, ScoredRun] = {}
     for run in runs:
         if run.result["test_set"] == test_set and run.train_set in (train_set, *elsewhere):
             other = found.setdefault(run.seed, run)
@@ -150,7 +151,7 @@ def _by_seed(runs: Sequence[Run], train_set: str, test_set: str, elsewhere: set[
     return found
 
 
-def _curves(lists: Mapping[Run, str], columns: Columns) -> list[Curves]:
+def _curves(lists: Mapping[ScoredRun, str], columns: Columns) -> list[Curves]:
     """A chart for each column, of the first seed, where the results hold curves."""
     charts, runs = [], list(lists)
     elsewhere = _elsewhere(runs, columns)
@@ -167,7 +168,7 @@ def _curves(lists: Mapping[Run, str], columns: Columns) -> list[Curves]:
     return charts
 
 
-def _curve(run: Run, name: str) -> tuple[list[float], list[float]]:
+def _curve(run: ScoredRun, name: str) -> tuple[list[float], list[float]]:
     roc: Any = run.result["pairs"][name]["roc"]
     rates, recalls = (_side(roc.get(key)) for key in ("fpr", "tpr")) if isinstance(roc, Mapping) else ([], [])
     if not rates or len(rates) != len(recalls):

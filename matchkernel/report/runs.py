@@ -8,21 +8,21 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result
-from matchkernel.report.blocks import Method
+from matchkernel.report.blocks import ReportedMethod
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ScoredRun:
     """One result file."""
 
     path: Path
-    method: Method
+    method: ReportedMethod
     seed: int
     train_set: str  # empty where nothing was trained, or where that is not said
     result: Mapping[str, Any]
 
 
-def read_runs(paths: Sequence[str | Path]) -> list[Run]:
+def read_runs(paths: Sequence[str | Path]) -> list[ScoredRun]:
     """Read result files; a folder stands for every .json under it. Sorted by name of method, training set and seed."""
     files = result_files(paths)
     if not files:
@@ -32,13 +32,13 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     return sorted(runs, key=_order)
 
 
-def _order(run: Run) -> tuple[str | int, ...]:
+def _order(run: ScoredRun) -> tuple[str | int, ...]:
     """Not the path: results give the same report wherever they lie."""
     where = run.result.get("split") or run.result.get("test_set")
     return run.method.name, run.train_set, run.seed, str(run.result["kind"]), str(where), run.path.name
 
 
-def value_at(run: Run, path: str) -> float:
+def value_at(run: ScoredRun, path: str) -> float:
     """A number of a result by its path, in percent; a FileError where it is missing or no share."""
     content: Any = run.result
     for key in path.split("/"):
@@ -64,24 +64,24 @@ def _is_report(file: Path) -> bool:
     return isinstance(content, dict) and "format" not in content and {"title", "sections", "facts"} <= content.keys()
 
 
-def _run(path: Path, result: Mapping[str, Any]) -> Run:
+def _run(path: Path, result: Mapping[str, Any]) -> ScoredRun:
     whitening = result.get("whitening") or "none"
     words = [] if whitening == "none" else [f" + {whitening}"]
     words += [", l1"] if result["distance"] == "l1" else []
     configuration = result.get("configuration") or ""
-    method = Method(
+    method = ReportedMethod(
         "".join([str(result["descriptor"]), *words]),
         result.get("parameters"),
         bool(result.get("hand_crafted")),
         bool(configuration),
         configuration,
     )
-    return Run(path, method, result.get("seed") or 0, result.get("train_set") or "", result)
+    return ScoredRun(path, method, result.get("seed") or 0, result.get("train_set") or "", result)
 
 
-def _check_methods(runs: Sequence[Run]) -> None:
+def _check_methods(runs: Sequence[ScoredRun]) -> None:
     """A name must mean one method, or two would share a row."""
-    seen: dict[str, Run] = {}
+    seen: dict[str, ScoredRun] = {}
     for run in runs:
         other = seen.setdefault(run.method.name, run)
         if other.method != run.method:

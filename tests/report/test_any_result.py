@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from made_results import hpatches, pairs
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.report.gather import gather
 from matchkernel.report.page import html_page
-from matchkernel.report.write import json_text, markdown
+from matchkernel.report.write import gather, json_text, markdown
 
 FACTS = {
     "parameters": 9, "hand_crafted": False, "configuration": "x", "train_set": "T", "seed": 1, "set": "own",

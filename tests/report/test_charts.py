@@ -8,22 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError
-from matchkernel.report.blocks import Curves, Grid, Method, PerSequence, Score, best_of, by_parameters
+from matchkernel.evaluation.spread import Spread
+from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, best_of, by_parameters
 from matchkernel.report.charts import LEFT, RIGHT, bar_chart, curve_chart, legend, sequence_chart
 from matchkernel.report.svg import dot, path, shortened, ticks
-from matchkernel.report.tables import grid_html, grid_markdown
+from matchkernel.report.tables import grid_html, grid_markdown, markdown_table
 
-SIFT = Method("sift", 0, hand_crafted=True)
-OURS = Method("ours", 433_568, is_ours=True)
-OTHER = Method("other <&> net", 1_334_560)
-UNKNOWN = Method("from files")
+SIFT = ReportedMethod("sift", 0, hand_crafted=True)
+OURS = ReportedMethod("ours", 433_568, is_ours=True)
+OTHER = ReportedMethod("other <&> net", 1_334_560)
+UNKNOWN = ReportedMethod("from files")
 
 
 def grid(**more):
     rows = {
-        OTHER: {"mean": Score((50.0,)), "e": Score((60.0,))},
-        OURS: {"mean": Score((40.0, 44.0)), "e": Score((61.0, 63.0))},
-        SIFT: {"mean": Score((25.0,))},
+        OTHER: {"mean": Spread((50.0,)), "e": Spread((60.0,))},
+        OURS: {"mean": Spread((40.0, 44.0)), "e": Spread((61.0, 63.0))},
+        SIFT: {"mean": Spread((25.0,))},
     }
     return Grid("Matching", ("mean", "e"), rows, **{"bars": "mean", **more})
 
@@ -38,17 +39,17 @@ def of_class(svg, name):
 
 def test_scores():
     """Two runs, 40 and 44: the deviation with n - 1 is the root of 8."""
-    assert Score((40.0, 44.0)).mean == 42
-    assert Score((40.0, 44.0)).std == pytest.approx(8**0.5)
-    assert Score((3.0,)).std is None
+    assert Spread((40.0, 44.0)).mean == 42
+    assert Spread((40.0, 44.0)).std == pytest.approx(8**0.5)
+    assert Spread((3.0,)).std is None
     for wrong in ((), (float("nan"),), (1.0, float("inf"))):
         with pytest.raises(ArgumentError, match="finite"):
-            Score(wrong)
+            Spread(wrong)
 
 
 def test_methods_are_sorted_by_parameters():
     assert by_parameters([UNKNOWN, OTHER, SIFT, OURS]) == [SIFT, OURS, OTHER, UNKNOWN]
-    assert by_parameters([Method("b", 5), Method("a", 5)])[0].name == "a"
+    assert by_parameters([ReportedMethod("b", 5), ReportedMethod("a", 5)])[0].name == "a"
 
 
 def test_bars_are_as_long_as_their_means_and_hand_crafted_ones_hatched():
@@ -145,9 +146,26 @@ def test_tables_mark_the_best_and_say_what_is_missing():
     table = ElementTree.fromstring(grid_html(grid(lower_is_better=True)))
     assert [bold.text for bold in table.iter("b")] == ["25.00", "60.00"]
     assert best_of(grid(), "e") == 62
-    assert best_of(Grid("t", ("mean",), {SIFT: {"mean": Score((1.0,))}}), "mean") is None
+    assert best_of(Grid("t", ("mean",), {SIFT: {"mean": Spread((1.0,))}}), "mean") is None
+
+
+def test_tables_of_any_script():
+    rows = [
+        ["sift", 0, Spread((0.25,)), Spread((0.5,))],
+        ["a|b", 1_234_567, Spread((0.40, 0.44)), None],
+        ["other", None, Spread((0.9,)), Spread((0.4,))],
+    ]
+    assert markdown_table(
+        ["name", "size", "AP", "FPR"], rows, lower_is_better=["FPR"], not_compared=["other"], digits=1, scale=100
+    ).splitlines() == [
+        "| name | size | AP | FPR |",
+        "|---|---:|---:|---:|",
+        "| sift | 0 | 25.0 | 50.0 |",
+        "| a\\|b | 1,234,567 | **42.0 ± 2.8** | – |",
+        "| other | – | 90.0 | 40.0 |",
+    ]
 
 
 def test_equal_values_are_all_best():
-    rows = {SIFT: {"mean": Score((1.001,))}, OURS: {"mean": Score((1.004,))}}
+    rows = {SIFT: {"mean": Spread((1.001,))}, OURS: {"mean": Spread((1.004,))}}
     assert grid_markdown(Grid("t", ("mean",), rows)).count("**1.00**") == 2

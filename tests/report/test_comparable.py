@@ -6,7 +6,7 @@ import pytest
 from made_results import grids, hpatches, pairs, row, written
 
 from matchkernel.errors import ArgumentError
-from matchkernel.report.gather import gather, report_results
+from matchkernel.report.write import gather, report_results
 
 
 def refused(folder):

@@ -7,7 +7,7 @@ from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, row, writte
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.report.blocks import Curves, PerSequence
-from matchkernel.report.gather import gather, report_results
+from matchkernel.report.write import gather, report_results
 
 
 def test_real_results_give_the_figures_of_the_literature():

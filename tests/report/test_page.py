@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 from made_results import a_full_set
 
-from matchkernel.report.gather import report_results
 from matchkernel.report.page import STYLE
+from matchkernel.report.write import report_results
 
 
 class Reader(HTMLParser):

@@ -9,18 +9,19 @@ from made_results import grids, hpatches, row, written
 from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.run import evaluate_hpatches
-from matchkernel.report.blocks import RAISED, Grid, Method, Score, best_of
+from matchkernel.evaluation.spread import Spread
+from matchkernel.report.blocks import RAISED, Grid, ReportedMethod, best_of
 from matchkernel.report.charts import LEFT, RIGHT, bar_chart
-from matchkernel.report.gather import gather, report_results
 from matchkernel.report.tables import grid_html, grid_markdown
+from matchkernel.report.write import gather, report_results
 
 COUNTS = {"i_one": 9, "v_one": 12}
-HONEST, CONSTANT = Method("honest", 1), Method("constant", 0)
+HONEST, CONSTANT = ReportedMethod("honest", 1), ReportedMethod("constant", 0)
 
 
 def grid(honest=40.0, official=90.0, safe=10.0):
-    rows = {HONEST: {"mean": Score((honest,))}, CONSTANT: {"mean": Score((official,))}}
-    ties = {HONEST: {"mean": Score((honest,))}, CONSTANT: {"mean": Score((safe,))}}
+    rows = {HONEST: {"mean": Spread((honest,))}, CONSTANT: {"mean": Spread((official,))}}
+    ties = {HONEST: {"mean": Spread((honest,))}, CONSTANT: {"mean": Spread((safe,))}}
     return Grid("t", ("mean",), rows, bars="mean", safe=ties)
 
 
