@@ -10,7 +10,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE
 from matchkernel.model.positions import GRIDS
 from matchkernel.model.von_mises import MAX_KAPPA
-from matchkernel.storage.settings import read_toml, short
+from matchkernel.storage.settings import read_toml, short_repr
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class DescriptorConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {short(self.variant)}")
+            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {short_repr(self.variant)}")
         self._check_whole("patch_size", MIN_PATCH_SIZE, MAX_PATCH_SIZE)
         if self.patch_size % STRIDE:
             raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
@@ -100,7 +100,7 @@ class DescriptorConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> "DescriptorConfig":
         """Build from names and values; an unknown name is refused."""
         known = [field.name for field in dataclasses.fields(cls)]
-        unknown = [short(name) for name in settings if name not in known]
+        unknown = [short_repr(name) for name in settings if name not in known]
         if unknown:
             raise ArgumentError(f"unknown setting {', '.join(unknown)}; known are {', '.join(known)}")
         return cls(**settings)
@@ -148,7 +148,9 @@ class DescriptorConfig:
         if self.D is None:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)
         if fixed is not None and fixed != self.D:
-            raise ArgumentError(f"{self.variant} gives D = {fixed} numbers here, got D = {short(self.D)}; leave D out")
+            raise ArgumentError(
+                f"{self.variant} gives D = {fixed} numbers here, got D = {short_repr(self.D)}; leave D out"
+            )
         self._check_whole("D", 1, MAX_WIDTH if fixed is None else fixed)
 
     def _default(self, name: str, value: Any) -> None:
@@ -156,23 +158,23 @@ class DescriptorConfig:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
         elif value is None:
-            raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short(getattr(self, name))})")
+            raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short_repr(getattr(self, name))})")
 
     def _check_whole(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{name} must be a whole number, got {short(value)}")
+            raise ArgumentTypeError(f"{name} must be a whole number, got {short_repr(value)}")
         if not least <= value <= most:
-            raise ArgumentError(f"{name} must be between {least} and {most}, got {short(value)}")
+            raise ArgumentError(f"{name} must be between {least} and {most}, got {short_repr(value)}")
 
     def _check_real(self, name: str, least: float, most: float) -> None:
         value = getattr(self, name)
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ArgumentTypeError(f"{name} must be a number, got {short(value)}")
+            raise ArgumentTypeError(f"{name} must be a number, got {short_repr(value)}")
         if not least <= value <= most:  # refuses NaN too
-            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {short(value)}")
+            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {short_repr(value)}")
         object.__setattr__(self, name, float(value))
 
     def _check_choice(self, name: str, choices: tuple[Any, ...]) -> None:
@@ -180,4 +182,4 @@ class DescriptorConfig:
         if value is not None and not any(
             value is choice or (isinstance(value, str) and value == choice) for choice in choices
         ):
-            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}")
+            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short_repr(value)}")

@@ -1,16 +1,104 @@
-"""Frozen dataclasses from names and values: every name known, every value of the kind its field says."""
+"""Settings as frozen dataclasses: read from tables of names and values, each value of its field's type and in range."""
 
 import dataclasses
+import math
+import numbers
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 
 Settings = TypeVar("Settings")
+NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The values a setting may take: numbers within bounds, or one of several strings."""
+
+    low: float | None = None  # at least this
+    high: float | None = None  # at most this
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value lies in the range; NaN and infinity lie in none."""
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, (str, bool)):
+            return True
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        low, high = self.low is None or value >= self.low, self.high is None or value <= self.high
+        above, below = self.above is None or value > self.above, self.below is None or value < self.below
+        return low and high and above and below
+
+    def described(self, value: Any) -> str:
+        """The range in words, for the message about a value outside it."""
+        if self.choices is not None:
+            return f"one of {', '.join(self.choices)}"
+        if self.low is not None and self.high is not None:
+            return f"from {_number(self.low)} to {_number(self.high)}"
+        bounds = {"at least": self.low, "above": self.above, "at most": self.high, "below": self.below}
+        parts = [f"{name} {_number(bound)}" for name, bound in bounds.items() if bound is not None]
+        is_open = isinstance(value, float) and self.high is None and self.below is None
+        return " and ".join([*parts, "finite"] if is_open else parts)
+
+
+def setting(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: Iterable[str] | None = None,
+    omit_default: bool = False,
+) -> Any:
+    """A field of a dataclass of settings, with the range that `check_ranges` holds it to.
+
+    Args:
+        default: value of the field.
+        low, high: the least and the greatest value allowed.
+        above, below: bounds that are not allowed themselves.
+        choices: the strings allowed.
+        omit_default: `to_dict` leaves the field out where it has its default. For settings that are newer than saved
+            runs and weights, which do not name them.
+    """
+    allowed = Range(low, high, above, below, None if choices is None else tuple(choices))
+    return dataclasses.field(default=default, metadata={"range": allowed, "omit_default": omit_default})
+
+
+def check_ranges(settings: Any, where: str = "") -> None:
+    """Refuse a dataclass with a value of the wrong type, not finite, or outside its range; for `__post_init__`.
+
+    Numbers of numpy, and whole numbers where a field takes any, become Python's int and float.
+
+    Args:
+        settings: an instance of a frozen dataclass; fields that are None or a `Literal` string where they may be, and
+            fields of other types than `from_dict` reads, are left alone.
+        where: name of the table, for messages.
+    """
+    prefix, hints = f"{where}." if where else "", typing.get_type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        kinds = _kinds(hints[field.name])
+        value, name = getattr(settings, field.name), prefix + field.name
+        kind = next((kind for kind in kinds if kind in NAMES or typing.get_origin(kind) is tuple), None)
+        is_special = (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in kinds)
+        if kind is None or is_special:
+            continue
+        special = "".join(f" or {kind!r}" for kind in kinds if isinstance(kind, str))
+        value = _converted(kind, value, name, special)
+        allowed = field.metadata.get("range", Range())
+        for item in value if isinstance(value, tuple) else (value,):
+            if not allowed.holds(item):
+                raise ArgumentError(f"{name} must be {allowed.described(item)}{special}, got {short_repr(item)}")
+        object.__setattr__(settings, field.name, value)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -33,29 +121,26 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
         where: name of the table, for messages.
     """
     if not isinstance(values, Mapping):
-        raise ArgumentTypeError(f"{where or 'the settings'} must be a table of names and values, got {short(values)}")
+        raise ArgumentTypeError(
+            f"{where or 'the settings'} must be a table of names and values, got {short_repr(values)}"
+        )
     hints = typing.get_type_hints(kind)
     prefix = f"{where}." if where else ""
     for name in values:
         if name not in hints:
-            raise ArgumentError(f"unknown setting {short(prefix + str(name))}; known are {', '.join(hints)}")
+            raise ArgumentError(f"unknown setting {short_repr(prefix + str(name))}; known are {', '.join(hints)}")
     return kind(**{name: _converted(hints[name], value, prefix + name) for name, value in values.items()})
 
 
-def later(default: Any) -> Any:
-    """A field that came after runs were saved: `to_dict` leaves its default out, so that what they saved still fits."""
-    return dataclasses.field(default=default, metadata={"is_later": True})
-
-
 def to_dict(settings: Any) -> dict[str, Any]:
-    """A dataclass as nested tables, None and what `later` says left out; `from_dict` gives it back."""
+    """A dataclass as nested tables, without None and what `omit_default` leaves out; `from_dict` gives it back."""
     if hasattr(settings, "to_dict"):
         return dict(settings.to_dict())
     result = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        is_left_out = "is_later" in field.metadata and value == field.default
-        if value is not None and not is_left_out:
+        is_omitted = field.metadata.get("omit_default", False) and value == field.default
+        if value is not None and not is_omitted:
             result[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else _plain(value)
     return result
 
@@ -72,11 +157,11 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """`loss.margin=0.5` as nested tables; the value is read as TOML, or taken as a word where it is none."""
+    """`loss.margin=0.5` as nested tables; the value is read as TOML, or taken as a string where it is none."""
     name, equals, value = text.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
-        raise ArgumentError(f"--set takes key=value, such as --set loss.margin=0.5, got {short(text)}")
+        raise ArgumentError(f"--set takes key=value, such as --set loss.margin=0.5, got {short_repr(text)}")
     try:
         table = tomllib.loads(f"value = {value.strip()}")
     except (ValueError, RecursionError):
@@ -102,44 +187,62 @@ def first_difference(
     return None
 
 
-def short(value: object) -> str:
-    """A value for a message: on one line and not long, whatever it is."""
+def short_repr(value: object) -> str:
+    """The repr of a value for a message: on one line and at most 60 characters."""
     is_huge = isinstance(value, int) and abs(value) >= 10**20
     try:
-        words = "a number of more than 20 digits" if is_huge else repr(value)
+        text = "a number of more than 20 digits" if is_huge else repr(value)
     except (ValueError, RecursionError):  # such a number within it
-        words = f"a {type(value).__name__} that is too long to show"
-    return words if len(words) <= 60 else words[:57] + "..."
+        text = f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The parts of a union; of a Literal its values."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    return tuple(kind for part in parts for kind in (_kinds(part) if part is not hint else (part,)))
+
+
+def _converted(hint: Any, value: Any, name: str, special: str = "") -> Any:
+    kind = next(part for part in _kinds(hint) if part is not types.NoneType)
+    if dataclasses.is_dataclass(kind):
+        own = getattr(kind, "from_dict", None)
+        if own is None:
+            return from_dict(kind, value, name)  # type: ignore[arg-type]
+        if not isinstance(value, Mapping):
+            raise ArgumentTypeError(f"{name} must be a table of names and values, got {short_repr(value)}")
+        return own(value)
+    return _list(kind, value, name) if typing.get_origin(kind) is tuple else _scalar(kind, value, name, special)
+
+
+def _scalar(kind: type, value: Any, name: str, special: str) -> Any:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    is_whole = is_number and isinstance(value, numbers.Integral)
+    if kind is float and is_number and not (is_whole and abs(value) >= 2**53):
+        return float(value)
+    if kind is int and is_whole:
+        return int(value)
+    if type(value) is not kind:
+        is_bare = kind is float and isinstance(value, str) and value.startswith((".", "-."))
+        hint = ", written 0.5 and not .5" if is_bare else ""
+        raise ArgumentTypeError(f"{name} must be {NAMES[kind]}{special}{hint}, got {short_repr(value)}")
+    return value
+
+
+def _list(hint: Any, value: Any, name: str) -> tuple[Any, ...]:
+    kind = typing.get_args(hint)[0]
+    items = [value] if type(value) is kind else value
+    if not isinstance(items, (list, tuple)) or not all(type(item) is kind for item in items):
+        thing = NAMES[kind].removeprefix("a ")
+        raise ArgumentTypeError(f"{name} must be a {thing} or a list of {thing}s, got {short_repr(value)}")
+    return tuple(items)
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _converted(hint: Any, value: Any, name: str) -> Any:
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
-    if dataclasses.is_dataclass(hint):
-        table = getattr(hint, "from_dict", None)
-        if table is None:
-            return from_dict(hint, value, name)  # type: ignore[arg-type]
-        if not isinstance(value, Mapping):
-            raise ArgumentTypeError(f"{name} must be a table of names and values, got {short(value)}")
-        return table(value)
-    if typing.get_origin(hint) is tuple:
-        return _listed(typing.get_args(hint)[0], value, name)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
-        return float(value)
-    if type(value) is not hint:
-        kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-        hint_at_zero = ", written 0.5 and not .5" if hint is float and isinstance(value, str) else ""
-        raise ArgumentTypeError(f"{name} must be {kinds[hint]}{hint_at_zero}, got {short(value)}")
-    return value
-
-
-def _listed(kind: type, value: Any, name: str) -> tuple[Any, ...]:
-    items = [value] if type(value) is kind else value
-    if not isinstance(items, (list, tuple)) or not all(type(item) is kind for item in items):
-        thing = {int: "whole number", str: "word"}[kind]
-        raise ArgumentTypeError(f"{name} must be a {thing} or a list of {thing}s, got {short(value)}")
-    return tuple(items)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.storage.settings import short
+from matchkernel.storage.settings import short_repr
 from matchkernel.training.randomness import LIGHT, WARPS, generator_at
 
 # Where an output pixel (u, v) looks in the source: signed permutations of the axes. HardNet's script makes the first
@@ -57,7 +57,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.flips not in FLIPS:
-            raise ArgumentError(f"augmentation.flips must be one of {', '.join(FLIPS)}, got {short(self.flips)}")
+            raise ArgumentError(f"augmentation.flips must be one of {', '.join(FLIPS)}, got {short_repr(self.flips)}")
         limits: dict[str, float] = {
             "rotation_degrees": 180,
             "scale_octaves": 2,
@@ -70,7 +70,7 @@ class Augmentation:
             value = getattr(self, field.name)
             if field.name in limits and not 0 <= value <= limits[field.name]:
                 raise ArgumentError(
-                    f"augmentation.{field.name} must be from 0 to {limits[field.name]}, got {short(value)}"
+                    f"augmentation.{field.name} must be from 0 to {limits[field.name]}, got {short_repr(value)}"
                 )
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
 from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import why_size_is_fixed
-from matchkernel.storage.settings import from_dict, later, merged, parse_override, read_toml, short, to_dict
+from matchkernel.storage.settings import from_dict, merged, parse_override, read_toml, setting, short_repr, to_dict
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.schedule import Optimizer
@@ -32,7 +32,7 @@ class Synthetic:
         limits = {"points": (2, 10**6), "patches": (2, 1000), "validation_points": (0, 10**6), "seed": (0, 2**62)}
         for name, (least, most) in limits.items():
             if not least <= getattr(self, name) <= most:
-                value = short(getattr(self, name))
+                value = short_repr(getattr(self, name))
                 raise ArgumentError(f"data.synthetic.{name} must be from {least} to {most}, got {value}")
 
 
@@ -58,18 +58,19 @@ class Sampling:
     pairs: int = 512
     steps: int = 39_060
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch where `pairs` does not divide it (HardNet)
-    patch_sizes: tuple[int, ...] = later(())  # each update draws one of these sides; none: always model.patch_size
+    # Each update draws one of these sides; none: always model.patch_size.
+    patch_sizes: tuple[int, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
         if not 2 <= self.pairs <= 2**20:
-            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {short(self.pairs)}")
+            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {short_repr(self.pairs)}")
         if not 1 <= self.steps <= 10**9:
-            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {short(self.steps)}")
+            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {short_repr(self.steps)}")
         fits = self.pairs <= self.epoch_pairs <= 10**12 and self.epoch_pairs % self.pairs != 1
         if self.epoch_pairs and not fits:
             raise ArgumentError(
                 f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
-                f" got {short(self.epoch_pairs)}"
+                f" got {short_repr(self.epoch_pairs)}"
             )
         for size in self.patch_sizes:
             try:
@@ -122,7 +123,7 @@ class Loop:
         for name, allowed in {**choices, "select_by": MEASURES}.items():
             if getattr(self, name) not in allowed:
                 raise ArgumentError(
-                    f"loop.{name} must be one of {', '.join(allowed)}, got {short(getattr(self, name))}"
+                    f"loop.{name} must be one of {', '.join(allowed)}, got {short_repr(getattr(self, name))}"
                 )
         for name in ("log_every", "save_every", "validate_every"):
             if getattr(self, name) < 1:
@@ -149,7 +150,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
-            raise ArgumentError(f"seed must be from 0 to 2^63 - 1, got {short(self.seed)}")
+            raise ArgumentError(f"seed must be from 0 to 2^63 - 1, got {short_repr(self.seed)}")
         if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
             raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
 
@@ -157,10 +158,10 @@ class TrainingConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
         """Build from nested names and values, laid over the preset they name (default: paper)."""
         if not isinstance(values, Mapping):
-            raise ArgumentTypeError(f"a run is a table of names and values, got {short(values)}")
+            raise ArgumentTypeError(f"a run is a table of names and values, got {short_repr(values)}")
         preset = values.get("preset", "paper")
         if not isinstance(preset, str) or preset not in presets():
-            raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short(preset)}")
+            raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
         if "data" not in values:
             raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
         return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), values))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.precision import unit_rows, widened
-from matchkernel.storage.settings import short
+from matchkernel.storage.settings import short_repr
 
 DUPLICATE = 0.008  # nearer than this a "negative" is a copy of the patch (an exact copy is at 0.001)
 FAR = 10.0  # added to distances that may not be chosen
@@ -50,7 +50,7 @@ class LossSettings:
         for name, allowed in {"form": FORMS, "negatives": NEGATIVES, "reduction": ("mean", "sum")}.items():
             if getattr(self, name) not in allowed:
                 raise ArgumentError(
-                    f"loss.{name} must be one of {', '.join(allowed)}, got {short(getattr(self, name))}"
+                    f"loss.{name} must be one of {', '.join(allowed)}, got {short_repr(getattr(self, name))}"
                 )
         for name in ("margin", "hybrid", "second_order", "norm_penalty"):
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from matchkernel.errors import ArgumentError
-from matchkernel.storage.settings import later, short
+from matchkernel.storage.settings import setting, short_repr
 
 KINDS = ("sgd", "adamw")
 SCHEDULES = ("linear", "hardnet", "cosine", "constant")
@@ -36,12 +36,12 @@ class Optimizer:
     weight_decay: float = 1e-4
     schedule: str = "linear"
     warmup: int = 0
-    average: float = later(0.0)
+    average: float = setting(0.0, omit_default=True)
 
     def __post_init__(self) -> None:
         for name, allowed in {"kind": KINDS, "schedule": SCHEDULES}.items():
             if getattr(self, name) not in allowed:
-                value = short(getattr(self, name))
+                value = short_repr(getattr(self, name))
                 raise ArgumentError(f"optimizer.{name} must be one of {', '.join(allowed)}, got {value}")
         if not (self.rate > 0 and math.isfinite(self.rate)):
             raise ArgumentError(f"optimizer.rate must be above 0, got {self.rate}")

@@ -3,13 +3,26 @@ import dataclasses
 import math
 import tomllib
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.storage.settings import first_difference, from_dict, merged, parse_override, read_toml, short, to_dict
+from matchkernel.storage.settings import (
+    check_ranges,
+    first_difference,
+    from_dict,
+    merged,
+    parse_override,
+    read_toml,
+    setting,
+    short_repr,
+    to_dict,
+)
 
 
 @dataclass(frozen=True)
@@ -187,6 +200,75 @@ def test_any_table_gives_settings_or_our_error(values):
     assert from_dict(Dish, to_dict(dish)) == dish
 
 
+@dataclass(frozen=True)
+class Oven:
+    heat: float = setting(200, above=0, high=300)
+    weight: float = setting(0.5, low=0)
+    share: float = setting(0.0, low=0, below=1)
+    shelves: int = setting(2, low=1, high=1000)
+    racks: tuple[int, ...] = setting((), low=1)
+    mode: str = setting("air", choices=("air", "grill"))
+    timer: float | Literal["auto"] | None = setting("auto", above=0, high=99.5)
+    is_hot: bool = False
+    spice: Spice = field(default_factory=Spice)
+    clock: int | None = setting(None, low=0, omit_default=True)
+
+    def __post_init__(self):
+        check_ranges(self, "oven")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"heat": 0}, "oven.heat must be above 0 and at most 300, got 0.0"),
+        ({"heat": 1e39}, "oven.heat must be above 0 and at most 300, got 1e+39"),
+        ({"heat": 1e308}, "oven.heat must be above 0 and at most 300, got 1e+308"),
+        ({"heat": math.nan}, "oven.heat must be above 0 and at most 300, got nan"),
+        ({"heat": 10**400}, "oven.heat must be a number, got a number of more than 20 digits"),
+        ({"heat": True}, "oven.heat must be a number, got True"),
+        ({"heat": None}, "oven.heat must be a number, got None"),
+        ({"weight": -1}, "oven.weight must be at least 0 and finite, got -1.0"),
+        ({"weight": math.inf}, "oven.weight must be at least 0 and finite, got inf"),
+        ({"share": 1.0}, "oven.share must be at least 0 and below 1, got 1.0"),
+        ({"shelves": 0}, "oven.shelves must be from 1 to 1,000, got 0"),
+        ({"shelves": 10**400}, "oven.shelves must be from 1 to 1,000, got a number of more than 20 digits"),
+        ({"shelves": 2.0}, "oven.shelves must be a whole number, got 2.0"),
+        ({"racks": (3, 0)}, "oven.racks must be at least 1, got 0"),
+        ({"racks": (3.0,)}, "oven.racks must be a whole number or a list of whole numbers, got (3.0,)"),
+        ({"mode": "fan"}, "oven.mode must be one of air, grill, got 'fan'"),
+        ({"mode": 3}, "oven.mode must be a string, got 3"),
+        ({"timer": 99.75}, "oven.timer must be above 0 and at most 99.5 or 'auto', got 99.75"),
+        ({"timer": "soon"}, "oven.timer must be a number or 'auto', got 'soon'"),
+        ({"weight": ".5"}, "oven.weight must be a number, written 0.5 and not .5, got '.5'"),
+        ({"is_hot": 1}, "oven.is_hot must be true or false, got 1"),
+        ({"clock": -1}, "oven.clock must be at least 0, got -1"),
+    ],
+)
+def test_values_outside_their_range_are_refused(values, message):
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as caught:
+        Oven(**values)
+    assert str(caught.value) == message
+
+
+def test_values_in_their_range_are_kept_as_plain_numbers():
+    assert (Oven().timer, Oven().clock, Oven(timer=None).timer) == ("auto", None, None)
+    oven = Oven(np.float32(1.5), 2, shelves=np.int64(1000), racks=[1, 2], timer=99.5, clock=7)
+    assert oven == Oven(1.5, 2.0, shelves=1000, racks=(1, 2), timer=99.5, clock=7)
+    assert [type(value) for value in (oven.heat, oven.weight, oven.shelves, oven.racks)] == [float, float, int, tuple]
+    assert "clock" not in to_dict(Oven())
+    assert to_dict(oven)["clock"] == 7
+
+
+@given(st.integers() | st.floats() | st.text(max_size=3) | st.none() | st.booleans() | st.fractions())
+def test_any_value_is_in_range_or_refused_on_one_line(value):
+    for name in ("heat", "weight", "shelves", "mode", "timer", "clock"):
+        oven, error = attempt(partial(Oven, **{name: value}))
+        assert error.startswith(f"oven.{name} must be ") or not error
+        assert "\n" not in error
+        kept = getattr(oven, name, 1)
+        assert kept in ("air", "grill", "auto", None) or (math.isfinite(kept) and kept >= 0)
+
+
 def test_a_huge_number_is_told_without_its_digits():
     for value in (10**5000, -(10**5000)):
         with pytest.raises(ArgumentTypeError, match="more than 20 digits"):
@@ -199,13 +281,13 @@ def test_a_huge_number_within_a_list_is_told_too():
 
 
 def test_a_value_in_a_message_is_short_and_on_one_line():
-    assert short(3) == "3"
-    assert short("a\nb") == "'a\\nb'"
-    assert short("x" * 58) == repr("x" * 58)
-    assert len(short("x" * 59)) == 60
-    assert short("x" * 59).endswith("...")
-    assert short(10**20 - 1) == "9" * 20
-    assert "20 digits" in short(10**20)
+    assert short_repr(3) == "3"
+    assert short_repr("a\nb") == "'a\\nb'"
+    assert short_repr("x" * 58) == repr("x" * 58)
+    assert len(short_repr("x" * 59)) == 60
+    assert short_repr("x" * 59).endswith("...")
+    assert short_repr(10**20 - 1) == "9" * 20
+    assert "20 digits" in short_repr(10**20)
 
 
 def test_later_tables_win_and_tables_within_tables_are_merged():
