@@ -14,7 +14,7 @@ import numpy as np
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT
-from matchkernel.data.positives import Tolerances, find_geometric_positives, pixels_per_unit
+from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Photo, Scene, read_scene
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
@@ -251,7 +251,7 @@ def measure_label_noise(folder: str | Path, tolerances: Tolerances | None = None
     offsets, possible = [], 0
     for photo, points in zip(scene.photos, found, strict=True):
         places = _true_places(folder, photo, keypoints[photo.name])
-        sizes = photo.frames.half_widths * _depths(photo, places) / pixels_per_unit(photo)
+        sizes = photo.frames.half_widths * photo.depths(places) / photo.pixels_per_unit
         chosen = np.flatnonzero(points != NO_POINT)
         offsets.append(np.linalg.norm(places[chosen] - scene.points[points[chosen]], axis=1) / sizes[chosen])
         possible += _possible(scene, photo, places, sizes)
@@ -273,10 +273,6 @@ def _true_places(folder: Path, photo: Photo, keypoints: np.ndarray) -> np.ndarra
     ratio = photo.frames.shapes.reshape(-1, 4) / SET_MAGNIFICATION / photo.scale.mean()
     keys = zip(photo.frames.centers.round(3), ratio.round(3), strict=True)
     return np.array([truth[rows[(*center, *shape)]] for center, shape in keys]).reshape(-1, 3)
-
-
-def _depths(photo: Photo, places: np.ndarray) -> np.ndarray:
-    return (places @ photo.pose.R.T + photo.pose.t)[:, 2]
 
 
 def _possible(scene: Scene, photo: Photo, places: np.ndarray, sizes: np.ndarray) -> int:

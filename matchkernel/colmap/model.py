@@ -18,7 +18,8 @@ from matchkernel.errors import FileError
 CAMERA_MODELS = {
     "SIMPLE_PINHOLE": 3, "PINHOLE": 4, "SIMPLE_RADIAL": 4, "RADIAL": 5, "OPENCV": 8, "OPENCV_FISHEYE": 8,
     "FULL_OPENCV": 12, "FOV": 5, "SIMPLE_RADIAL_FISHEYE": 4, "RADIAL_FISHEYE": 5, "THIN_PRISM_FISHEYE": 12,
-    "RAD_TAN_THIN_PRISM_FISHEYE": 16,
+    "RAD_TAN_THIN_PRISM_FISHEYE": 16, "SIMPLE_DIVISION": 4, "DIVISION": 5, "SIMPLE_FISHEYE": 3, "FISHEYE": 4, "EUCM": 6,
+    "EQUIRECTANGULAR": 2,
 }  # fmt: skip
 NO_POINT = -1
 POINT2D = np.dtype([("x", "<f8"), ("y", "<f8"), ("point", "<i8")])

@@ -10,7 +10,7 @@ from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
 from matchkernel.data.patch_set import PatchSet, create_patch_set, group_by_label, open_patch_set
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
-from matchkernel.data.positives import Tolerances, find_geometric_positives, pixels_per_unit
+from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Scene, read_scene
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
@@ -156,7 +156,7 @@ def _pairs(
     depths = np.empty(len(places))
     for number, photo in enumerate(scene.photos):
         here = chosen.photos == number
-        depths[here] = (places[here] @ photo.pose.R.T + photo.pose.t)[:, 2] / pixels_per_unit(photo)
+        depths[here] = photo.depths(places[here]) / photo.pixels_per_unit
     tracked = np.flatnonzero(~chosen.geometric)  # pairs to test with have the cleaner labels
     sizes = frames.half_widths * depths
     where = PatchPlaces(chosen.labels[tracked], chosen.photos[tracked], places[tracked], sizes[tracked])

@@ -12,7 +12,7 @@ import numpy as np
 
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.scene import Photo, Scene
-from matchkernel.geometry.cameras import PROJECTABLE, focal_length, project
+from matchkernel.geometry.cameras import PROJECTABLE, project
 
 LEAST_NEIGHBOURS = 3  # tracked keypoints around a place, without which nothing is known about its depth
 
@@ -126,7 +126,7 @@ def _looks_right(
     if not len(track) or cosines.max() < np.cos(np.deg2rad(tolerances.view_degrees)):
         return np.zeros(len(near), bool)
     close = track[cosines > cosines.max() - 0.05]  # the views most like this one tell best how it should look
-    half_width = np.median(observed.size[close]) * pixels_per_unit(photo) / depth
+    half_width = np.median(observed.size[close]) * photo.pixels_per_unit / depth
     directions = observed.direction[close] @ photo.pose.R.T
     angle = np.arctan2(directions[:, 1].sum(), directions[:, 0].sum())
     octaves = np.abs(np.log2(photo.frames.half_widths[near] / half_width))
@@ -140,7 +140,7 @@ def _observations(scene: Scene) -> _Observations:
         keypoints = np.flatnonzero(photo.points != NO_POINT)
         points = photo.points[keypoints]
         X = scene.points[points]
-        depth = (X @ photo.pose.R.T + photo.pose.t)[:, 2]
+        depth = photo.depths(X)
         angles = photo.frames.angles[keypoints]
         in_camera = np.column_stack([np.cos(angles), np.sin(angles), np.zeros(len(angles))])
         ray = -(photo.pose.R.T @ photo.pose.t) - X
@@ -149,7 +149,7 @@ def _observations(scene: Scene) -> _Observations:
                 photo=np.full(len(points), number),
                 point=points,
                 depth=depth,
-                size=photo.frames.half_widths[keypoints] * depth / pixels_per_unit(photo),
+                size=photo.frames.half_widths[keypoints] * depth / photo.pixels_per_unit,
                 direction=in_camera @ photo.pose.R,
                 ray=ray / np.linalg.norm(ray, axis=1, keepdims=True),
             )
@@ -165,10 +165,3 @@ def _project(photo: Photo, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     places = photo.to_file_pixels(places)
     inside = visible & ((places > 0) & (places < np.array(photo.size) - 1)).all(1)
     return places, in_camera[:, 2], inside
-
-
-def pixels_per_unit(photo: Photo) -> float:
-    """Pixels of the file at depth 1."""
-    if photo.camera.model not in PROJECTABLE:
-        return float(photo.camera.parameters[0] * photo.scale.mean())
-    return focal_length(photo.camera.model, photo.camera.parameters) * float(photo.scale.mean())

@@ -9,6 +9,7 @@ import numpy as np
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, Camera, RegisteredImage, read_reconstruction
 from matchkernel.errors import FileError
+from matchkernel.geometry.cameras import PANORAMA, focal_length
 from matchkernel.geometry.conventions import COLMAP_ORIGIN, SET_MAGNIFICATION, frames_from_colmap
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.images import read_gray
@@ -30,6 +31,16 @@ class Photo:
     def to_file_pixels(self, colmap_places: np.ndarray) -> np.ndarray:
         """Places with COLMAP's origin in the camera's size -> our pixels in the file."""
         return colmap_places * self.scale - COLMAP_ORIGIN
+
+    def depths(self, points: np.ndarray) -> np.ndarray:
+        """(K,) depths of scene points (K, 3) in this photo; in a panorama, their distances from the camera."""
+        in_camera = points @ self.pose.R.T + self.pose.t
+        return np.linalg.norm(in_camera, axis=1) if self.camera.model == PANORAMA else in_camera[:, 2]
+
+    @property
+    def pixels_per_unit(self) -> float:
+        """How many pixels of the file one unit of the scene takes at depth 1."""
+        return focal_length(self.camera.model, self.camera.parameters) * float(self.scale.mean())
 
 
 @dataclass(frozen=True)

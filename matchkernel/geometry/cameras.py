@@ -4,10 +4,14 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 
-# Where the parameters stand: focal length x and y, centre x and y, then the distortion.
-_TWO_FOCALS = ("PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV")
-_ONE_FOCAL = ("SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE")
+# In COLMAP's order, the parameters are the focal length (or lengths), the centre, then the distortion.
+_ONE_FOCAL = (
+    "SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "SIMPLE_DIVISION",
+    "SIMPLE_FISHEYE",
+)  # fmt: skip
+_TWO_FOCALS = ("PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "DIVISION", "FISHEYE", "EUCM")
 PROJECTABLE = (*_TWO_FOCALS, *_ONE_FOCAL)
+PANORAMA = "EQUIRECTANGULAR"  # its parameters are width and height; it has no focal length
 LARGEST_ANGLE = 1.4  # radians off the axis; polynomials of distortion fold back beyond
 
 
@@ -21,41 +25,47 @@ def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.
 
     Returns:
         (K, 2) pixels with COLMAP's origin; (K,) whether the point is in front of the camera, within 80 degrees of its
-        axis, and where the distortion still grows with the angle.
+        axis, and where the distorted radius still grows with the angle.
     """
     if model not in PROJECTABLE:
-        raise ArgumentError(f"camera model {model} cannot be projected; known are {', '.join(PROJECTABLE)}")
+        raise ArgumentError(f"camera model {model} cannot be projected; supported are {', '.join(PROJECTABLE)}")
     focal, centre, distortion = _parts(model, parameters)
     z = points[:, 2]
-    radius = np.hypot(points[:, 0], points[:, 1])
-    visible = (z > 0) & (np.arctan2(radius, z) < LARGEST_ANGLE)
+    visible = (z > 0) & (np.arctan2(np.hypot(points[:, 0], points[:, 1]), z) < LARGEST_ANGLE)
     u = points[:, :2] / np.where(visible, z, 1.0)[:, None]
-    distorted, grows = _distort(model, u, distortion)
-    return distorted * focal + centre, visible & grows
+    r = np.linalg.norm(u, axis=1)
+    scale = np.where(r > 1e-12, _distorted_radius(model, r, distortion) / np.maximum(r, 1e-12), 1.0)
+    distorted = u * scale[:, None]
+    if model in ("OPENCV", "FULL_OPENCV"):
+        distorted += _tangential(u, r**2, distortion)
+    return distorted * focal + centre, visible & (r < _first_fold(model, distortion))
 
 
 def focal_length(model: str, parameters: np.ndarray) -> float:
-    """Mean focal length in pixels."""
-    return float(np.mean(_parts(model, parameters)[0]))
+    """Mean focal length in pixels; of a panorama, the pixels per radian along its equator."""
+    return float(parameters[0] / (2 * np.pi)) if model == PANORAMA else float(np.mean(_parts(model, parameters)[0]))
 
 
 def _parts(model: str, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if model in _TWO_FOCALS:
-        return parameters[:2], parameters[2:4], parameters[4:]
-    return parameters[[0, 0]], parameters[1:3], parameters[3:]
+    if model in _ONE_FOCAL:
+        return parameters[[0, 0]], parameters[1:3], parameters[3:]
+    return parameters[:2], parameters[2:4], parameters[4:]
 
 
-def _distort(model: str, u: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distorted normalised coordinates, and whether the distorted radius has grown all the way there."""
-    r = np.linalg.norm(u, axis=1)
+def _distorted_radius(model: str, r: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Distance from the centre, in focal lengths, of a point seen at r = tan(angle); NaN where the model has none."""
     if model.endswith("FISHEYE"):
-        distorted = _distorted_radius(np.arctan(r), k, k[:0])
-        scale = np.where(r > 1e-12, distorted / np.maximum(r, 1e-12), 1.0)
-        return u * scale[:, None], np.arctan(r) < _first_fold(k, k[:0])
-    above, below = _radial_parts(model, k)
-    scale = np.where(r > 1e-12, _distorted_radius(r, above, below) / np.maximum(r, 1e-12), 1.0)
-    tangential = _tangential(u, r**2, k) if model in ("OPENCV", "FULL_OPENCV") else 0.0
-    return u * scale[:, None] + tangential, r < _first_fold(above, below)
+        angle = np.arctan(r)
+        return angle * _even_polynomial(angle, k)
+    if model == "FOV":
+        return np.arctan(2 * r * np.tan(k[0] / 2)) / k[0] if k[0] else r
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if model.endswith("DIVISION"):
+            return 2 * r / (1 + np.sqrt(1 - 4 * k[0] * r**2))
+        if model == "EUCM":
+            return r / (k[0] * np.sqrt(k[1] * r**2 + 1) + 1 - k[0])
+        above, below = _radial_parts(model, k)
+        return r * _even_polynomial(r, above) / _even_polynomial(r, below)
 
 
 def _radial_parts(model: str, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,16 +76,14 @@ def _radial_parts(model: str, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return k[:count], k[:0]
 
 
-def _distorted_radius(r: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    top = 1 + sum((c * r ** (2 * i) for i, c in enumerate(above, 1)), np.zeros_like(r))
-    return r * top / (1 + sum((c * r ** (2 * i) for i, c in enumerate(below, 1)), np.zeros_like(r)))
+def _even_polynomial(r: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    return 1 + sum((c * r ** (2 * i) for i, c in enumerate(coefficients, 1)), np.zeros_like(r))
 
 
-def _first_fold(above: np.ndarray, below: np.ndarray) -> float:
-    """The radius up to which the distorted radius grows; beyond, an image point has more than one cause."""
+def _first_fold(model: str, k: np.ndarray) -> float:
+    """The radius up to which the distorted radius grows; beyond, two points share a pixel."""
     r = np.linspace(0, np.tan(LARGEST_ANGLE), 4001)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        falls = ~(np.diff(_distorted_radius(r, above, below)) > 0)
+    falls = ~(np.diff(_distorted_radius(model, r, k)) > 0)
     return float(r[np.argmax(falls)]) if falls.any() else np.inf
 
 

@@ -1,11 +1,13 @@
 """COLMAP's files: real ones of version 3.8 where they are at hand, and fixtures written here from its documentation."""
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matchkernel.colmap.database import MatchCounts, count_matches, read_database_keypoints
-from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.colmap.model import CAMERA_MODELS, NO_POINT, read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import project
 
@@ -78,6 +80,24 @@ def test_both_formats_give_the_same_model(write, tmp_path):
     assert first.points.tolist() == [5, NO_POINT]
     assert second.places.shape == (0, 2)
     assert {number: point.tolist() for number, point in model.points.items()} == {5: [1, 2, 3], 9: [1, 2, 3]}
+
+
+def test_a_model_written_by_a_newer_colmap(golden, tmp_path):
+    """Version 4.2.1: one camera of each model (ids 0 to 17), one image each, rigs and frames beside them."""
+    written = json.loads((golden / "colmap_4.2" / "projections.json").read_text())["cameras"]
+    for suffix in ("bin", "txt"):
+        folder = tmp_path / suffix
+        folder.mkdir()
+        for path in (golden / "colmap_4.2").glob(f"*.{suffix}"):
+            shutil.copy(path, folder)
+        model = read_reconstruction(folder)
+        assert {camera.model: camera.parameters.tolist() for camera in model.cameras.values()} == {
+            name: camera["parameters"] for name, camera in written.items()
+        }
+        assert [image.name for image in model.images.values()] == [f"{name.lower()}.png" for name in written]
+        assert model.images[3].t.tolist() == pytest.approx([0.3, -0.2, 0.3])
+        assert [image.points.tolist() for image in model.images.values()] == [[1], [1], *[[NO_POINT]] * 16]
+        assert model.points[1].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("scene", ["sceaux", "fox"])
@@ -150,6 +170,13 @@ def test_what_else_is_refused(tmp_path):
         with pytest.raises(FileError, match=reason):
             read_reconstruction(folder)
         (folder / name).write_text(TEXT[name])
+    for model, count in ((18, 4), (-1, 4), (2**31 - 1, 4)):  # ids that no version of COLMAP has
+        (tmp_path / "binary").mkdir(exist_ok=True)
+        write_binary(tmp_path / "binary")
+        camera = struct.pack(f"<iiQQ{count}d", 1, model, 640, 480, *[1.0] * count)
+        (tmp_path / "binary" / "cameras.bin").write_bytes(struct.pack("<Q", 1) + camera)
+        with pytest.raises(FileError, match=rf"camera 1 has model {model}, which is not known"):
+            read_reconstruction(tmp_path / "binary")
     (folder / "points3D.txt").unlink()
     with pytest.raises(FileError, match=r"points3D\.txt: no such file"):
         read_reconstruction(folder)
@@ -229,6 +256,19 @@ def test_damaged_models_give_a_model_or_our_error(tmp_path, data):
     path.write_bytes(content)
     with contextlib.suppress(FileError):
         read_reconstruction(folder)
+
+
+@settings(max_examples=60)
+@given(st.integers(-3, 20), st.binary(max_size=160))
+def test_any_model_id_with_any_bytes_gives_cameras_or_our_error(number, content):
+    with tempfile.TemporaryDirectory() as name:
+        folder = write_binary(Path(name))
+        (folder / "images.bin").write_bytes(struct.pack("<Q", 0))
+        (folder / "cameras.bin").write_bytes(struct.pack("<QiiQQ", 1, 1, number, 640, 480) + content)
+        with contextlib.suppress(FileError):
+            (camera,) = read_reconstruction(folder).cameras.values()
+            assert len(camera.parameters) * 8 == len(content)
+            assert camera.model == list(CAMERA_MODELS)[number]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
