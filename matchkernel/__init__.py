@@ -1,10 +1,14 @@
 """Local patch descriptors with explicit spatial encoding (Mukundan, Tolias, Chum, CVPR 2019)."""
 
-from matchkernel.errors import MatchKernelError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
-from matchkernel.model.describe import describe
-from matchkernel.model.descriptors import Descriptor, build
-from matchkernel.model.weights import available, load, save
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers take it as True; importing `typing` for it would take longer than all the rest
+if TYPE_CHECKING:
+    from matchkernel.errors import MatchKernelError
+    from matchkernel.model.config import VARIANTS, DescriptorConfig
+    from matchkernel.model.describe import describe
+    from matchkernel.model.descriptors import Descriptor, build
+    from matchkernel.model.weights import available, load, save
 
 __version__ = "0.1.0"
 
@@ -19,3 +23,28 @@ __all__ = [
     "load",
     "save",
 ]
+
+# Each name is imported when it is first used: torch takes seconds to import, and the command line often needs none.
+_MODULES = {
+    "VARIANTS": "model.config",
+    "Descriptor": "model.descriptors",
+    "DescriptorConfig": "model.config",
+    "MatchKernelError": "errors",
+    "available": "model.weights",
+    "build": "model.descriptors",
+    "describe": "model.describe",
+    "load": "model.weights",
+    "save": "model.weights",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'matchkernel' has no attribute {name!r}")
+    value = getattr(import_module(f"matchkernel.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import matchkernel
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "matchkernel"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -94,6 +96,8 @@ def hook(event, arguments):
         seen.append((event, str(arguments[0])))
 sys.addaudithook(hook)
 import matchkernel
+for name in matchkernel.__all__:
+    getattr(matchkernel, name)
 finding_modules = lambda event, path: event == "os.listdir" or path.endswith((".py", ".pyc"))
 print([entry for entry in seen if not finding_modules(*entry)])
 """
@@ -102,10 +106,15 @@ print([entry for entry in seen if not finding_modules(*entry)])
     assert result.stdout == "[]\n"
 
 
-def test_the_command_line_loads_no_compiler():
-    """It takes seconds to import, which every command would pay."""
-    result = python("import sys, matchkernel.cli.app; print('torch._dynamo' in sys.modules)")
-    assert (result.stdout, result.stderr) == ("False\n", "")
+def test_names_of_the_package_are_imported_when_used():
+    """Torch takes seconds to import, its compiler again; who only asks for the version pays for neither."""
+    result = python(
+        "import sys, matchkernel; print('torch' in sys.modules, matchkernel.load.__name__, 'torch' in sys.modules,"
+        " 'torch._dynamo' in sys.modules, set(matchkernel.__all__) <= set(dir(matchkernel)))"
+    )
+    assert (result.stdout, result.stderr) == ("False load True False True\n", "")
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        matchkernel.lode  # noqa: B018
 
 
 def test_the_bare_command_says_what_is_missing():

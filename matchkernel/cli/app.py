@@ -1,55 +1,68 @@
-"""The command line as a whole: its verbs and its options for all of them."""
+"""The command line as a whole: its verbs, each loaded when it is used, and the options before the verb."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import matchkernel
-from matchkernel.cli import (
-    colmap,
-    data,
-    demo,
-    describe,
-    evaluate,
-    export,
-    extract,
-    info,
-    match,
-    params,
-    plot,
-    report,
-    train,
-)
 from matchkernel.cli.console import show_traceback
 
+# The first line of each verb's help, here so that `matchkernel --help` need not import them all.
+VERBS = {
+    "info": "List the descriptors and the trained weights, or show what a weight file records about itself.",
+    "params": "Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers.",
+    "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
+    "extract": "Extract features from images; run it again to resume.",
+    "match": "Match two images: detect, describe, match, verify; write a picture and JSON.",
+    "demo": "Match a stereo pair and a rotated, smaller copy, for which the truth is known, and draw the matches.",
+    "colmap": "Reconstruct a scene: our features and matches; COLMAP's importers, verification and mapper.",
+    "export": "Write a descriptor as ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check the file against torch.",
+    "train": "Train a descriptor: checkpoints, a log and weights in one folder.",
+    "report": "Gather results into one page of tables and charts.",
+    "plot": "Draw pictures that explain the method.",
+    "data": "Make, check and look at patch sets.",
+    "evaluate": "Score a model, a baseline or descriptor files.",
+}
 
-def _say_version(wanted: bool) -> None:
+
+class Verbs(TyperGroup):
+    """A group of verbs that knows only their names and help until one of them is run."""
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Put the verb itself in place of the entry that stands for it in the help."""
+        name, entry, rest = super().resolve_command(ctx, args)
+        return name, load_verb(name) if name and entry else entry, rest
+
+
+def load_verb(name: str) -> Any:
+    """Import cli/<name>.py: it holds a function of that name, or a group of them called `app`."""
+    module = import_module(f"matchkernel.cli.{name}")
+    if hasattr(module, "app"):
+        return get_command(module.app)
+    verb = typer.Typer(add_completion=False)
+    verb.command(name)(getattr(module, name))
+    return get_command(verb)
+
+
+def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"matchkernel {matchkernel.__version__}")
         raise typer.Exit
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.command()(info.info)
-app.command()(params.params)
-app.command()(describe.describe)
-app.command()(extract.extract)
-app.command()(match.match)
-app.command()(demo.demo)
-app.command()(colmap.colmap)
-app.command()(export.export)
-app.command()(train.train)
-app.command()(report.report)
-app.add_typer(plot.app, name="plot")
-app.add_typer(data.app, name="data")
-app.add_typer(evaluate.app, name="evaluate")
+app = typer.Typer(cls=Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+for _name, _help in VERBS.items():
+    app.command(_name, help=_help)(lambda: None)
 
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option(help="show the traceback of an error")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say it and end")
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="show the version and exit")
     ] = False,
 ) -> None:
     """Local patch descriptors with explicit spatial encoding."""

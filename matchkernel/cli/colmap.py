@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import counting_bar, stderr, user_errors
-from matchkernel.cli.match import DEFAULT, Contrast, Device, Edge, Keypoints, Magnification, Model, Untrained, Upright
+from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.match import DEFAULT, Contrast, Edge, Keypoints, Magnification, Model, Upright
+from matchkernel.cli.options import Device, Json, Untrained
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import Detector
 from matchkernel.photos.reconstruct import DETECTOR, Ratio, ReconstructSettings, reconstruct
@@ -16,36 +17,42 @@ from matchkernel.photos.reconstruct import DETECTOR, Ratio, ReconstructSettings,
 
 def colmap(
     images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="workspace to make; a stopped run goes on when run again")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="workspace to make; an interrupted run resumes when run again")
+    ],
     model: Model = "dual",
     untrained: Untrained = False,
     keypoints: Keypoints = DETECTOR.keypoints,
     ratio: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1, help="nearest / second nearest distance (0.85; sift 0.8); 1: no test"),
+        typer.Option(
+            min=0.01,
+            max=1,
+            help="maximum ratio of nearest to second-nearest distance (default: 0.85, for sift 0.8); 1 for no test",
+        ),
     ] = None,
-    overlap: Annotated[int | None, typer.Option(min=1, help="match so many neighbours by name, not all pairs")] = None,
+    overlap: Annotated[
+        int | None,
+        typer.Option(min=1, help="match each image with this many next ones in the order of names, not with all"),
+    ] = None,
     contrast: Contrast = DETECTOR.contrast,
     edge: Edge = DEFAULT.edge,
     upright: Upright = False,
     magnification: Magnification = DEFAULT.magnification,
-    single_camera: Annotated[bool, typer.Option(help="all images are of one camera")] = False,
+    single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Reconstruct a scene: our features and matches, COLMAP's importers, verification and mapper."""
+    """Reconstruct a scene: our features and matches; COLMAP's importers, verification and mapper."""
     with user_errors():
         detector = Detector(keypoints, contrast, edge, upright, magnification)
         chosen: Ratio = "calibrated" if ratio is None else None if ratio == 1 else ratio
         settings = ReconstructSettings(detector, chosen, overlap, single_camera)
         describer = open_describer(model, untrained=untrained, device=device)
-        with counting_bar("reconstructing") as progress:
-            found = reconstruct(
-                images, out, describer, settings, say=lambda stage: stderr.print(stage, markup=False), progress=progress
-            )
+        with progress_bar("reconstructing") as progress:
+            found = reconstruct(images, out, describer, settings, say=say, progress=progress)
         if as_json:
             print(json.dumps(dataclasses.asdict(found)))
-        counts = (
-            f"{found.registered} of {found.images} images, {found.points:,} points in {found.track_length:.2f} each"
-        )
-        stderr.print(f"{counts}, error {found.error:.3f} px ({describer.name}) -> {out}", markup=False)
+        counts = f"{found.registered} of {found.images} images, {found.points:,} points"
+        counts += f" seen in {found.track_length:.2f} images on average"
+        say(f"{counts}, mean error {found.error:.3f} px ({describer.name}) -> {out}")

@@ -1,27 +1,37 @@
-"""What all verbs share: errors as one line, tables on stdout, everything else on stderr."""
+"""What all verbs share: errors in one line, results on stdout, everything else on stderr."""
 
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from matchkernel.cli.interrupts import raised_inside
 from matchkernel.errors import MatchKernelError, WorkError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 stdout = Console(emoji=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
+def say(line: str) -> None:
+    """Print a line on stderr as it is."""
+    stderr.print(line, markup=False)
+
+
 def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
-    """A table that fits a terminal of 80 columns; columns of numbers stand to the right."""
+    """A table that fits a terminal of 80 columns; columns of numbers are right-aligned."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
@@ -32,12 +42,13 @@ def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
 def user_errors() -> Iterator[None]:
     """Turn errors into one line on stderr and an exit code: 2 wrong input, 1 failed work, 130 Ctrl-C."""
     try:
-        yield
+        with raised_inside():
+            yield
     except KeyboardInterrupt as stop:
-        stderr.print(f"interrupted: {stop}" if stop.args else "interrupted", markup=False)
+        say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
-        _tell(" ".join(str(error).split()) or type(error).__name__)
+        _report(" ".join(str(error).split()) or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
     except RuntimeError as error:  # torch has no MemoryError
@@ -45,12 +56,12 @@ def user_errors() -> Iterator[None]:
             raise
         asked = re.search(r"ried to allocate ([\d.]+ \w+)", str(error))
         reason = f" (tried to allocate {asked[1]})" if asked else ""
-        _tell(f"not enough memory{reason}; lower --batch-size or --keypoints, in training sampling.pairs")
+        _report(f"not enough memory{reason}; lower --batch-size or --keypoints, or sampling.pairs in training")
         raise typer.Exit(1) from None
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script that is no verb of ours, with errors as the verbs have them."""
+    """Run a script outside the command line, reporting errors as the verbs do."""
     try:
         with user_errors():
             main()
@@ -58,33 +69,39 @@ def run_script(main: Callable[[], None]) -> None:
         raise SystemExit(stop.exit_code) from None
 
 
-def _tell(words: str) -> None:
+def _report(message: str) -> None:
     if show_traceback.get():
         traceback.print_exc()
-    stderr.print(f"error: {words}", style="red", markup=False)
+    stderr.print(f"error: {message}", style="red", markup=False)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch got no memory; for that of the CPU it has no class of its own."""
+    """Whether torch ran out of memory; it has a class for that on a GPU only. Named, as torch may not be loaded."""
     known = ("DefaultCPUAllocator", "CUDA error: out of memory")
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)
+    return type(error).__name__ == "OutOfMemoryError" or any(part in str(error) for part in known)
 
 
 @contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Progress]:
-    """A progress bar on stderr, gone when done; silent where stderr is no terminal."""
+def progress_bar(what: str, total: int = 1) -> Iterator["Bar"]:
+    """A progress bar on stderr, removed when done; silent where stderr is not a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        progress.add_task(what, total=total)
-        yield progress
+        yield Bar(progress, progress.add_task(what, total=total))
 
 
-@contextmanager
-def counting_bar(what: str, total: int = 1) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that is told how many of how many are done; `total` stands there until then."""
-    with progress_bar(what, total) as progress:
+@dataclass(frozen=True)
+class Bar:
+    """A progress bar; itself the callback that the package reports progress to."""
 
-        def update(done: int, total: int) -> None:
-            progress.update(progress.task_ids[0], completed=done, total=total)
+    progress: "RichProgress"
+    task: "TaskID"
 
-        yield update
+    def __call__(self, done: int, total: int) -> None:
+        """Report how many of how many items are done."""
+        self.progress.update(self.task, completed=done, total=total)
+
+    def rename(self, what: str) -> None:
+        """Begin another stage: its name, and nothing done."""
+        self.progress.update(self.task, description=what, completed=0)

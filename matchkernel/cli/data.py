@@ -6,48 +6,53 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import counting_bar, stderr, user_errors
-from matchkernel.data import from_colmap, from_homographies, from_photos, phototourism, summary, synthetic
+from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.options import Json, Picture, Seed
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
-from matchkernel.plots import set_sheets as contact
 
-app = typer.Typer(no_args_is_help=True, help="Make, check and look at patch sets.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, check and look at patch sets.")
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder to make; a stopped build goes on when run again")]
-Magnification = Annotated[float, typer.Option(min=0.1, help="half side of a region / sigma")]
-Seed = Annotated[int, typer.Option(min=0, help="of everything random")]
-Geometric = Annotated[bool, typer.Option(help="look for positives beyond the tracks")]
-Pairs = Annotated[int, typer.Option(min=0, help="positives, and as many negatives, of each test list")]
+Set = Annotated[Path, typer.Argument(metavar="SET", help="a patch set, or a set in the HPatches layout")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder to make; an interrupted build resumes when run again")]
+Size = Annotated[int, typer.Option(min=8, help="side of a patch in pixels")]
+Magnification = Annotated[float, typer.Option(min=0.1, help="half the side of a region / sigma of its keypoint")]
+Geometric = Annotated[bool, typer.Option(help="also find positives by geometry, beyond the tracks")]
+Pairs = Annotated[int, typer.Option(min=0, help="positive pairs in each test list, with as many negative ones")]
 Mosaics = Annotated[bool, typer.Option(help="also write PhotoTourism's mosaics")]
 
 
 @app.command()
 def pack(
-    source: Annotated[Path, typer.Argument(help="PhotoTourism folder, or torchvision's cached .pt of one")], out: Out
+    source: Annotated[Path, typer.Argument(help="PhotoTourism folder, or the .pt file torchvision caches of one")],
+    out: Out,
 ) -> None:
     """Pack a PhotoTourism set into one memory-mapped patch set."""
+    from matchkernel.data import phototourism, summary
+
     with user_errors():
-        with counting_bar("packing patches") as progress:
+        with progress_bar("packing patches") as progress:
             phototourism.pack_phototourism(source, out, progress)
-        stderr.print(summary.one_line(out), markup=False)
+        say(summary.one_line(out))
 
 
 @app.command()
-def verify(folder: Annotated[Path, typer.Argument(help="a patch set")]) -> None:
-    """Check every file of a patch set against its manifest."""
+def verify(folder: Set) -> None:
+    """Check every file of a set against its manifest."""
+    from matchkernel.data import summary
+
     with user_errors():
         summary.verify(folder)
-        stderr.print(f"whole: {summary.one_line(folder)}", markup=False)
+        say(f"intact: {summary.one_line(folder)}")
 
 
 @app.command("from-colmap")
 def from_colmap_(
     images: Annotated[Path, typer.Argument(help="folder of the photos")],
-    sparse: Annotated[Path, typer.Argument(help="folder with cameras, images, points3D")],
+    sparse: Annotated[Path, typer.Argument(help="folder with cameras, images and points3D")],
     database: Annotated[Path, typer.Argument(help="COLMAP's database.db")],
     out: Out,
     all_keypoints: Annotated[Path | None, typer.Option(help="database with more keypoints of the same photos")] = None,
-    size: Annotated[int, typer.Option(min=8, help="side of a patch")] = 64,
+    size: Size = 64,
     magnification: Magnification = SET_MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
@@ -55,20 +60,24 @@ def from_colmap_(
     seed: Seed = 0,
 ) -> None:
     """Cut a patch set from photos with a COLMAP reconstruction."""
+    from matchkernel.data import from_colmap, summary
+
     with user_errors():
         settings = from_colmap.CutSettings(size, magnification, geometric, pairs, seed, mosaics)
-        with counting_bar("cutting photos") as progress:
+        with progress_bar("cutting photos") as progress:
             from_colmap.build_from_colmap(
                 images, sparse, database, out, settings, all_keypoints=all_keypoints, progress=progress
             )
-        stderr.print(summary.one_line(out), markup=False)
+        say(summary.one_line(out))
 
 
 @app.command("from-photos")
 def from_photos_(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Out,
-    sequential: Annotated[bool | None, typer.Option(help="match neighbours by name instead of all pairs")] = None,
+    sequential: Annotated[
+        bool | None, typer.Option(help="match neighbours in the order of names instead of all pairs")
+    ] = None,
     magnification: Magnification = SET_MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
@@ -76,61 +85,66 @@ def from_photos_(
     seed: Seed = 0,
 ) -> None:
     """Reconstruct photos with COLMAP, then cut a patch set."""
+    from matchkernel.data import from_colmap, from_photos, summary
+
     with user_errors():
         settings = from_colmap.CutSettings(64, magnification, geometric, pairs, seed, mosaics)
-        with counting_bar("cutting photos") as progress:
+        with progress_bar("cutting photos") as progress:
             from_photos.build_from_photos(
                 photos,
                 out,
                 settings,
                 sequential=sequential,
-                say=lambda stage: stderr.print(stage, markup=False),
+                say=say,
                 progress=progress,
             )
-        stderr.print(summary.one_line(out), markup=False)
+        say(summary.one_line(out))
 
 
 @app.command("from-homographies")
 def from_homographies_(
-    source: Annotated[Path, typer.Argument(help="folder of sequences: images 1..6 and H_1_2 .. H_1_6")],
+    source: Annotated[Path, typer.Argument(help="folder of sequences: images 1 to 6 and H_1_2 to H_1_6")],
     out: Out,
-    sequence: Annotated[list[str] | None, typer.Option(help="use this one only; may be repeated")] = None,
-    most: Annotated[int, typer.Option(min=2, help="patches of a sequence")] = 1000,
+    sequence: Annotated[list[str] | None, typer.Option(help="use only this one; may be given several times")] = None,
+    most: Annotated[int, typer.Option(min=2, help="maximum number of patches per sequence")] = 1000,
     magnification: Magnification = SET_MAGNIFICATION,
-    verification: Annotated[int, typer.Option(min=1, help="rows of each verification list")] = 50_000,
+    verification: Annotated[int, typer.Option(min=1, help="rows in each verification list")] = 50_000,
     seed: Seed = 0,
 ) -> None:
-    """Cut an HPatches-layout set from sequences with known homographies."""
+    """Cut a set in the HPatches layout from sequences with known homographies."""
+    from matchkernel.data import from_homographies, summary
+
     with user_errors():
         settings = from_homographies.HomographySettings(most, magnification, seed, verification)
-        with counting_bar("cutting sequences") as progress:
+        with progress_bar("cutting sequences") as progress:
             from_homographies.build_from_homographies(
                 source, out, settings, sequences=sequence or None, progress=progress
             )
-        stderr.print(summary.one_line(out), markup=False)
+        say(summary.one_line(out))
 
 
 @app.command("synthetic")
 def synthetic_(
     out: Out,
-    points: Annotated[int, typer.Option(min=1)] = 1000,
-    patches: Annotated[int, typer.Option(min=1, help="of each point")] = 4,
-    size: Annotated[int, typer.Option(min=8, help="side of a patch")] = 64,
+    points: Annotated[int, typer.Option(min=1, help="number of points")] = 1000,
+    patches: Annotated[int, typer.Option(min=1, help="patches per point")] = 4,
+    size: Size = 64,
     seed: Seed = 0,
 ) -> None:
-    """Render a patch set with exact truth."""
+    """Render a patch set whose correspondences are exact."""
+    from matchkernel.data import summary, synthetic
+
     with user_errors():
-        with counting_bar("rendering points") as progress:
+        with progress_bar("rendering points") as progress:
             synthetic.build_synthetic(out, synthetic.SyntheticSettings(points, patches, size, seed), progress)
-        stderr.print(summary.one_line(out), markup=False)
+        say(summary.one_line(out))
 
 
 @app.command()
-def info(
-    folder: Annotated[Path, typer.Argument(help="a patch set or an HPatches-layout set")],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-) -> None:
-    """Say what a set holds and where it comes from."""
+def info(folder: Set, as_json: Json = False) -> None:
+    """Show what a set holds and where it comes from."""
+    from matchkernel.data import summary
+
     with user_errors():
         facts = summary.facts(folder)
         print(json.dumps(facts, indent=2) if as_json else "\n".join(summary.lines(facts)))
@@ -138,14 +152,18 @@ def info(
 
 @app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(help="a patch set or an HPatches-layout set")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="PNG to write")],
-    points: Annotated[int, typer.Option(min=1, help="rows")] = 12,
-    columns: Annotated[int, typer.Option(min=1, help="patches of a point")] = 16,
-    geometric: Annotated[bool, typer.Option(help="only points with geometric positives, which get a border")] = False,
+    folder: Set,
+    out: Picture,
+    points: Annotated[int, typer.Option(min=1, help="number of points, one per row")] = 12,
+    columns: Annotated[int, typer.Option(min=1, help="maximum number of patches per point")] = 16,
+    geometric: Annotated[
+        bool, typer.Option("--geometric", help="show only points that have positives from geometry, and frame these")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
-    """Draw a contact sheet: rows are points, columns their patches."""
+    """Draw a contact sheet: each row shows the patches of one point."""
+    from matchkernel.plots.set_sheets import write_contact_sheet
+
     with user_errors():
-        contact.write_contact_sheet(folder, out, points=points, columns=columns, only_geometric=geometric, seed=seed)
-        stderr.print(f"-> {out}", markup=False)
+        write_contact_sheet(folder, out, points=points, columns=columns, only_geometric=geometric, seed=seed)
+        say(f"-> {out}")

@@ -1,4 +1,4 @@
-"""matchkernel demo: a demonstration with known truth: a stereo pair, and a turned, smaller copy of its left image."""
+"""matchkernel demo: a stereo pair, and its left image with a rotated, smaller copy; the truth of both is known."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
+from matchkernel.cli.console import plain_table, say, stdout, user_errors
 from matchkernel.errors import FileError, MissingExtraError
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.model.weights import available
@@ -53,12 +53,12 @@ class DemoRow:
 
 
 def demo(out: Annotated[Path, typer.Option("--out", "-o", help="folder for the pictures")] = Path("out/demo")) -> None:
-    """Match a stereo pair, and a turned, smaller copy, whose truth is known; draw the matches."""
+    """Match a stereo pair and a rotated, smaller copy, for which the truth is known, and draw the matches."""
     with user_errors():
-        rows = run_demo(out, say=lambda line: stderr.print(line, markup=False))
+        rows = run_demo(out, say=say)
         stdout.print(results_table(rows))
         for row in rows:
-            stderr.print(f"-> {row.picture}", markup=False)
+            say(f"-> {row.picture}")
 
 
 def results_table(rows: list[DemoRow]) -> Table:

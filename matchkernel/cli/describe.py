@@ -4,34 +4,37 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from matchkernel.cli.console import counting_bar, stderr, user_errors
-from matchkernel.data.patch_files import read_patches
-from matchkernel.model.describe_files import describe_file
-from matchkernel.model.descriptors import build
-from matchkernel.model.weights import load
-from matchkernel.storage.files import check_output
+from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.options import Device, Json, Model, Untrained
 
 
 def describe(
     patches: Annotated[Path, typer.Argument(help=".npy of (B, N, N) or (B, 1, N, N), or a .png strip of patches")],
     out: Annotated[Path, typer.Option("--out", "-o", help="descriptors to write, .npy or .csv")],
-    model: Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")] = "dual",
-    untrained: Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")] = False,
-    resize: Annotated[bool, typer.Option(help="bring patches to the model's size first")] = False,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="patches at a time")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="print a summary as JSON")] = False,
+    model: Model = "dual",
+    untrained: Untrained = False,
+    resize: Annotated[bool, typer.Option("--resize", help="resize patches to the model's size")] = False,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="patches per batch")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
-    """Describe patches: one unit row each; rows of zeros for constant or non-finite patches."""
+    """Describe patches: one unit-length row per patch; zeros for constant or non-finite patches."""
+    import torch
+
+    from matchkernel.data.patch_files import read_patches
+    from matchkernel.model.describe_files import describe_file
+    from matchkernel.model.descriptors import build
+    from matchkernel.model.weights import load
+    from matchkernel.storage.files import check_output
+
     with user_errors():
         check_output(out, patches)
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
-        weights = "random weights, for trying out only" if untrained else f"weights {model}"
+        weights = "random weights, only for trying things out" if untrained else f"weights {model}"
         stack = read_patches(patches)
-        with counting_bar("describing", len(stack)) as progress:
+        with progress_bar("describing", len(stack)) as progress:
             valid = describe_file(
                 stack,
                 network.fold(),
@@ -51,5 +54,5 @@ def describe(
         }
         if as_json:
             print(json.dumps(summary))
-        bad = f"; {len(invalid)} without content, rows of zeros: {invalid[:10]}" if invalid else ""
-        stderr.print(f"{len(stack)} patches, {network.config.D} numbers each ({weights}) -> {out}{bad}", markup=False)
+        bad = f"; {len(invalid)} without content, written as zeros: {invalid[:10]}" if invalid else ""
+        say(f"{len(stack)} patches, {network.config.D} numbers each ({weights}) -> {out}{bad}")

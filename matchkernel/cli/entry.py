@@ -1,25 +1,31 @@
-"""The `matchkernel` command: what must be settled before the command line itself can be loaded."""
+"""The `matchkernel` command: what must be settled before the command line itself is loaded."""
 
 import io
-import signal
+import os
 import sys
+
+from matchkernel.cli.interrupts import end_at_once
 
 
 def main() -> None:
     """Run the command line."""
-    # A terminated process ends like any other: what it was writing is removed on the way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_at_once()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks, no traceback
     try:
+        os.getcwd()  # noqa: PTH109 - pathlib takes long to import
+    except OSError:
+        _give_up("error: the current directory no longer exists")
+    try:
         from matchkernel.cli.app import app
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        print("the command line needs typer, rich and Pillow: pip install 'matchkernel[cli]'", file=sys.stderr)
-        sys.exit(2)
+        _give_up("the command line needs typer, rich and Pillow: pip install 'matchkernel[cli]'")
     app()
+
+
+def _give_up(message: str) -> None:
+    print(message, file=sys.stderr)
+    sys.exit(2)

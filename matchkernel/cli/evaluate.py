@@ -1,82 +1,91 @@
 """matchkernel evaluate: score descriptors on patch sets and on HPatches."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.measure import Measurement
 
-from matchkernel.cli.console import plain_table, progress_bar, stderr, stdout, user_errors
-from matchkernel.data.patch_set import open_test_sets
+from matchkernel.cli.console import plain_table, progress_bar, say, stdout, user_errors
+from matchkernel.cli.options import Json
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.combinations import evaluate_patch_sets
-from matchkernel.evaluation.distances import Distance
-from matchkernel.evaluation.hpatches.run import TASKS, Whitening
-from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
-from matchkernel.evaluation.methods import Method, Planned, choose_methods
-from matchkernel.evaluation.patch_sets import QUERIES
-from matchkernel.evaluation.result_files import WORDS, check_files, check_target, note_of, table_of, write_results
-from matchkernel.storage.progress import Progress, Say
 
-app = typer.Typer(no_args_is_help=True, help="Score a model, a baseline or descriptor files.")
+if TYPE_CHECKING:
+    from matchkernel.evaluation.distances import Distance
+    from matchkernel.evaluation.hpatches.run import Whitening
+    from matchkernel.evaluation.methods import Method, Planned
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
 
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", help="[TRAINING_SET=]name of trained weights or .safetensors file; may be repeated"),
+    typer.Option(
+        "--model", help="[TRAINING_SET=]name of trained weights or .safetensors file; may be given several times"
+    ),
 ]
 Model = Annotated[str | None, typer.Option(help="[TRAINING_SET=]name of trained weights or .safetensors file")]
 Baseline = Annotated[
     str | None, typer.Option(help="sift, rootsift, orb, brief, mkd, mkd-liberty, tfeat, ..., kornia:<class>")
 ]
 BaselineWeights = Annotated[
-    str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline; sets it was trained on are not tested")
+    str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline; it is not scored on its training set")
 ]
-TrainingSet = Annotated[Path | None, typer.Option(help="patch set that mkd learns its whitening on")]
-Name = Annotated[str | None, typer.Option(help="what tables call it")]
-DistanceName = Annotated[str | None, typer.Option("--distance", help="l2 or l1 (default: l2; bits have hamming)")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for one")]
-Json = Annotated[bool, typer.Option("--json", help="print the results as JSON")]
-Device = Annotated[str, typer.Option(help="where a model computes: cpu, cuda or auto")]
+TrainingSet = Annotated[Path | None, typer.Option(help="patch set on which mkd learns its whitening")]
+Name = Annotated[str | None, typer.Option(help="name in the tables")]
+DistanceName = Annotated[
+    str | None, typer.Option("--distance", help="l2 or l1 (default: l2; binary descriptors use hamming)")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for a single one")
+]
+Device = Annotated[str, typer.Option(help="where the model runs: cpu, cuda or auto")]
 
 
 @app.command()
 def phototourism(
-    sets: Annotated[list[str], typer.Argument(help="[NAME=]FOLDER of a patch set; one name for several joins them")],
+    sets: Annotated[list[str], typer.Argument(help="[NAME=]FOLDER of a patch set; sets of the same name are joined")],
     model: Models = None,
     baseline: Baseline = None,
     baseline_weights: BaselineWeights = None,
     training_set: TrainingSet = None,
     name: Name = None,
     distance: DistanceName = None,
-    queries: Annotated[int, typer.Option(min=1, help="most patches that search their set")] = QUERIES,
-    seed: Annotated[int, typer.Option(min=0, help="of the draw of these")] = 0,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="maximum number of query patches in retrieval (default: 10,000)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed for drawing the query patches")] = 0,
     out: Out = None,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
     """FPR@95 and retrieval mAP on each set a method was not trained on."""
+    from matchkernel.data.patch_set import open_test_sets
+    from matchkernel.evaluation.combinations import evaluate_patch_sets
+    from matchkernel.evaluation.methods import choose_methods
+    from matchkernel.evaluation.patch_sets import QUERIES
+    from matchkernel.evaluation.result_files import check_target
+
     with user_errors():
-        models = [_named(words) for words in model or []]
+        models = [_named(text) for text in model or []]
         if out is not None:
             check_target(out, max(len(models), 1) * len(sets) > 1)
         weights = _named(baseline_weights) if baseline_weights else None
         methods = choose_methods(models, baseline, weights, training_set, name=name, device=device)
-        tests = open_test_sets([_named(words) for words in sets])
-        with _bar() as (say, progress):
+        tests = open_test_sets([_named(text) for text in sets])
+        with progress_bar("reading") as bar:
             results = evaluate_patch_sets(
                 methods,
                 tests,
                 distance=cast("Distance | None", distance),
-                queries=queries,
+                queries=queries or QUERIES,
                 seed=seed,
                 before=_checking(out),
-                say=say,
-                progress=progress,
+                say=bar.rename,
+                progress=bar,
             )
         left_out = len(methods) * len(tests) - len(results)
         _finish(results, out, as_json, f"; {left_out} not scored: trained on the test set" if left_out else "")
@@ -84,44 +93,52 @@ def phototourism(
 
 @app.command()
 def hpatches(
-    folder: Annotated[Path | None, typer.Argument(help="set of patch strips in the HPatches layout")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="folder of patch strips in the HPatches layout")] = None,
     model: Model = None,
     baseline: Baseline = None,
     baseline_weights: BaselineWeights = None,
     training_set: TrainingSet = None,
-    descriptors: Annotated[Path | None, typer.Option(help="score this folder of CSV files instead")] = None,
-    bits: Annotated[bool, typer.Option(help="the CSV files hold bytes of packed bits")] = False,
+    descriptors: Annotated[Path | None, typer.Option(help="score the CSV files in this folder instead")] = None,
+    bits: Annotated[bool, typer.Option("--bits", help="the CSV files hold packed bits, one byte per value")] = False,
     name: Name = None,
-    tasks: Annotated[Path | None, typer.Option(help="folder of splits and lists (default: FOLDER/tasks)")] = None,
+    tasks: Annotated[Path | None, typer.Option(help="folder of splits and task lists (default: FOLDER/tasks)")] = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="a, b, c, full, illum, view or your own; may be repeated (default: full)")
+        list[str] | None,
+        typer.Option(help="a, b, c, full, illum, view or one of your own; may be given several times (default: full)"),
     ] = None,
-    task: Annotated[list[str] | None, typer.Option(help=f"only one of {', '.join(TASKS)}; may be repeated")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="only verification, matching or retrieval; may be given several times")
+    ] = None,
     distance: DistanceName = None,
-    whitening: Annotated[str, typer.Option(help="none, or pcapl: the official whitening and power law")] = "none",
+    whitening: Annotated[str, typer.Option(help="none, or pcapl for the official whitening and power law")] = "none",
     write_csv: Annotated[
-        Path | None, typer.Option(help="new folder for the descriptors, in the official layout")
+        Path | None, typer.Option(help="new folder to write the descriptors to, in the official layout")
     ] = None,
     out: Out = None,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Verification, matching and retrieval in the official conventions."""
+    """Verification, matching and retrieval as the official HPatches benchmark defines them."""
+    from matchkernel.evaluation.hpatches.run import TASKS
+    from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
+    from matchkernel.evaluation.methods import choose_methods
+    from matchkernel.evaluation.result_files import check_target
+
     with user_errors():
         models = [_named(model)] if model else []
         if out is not None:
             check_target(out, len(split or []) > 1)
         if descriptors is not None and (model or baseline or baseline_weights or training_set):
-            raise ArgumentError("--descriptors goes without a model and a baseline")
+            raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
         if descriptors is None and bits:
-            raise ArgumentError("--bits goes with --descriptors")
+            raise ArgumentError("--bits needs --descriptors")
         source: Method | DescriptorFiles
         if descriptors is not None:
             source = DescriptorFiles(descriptors, bits, name)
         else:
             weights = _named(baseline_weights) if baseline_weights else None
             (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
-        with _bar() as (say, progress):
+        with progress_bar("reading") as bar:
             results = evaluate_hpatches_splits(
                 source,
                 folder,
@@ -132,34 +149,28 @@ def hpatches(
                 only=task or TASKS,
                 write_csv=write_csv,
                 before=_checking(out),
-                say=say,
-                progress=progress,
+                say=bar.rename,
+                progress=bar,
             )
         _finish(results, out, as_json)
 
 
-def _named(words: str) -> tuple[str | None, str]:
-    """NAME=PATH in its parts; a path of its own where it has no `=` or is there as a whole."""
-    name, sign, path = words.partition("=")
-    return (name, path) if sign and name and path and not Path(words).exists() else (None, words)
+def _named(text: str) -> tuple[str | None, str]:
+    """Split NAME=PATH; without `=`, or if a file of the whole name exists, it is a path without a name."""
+    name, sign, path = text.partition("=")
+    return (name, path) if sign and name and path and not Path(text).exists() else (None, text)
 
 
-def _checking(out: Path | None) -> Planned | None:
+def _checking(out: Path | None) -> "Planned | None":
+    from matchkernel.evaluation.result_files import check_files
+
     return None if out is None else partial(check_files, out)
 
 
-@contextmanager
-def _bar() -> Iterator[tuple[Say, Progress]]:
-    with progress_bar("reading", 1) as bar:
-        task = bar.task_ids[0]
-        yield (
-            lambda what: bar.update(task, description=what, completed=0),
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
-
-
-def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, words: str = "") -> None:
+def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:
     """Write results, show them, and repeat their warnings."""
+    from matchkernel.evaluation.result_files import WORDS, note_of, table_of, write_results
+
     paths = [] if out is None else write_results(out, results)
     if as_json:
         print(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False))
@@ -170,11 +181,11 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
             table.add_row(*row)
         table.caption, table.caption_justify = note_of(results), "left"
         width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-        # numbers are never cut, however narrow the window
+        # numbers are never cut off, however narrow the window
         Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
     for result in results:
         where = result.get("split") or result.get("test_set")
         for warning in result["warnings"]:
-            stderr.print(f"warning: {result['descriptor']} on {where}: {warning}", markup=False)
+            say(f"warning: {result['descriptor']} on {where}: {warning}")
     target = "" if out is None else f" -> {out if len(paths) > 1 else paths[0]}"
-    stderr.print(f"{len(results)} result{'s' if len(results) != 1 else ''}{words}{target}", markup=False)
+    say(f"{len(results)} result{'s' if len(results) != 1 else ''}{remark}{target}")

@@ -3,26 +3,32 @@
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from matchkernel.cli.console import stderr, user_errors
-from matchkernel.model.descriptors import build
-from matchkernel.model.weights import load
-from matchkernel.photos.adapters.onnx import card_of, export_onnx
+from matchkernel.cli.console import say, user_errors
 
 
 def export(
     model: Annotated[str, typer.Argument(help="name of trained weights, or a .safetensors file")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="file to write, .onnx")],
-    patch_size: Annotated[int | None, typer.Option(min=8, help="side of the patches (default: trained at)")] = None,
-    untrained: Annotated[bool, typer.Option(help="take MODEL as a descriptor's name, with random weights")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help=".onnx file to write")],
+    patch_size: Annotated[
+        int | None, typer.Option(min=8, help="side of the patches (default: the size trained at)")
+    ] = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="take MODEL as the name of a descriptor, with random weights")
+    ] = False,
 ) -> None:
-    """Write a descriptor as ONNX and check the file against torch: (B, 1, N, N) patches to (B, D) unit rows."""
+    """Write a descriptor as ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check the file against torch."""
+    import torch
+
+    from matchkernel.model.descriptors import build
+    from matchkernel.model.weights import load
+    from matchkernel.photos.adapters.onnx import card_of, export_onnx
+
     with user_errors():
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         card = {"weights": "random, for trying out only"} if untrained else card_of(model)
         written = export_onnx(network, out, patch_size, card)
         checked = ", ".join(f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
         size = f"{written.patch_size} px patches, {written.D} numbers each, opset {written.opset}"
-        stderr.print(f"{size}; largest difference from torch {checked} -> {out}", markup=False)
+        say(f"{size}; largest difference from torch {checked} -> {out}")

@@ -8,18 +8,21 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
+from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.cli.options import Json
 from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
 
 
 def info(
-    weights: Annotated[str | None, typer.Argument(help="tell all about these weights: a name, or a file")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    weights: Annotated[
+        str | None, typer.Argument(help="show these in detail: name of trained weights, or a .safetensors file")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """List the descriptors and the trained weights that came along, or tell what a weight file says of itself."""
+    """List the descriptors and the trained weights, or show what a weight file records about itself."""
     with user_errors():
         if weights is not None:
-            _tell(weights, card_facts(weights), as_json)
+            _show_card(weights, card_facts(weights), as_json)
             return
         rows = overview()
         if as_json:
@@ -35,7 +38,7 @@ def info(
 
 
 def _list_weights() -> None:
-    """The weights of the package, one row each."""
+    """The weights that come with the package, one row each."""
     numbers = ("parameters", "patch", "matching")
     table = plain_table("weights", "descriptor", *numbers, "steps x pairs", numbers=numbers)
     for row in trained_weights():
@@ -43,13 +46,13 @@ def _list_weights() -> None:
         table.add_row(row.name, row.descriptor, f"{row.parameters:,}", str(row.patch_size), matching, row.training)
     if table.row_count:
         table.caption, table.caption_justify = (
-            "matching: mAP on validation photos, see docs/models.md; `info NAME` tells more",
+            "matching: mAP on validation photos, see docs/models.md; `info NAME` shows more",
             "left",
         )
         stdout.print(table)
 
 
-def _tell(weights: str, facts: dict[str, Any], as_json: bool) -> None:
+def _show_card(weights: str, facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return
@@ -64,19 +67,19 @@ def _tell(weights: str, facts: dict[str, Any], as_json: bool) -> None:
         for name, value in section.items():
             label = Text(name, style="bold") if name == heading else Text(f"  {name}")
             is_count = name == "parameters" and isinstance(value, int)
-            table.add_row(label, Text(f"{value:,}" if is_count else _words(value)))
+            table.add_row(label, Text(f"{value:,}" if is_count else _readable(value)))
     stdout.print(table)
-    stderr.print("--json prints all that the file says", markup=False)
+    say("--json prints everything the file records")
 
 
-def _words(value: Any, depth: int = 2) -> str:
-    """A value of a card for reading; what lies deeper than the tables of a training becomes dots."""
+def _readable(value: Any, depth: int = 2) -> str:
+    """A value of a card as text; tables nested deeper than `depth` become dots."""
     if isinstance(value, dict | list) and not depth:
         return "..."
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_words(word, depth - 1)}" for name, word in value.items())
+        return ", ".join(f"{name} {_readable(part, depth - 1)}" for name, part in value.items())
     if isinstance(value, list):
-        return ", ".join(_words(word, depth - 1) for word in value) or "none"
+        return ", ".join(_readable(part, depth - 1) for part in value) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return f"{value:.6g}" if isinstance(value, float) else str(value)

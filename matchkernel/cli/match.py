@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from matchkernel.cli.console import stderr, user_errors
+from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.options import Device, Untrained
 from matchkernel.errors import ArgumentError
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import MatchSettings, match_images, save_json
@@ -15,7 +16,7 @@ from matchkernel.storage.files import check_output, check_picture
 
 
 class Geometry(StrEnum):
-    """What matches are verified by."""
+    """The model that matches are verified with."""
 
     homography = "homography"
     fundamental = "fundamental"
@@ -23,31 +24,33 @@ class Geometry(StrEnum):
 
 
 Model = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
-Untrained = Annotated[bool, typer.Option(help="take --model as a descriptor's name, with random weights")]
-Keypoints = Annotated[int, typer.Option(min=0, help="the strongest so many of an image; 0 for all")]
-Contrast = Annotated[float, typer.Option(help="threshold of the detector on contrast")]
-Edge = Annotated[float, typer.Option(help="threshold of the detector on edges")]
-Upright = Annotated[bool, typer.Option(help="do not turn regions with the gradient")]
-Magnification = Annotated[float, typer.Option(help="half side of a region / sigma of the keypoint")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
+Keypoints = Annotated[
+    int, typer.Option(min=0, help="maximum number of keypoints per image, strongest first; 0 for all")
+]
+Contrast = Annotated[float, typer.Option(help="contrast threshold of the detector")]
+Edge = Annotated[float, typer.Option(help="edge threshold of the detector")]
+Upright = Annotated[bool, typer.Option("--upright", help="ignore keypoint orientation (upright)")]
+Magnification = Annotated[float, typer.Option(help="half the side of a region / sigma of its keypoint")]
 
 DEFAULT = MatchSettings()
 
 
 def match(
-    a: Annotated[Path, typer.Argument(metavar="A", help="an image")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="another")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="PNG of the matches to write")] = None,
-    json_: Annotated[Path | None, typer.Option("--json", help="JSON of keypoints, matches and model to write")] = None,
+    a: Annotated[Path, typer.Argument(metavar="A", help="image")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="another image")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="PNG file to draw the matches to")] = None,
+    json_: Annotated[
+        Path | None, typer.Option("--json", help="JSON file to write keypoints, matches and model to")
+    ] = None,
     model: Model = "dual",
     untrained: Untrained = False,
     keypoints: Keypoints = DEFAULT.keypoints,
-    geometry: Annotated[Geometry, typer.Option(help="what matches are verified by")] = Geometry.homography,
-    pixels: Annotated[float, typer.Option(help="largest error of an inlier")] = DEFAULT.pixels,
-    ratio: Annotated[float | None, typer.Option(help="of distances to the nearest and the next, at most")] = None,
-    mutual: Annotated[bool, typer.Option(help="keep pairs that are each other's nearest only")] = True,
+    geometry: Annotated[Geometry, typer.Option(help="model to verify matches with")] = Geometry.homography,
+    pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = DEFAULT.pixels,
+    ratio: Annotated[float | None, typer.Option(help="maximum ratio of nearest to second-nearest distance")] = None,
+    mutual: Annotated[bool, typer.Option(help="keep only pairs that are each other's nearest")] = True,
     threshold: Annotated[
-        str, typer.Option(help="largest distance of a match: calibrated, none, or a number")
+        str, typer.Option(help="maximum distance of a match: calibrated, none, or a number")
     ] = "calibrated",
     contrast: Contrast = DEFAULT.contrast,
     edge: Edge = DEFAULT.edge,
@@ -76,24 +79,24 @@ def match(
             save_json(found, json_)
         if out:
             save_picture(found, a, b, out)
-        stderr.print(found.one_line(), markup=False)
+        say(found.one_line())
 
 
 def check_targets(a: Path, b: Path, out: Path | None, json_: Path | None) -> None:
-    """Refuse what could not be written, or would take the place of an image, before any work."""
+    """Before any work, refuse outputs that cannot be written or would replace an image."""
     if out:
         check_picture(out, a, b)
     if json_:
         check_output(json_, a, b)
     if out and json_ and out.resolve() == json_.resolve():
-        raise ArgumentError(f"{out}: the picture and the JSON need a file each")
+        raise ArgumentError(f"{out}: the picture and the JSON cannot be the same file")
 
 
-def _distance(word: str) -> Any:
-    """A number where it is one; MatchSettings refuses other words."""
-    if word == "none":
+def _distance(text: str) -> Any:
+    """The number in a string; MatchSettings refuses strings it does not know."""
+    if text == "none":
         return None
     try:
-        return float(word)
+        return float(text)
     except ValueError:
-        return word
+        return text

@@ -2,18 +2,17 @@
 
 import dataclasses
 import json
-from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import plain_table, stderr, stdout, user_errors
-from matchkernel.model.table_1 import table_1
+from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.cli.options import Json
 
 
-def params(
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
-) -> None:
-    """Count the paper's Table 1 from live models, beside the paper's own numbers."""
+def params(as_json: Json = False) -> None:
+    """Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers."""
+    from matchkernel.model.table_1 import table_1
+
     with user_errors():
         rows = table_1()
         numbers = ("s", "N", "conv", "M, m / W", "total", "paper")
@@ -27,6 +26,6 @@ def params(
         else:
             stdout.print(table)
         agreeing = sum(row.agrees for row in rows)
-        stderr.print(f"{agreeing} of {len(rows)} rows are the paper's, M, m / W and total", markup=False)
+        say(f"{agreeing} of {len(rows)} rows agree with the paper (M, m / W and total)")
         if agreeing < len(rows):
             raise typer.Exit(1)

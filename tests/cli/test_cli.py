@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import matchkernel
 from matchkernel.cli.app import app
 from matchkernel.cli.console import stdout
+from matchkernel.model.weights import read_card
 
 
 def run(*arguments):
@@ -42,7 +43,7 @@ def test_params_prints_table_1_beside_the_papers():
     assert result.exit_code == 0
     for count in ("433,568", "695,712", "581,024", "1,105,312", "867,008", "1,391,296", "1,334,560", "4,480,288"):
         assert result.stdout.count(count) >= 2
-    assert "10 of 10 rows are the paper's" in result.stderr
+    assert "10 of 10 rows agree with the paper" in result.stderr
     assert len(json.loads(run("params", "--json").stdout)) == 10
 
 
@@ -61,7 +62,7 @@ def test_info_lists_every_descriptor():
 def test_info_tells_what_weights_say_of_themselves(weights):
     result = run("info", "dual")
     assert result.exit_code == 0
-    said, words = matchkernel.model.weights.read_card("dual"), " ".join(result.stdout.split())
+    said, words = read_card("dual"), " ".join(result.stdout.split())
     for heading in ("configuration", "training", "data", "scores", "licence", "file"):
         assert any(line.split()[:1] == [heading] for line in result.stdout.splitlines() if line[:1].isalpha())
     assert f"licence {said['licence']}" in words  # wrapped, but whole

@@ -34,9 +34,9 @@ def test_a_folder_of_photos_and_again(out, photos):
     arguments = ("extract", photos, "-o", out, "--model", "rootsift", "--keypoints", 30)
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
-    assert "3 images done, 0 there before, 0 skipped; 90 keypoints (rootsift)" in result.stderr
+    assert "3 images done, 0 already there, 0 skipped; 90 keypoints (rootsift)" in result.stderr
     again = run(*arguments)
-    assert "0 images done, 3 there before" in again.stderr
+    assert "0 images done, 3 already there" in again.stderr
     if out == "rows":
         assert len(load_features("rows/1.png.npz")) == 30
     else:
@@ -51,7 +51,7 @@ def test_faults_are_skipped_said_and_counted(photos, tmp_path):
     places = [photos, "nothing-here.png"]
     result = run("extract", *places, "-o", "rows", "--model", "sift", "--keypoints", 10)
     assert result.exit_code == 0
-    assert f"{3 + len(odd)} images done, 0 there before, {len(bad)} skipped" in result.stderr
+    assert f"{3 + len(odd)} images done, 0 already there, {len(bad)} skipped" in result.stderr
     assert result.stderr.count("skipped ") == len(bad)  # a line each; the count says "skipped;"
     assert {path.name for path in Path("rows").iterdir()} == {
         f"{name}.npz" for name in ["0.png", "1.png", "2.png", *odd]
@@ -96,4 +96,4 @@ def test_a_killed_run_leaves_whole_files_and_goes_on(photos):
     for path in whole:
         assert len(load_features(path))
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
-    assert f"{9 - len(whole)} images done, {len(whole)} there before" in done.stderr
+    assert f"{9 - len(whole)} images done, {len(whole)} already there" in done.stderr

@@ -5,7 +5,7 @@ import typer
 from matchkernel.cli.console import show_traceback, user_errors
 from matchkernel.errors import FileError, WorkError
 
-ADVICE = "lower --batch-size or --keypoints, in training sampling.pairs"
+ADVICE = "lower --batch-size or --keypoints, or sampling.pairs in training"
 CUDA = """CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.00 GiB of which 1.00 GiB is
 free. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True."""
 
