@@ -12,7 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import MatchSettings, match_images, save_json
 from matchkernel.plots.matches import save_picture
-from matchkernel.storage.files import check_output, check_picture
+from matchkernel.storage.files import check_output
 
 
 class Geometry(StrEnum):
@@ -85,7 +85,7 @@ def match(
 def check_targets(a: Path, b: Path, out: Path | None, json_: Path | None) -> None:
     """Before any work, refuse outputs that cannot be written or would replace an image."""
     if out:
-        check_picture(out, a, b)
+        check_output(out, a, b, suffixes=(".png",))
     if json_:
         check_output(json_, a, b)
     if out and json_ and out.resolve() == json_.resolve():

@@ -50,10 +50,10 @@ def maps(
     from matchkernel.errors import ArgumentError
     from matchkernel.model.weights import load
     from matchkernel.plots.explanations import similarity_picture
-    from matchkernel.storage.files import check_picture
+    from matchkernel.storage.files import check_output
 
     with user_errors():
-        check_picture(out, patches)
+        check_output(out, patches, suffixes=(".png",))
         network, stack = load(model), read_patches(patches)
         if not (0 <= a < len(stack) and 0 <= b < len(stack)):
             raise ArgumentError(f"{patches}: holds {len(stack)} patches, cannot draw {a} and {b}")
@@ -68,10 +68,10 @@ def training(
 ) -> None:
     """Draw loss and validation scores of a training run."""
     from matchkernel.plots.training_pictures import training_picture
-    from matchkernel.storage.files import check_picture
+    from matchkernel.storage.files import check_output
 
     with user_errors():
-        check_picture(out, run)
+        check_output(out, run, suffixes=(".png",))
         training_picture(run, out)
         say(f"-> {out}")
 
@@ -84,10 +84,10 @@ def augmentation(
 ) -> None:
     """Draw pairs of patches (orange) and what augmentation makes of them."""
     from matchkernel.plots.training_pictures import augmentation_picture
-    from matchkernel.storage.files import check_picture
+    from matchkernel.storage.files import check_output
     from matchkernel.training.config import TrainingConfig
 
     with user_errors():
-        check_picture(out, config)
+        check_output(out, config, suffixes=(".png",))
         augmentation_picture(TrainingConfig.from_toml(config, settings or []), out)
         say(f"-> {out}")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
-from matchkernel.storage.folders import Build, file_hash
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.folders import Build
 from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress
 

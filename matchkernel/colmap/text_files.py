@@ -8,7 +8,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_colmap, frames_to_colmap
 from matchkernel.geometry.frames import Frames
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 WIDTH = 128  # bytes of a descriptor, fixed by the importer
 # Descriptors with negative numbers do not fit COLMAP's bytes, so matches are imported instead. Zeros in their place
@@ -36,10 +36,7 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
 def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
     """Frames of a keypoint file in COLMAP's text layout."""
-    try:
-        lines = Path(path).read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read as text ({error})") from None
+    lines = read_small_text(path, LONG_TEXT, encoding="ascii").splitlines()
     try:
         count, width = (int(word) for word in lines[0].split())
     except (IndexError, ValueError):

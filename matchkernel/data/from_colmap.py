@@ -18,7 +18,7 @@ from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.detect import rootsift
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.folders import file_hash
+from matchkernel.storage.files import file_hash
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
 

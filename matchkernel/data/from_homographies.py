@@ -18,7 +18,8 @@ from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.overlap import overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.folders import building, file_hash
+from matchkernel.storage.files import file_hash, read_small_text
+from matchkernel.storage.folders import building
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 
@@ -113,10 +114,9 @@ def _image(folder: Path, number: int) -> Path | None:
 
 def read_homography(path: str | Path) -> np.ndarray:
     """A 3 x 3 matrix of numbers in a text file; not checked for being singular."""
+    text = read_small_text(path, 2**16, what="nine numbers", encoding="ascii")
     try:
-        values = [float(word) for word in Path(path).read_text(encoding="ascii").split()]
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+        values = [float(word) for word in text.split()]
     except ValueError:
         raise FileError(f"{path}: not nine numbers") from None
     if len(values) != 9 or not np.isfinite(values).all():

@@ -8,6 +8,7 @@ from matchkernel.colmap.program import find_colmap, keep_largest, on_cpu, photos
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
+from matchkernel.storage.files import read_small_text
 from matchkernel.storage.folders import building
 from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress
@@ -89,6 +90,6 @@ def reconstruct_with_sift(
 
 def _recorded(workspace: Path) -> object:
     try:
-        return json.loads((workspace / PHOTOS).read_text(encoding="utf-8"))
+        return json.loads(read_small_text(workspace / PHOTOS))
     except (OSError, ValueError):
         return None

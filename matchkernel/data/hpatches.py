@@ -13,7 +13,7 @@ import numpy as np
 
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 SIDE = 65
 NOISES = ("e", "h", "t")  # easy, hard, tough
@@ -115,10 +115,9 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
 def read_splits(path: str | Path) -> dict[str, dict[str, list[str]]]:
     """The official splits.json: name -> {"test": [...], "train": [...]}; some splits have no train list."""
     path = Path(path)
+    text = read_small_text(path, what="a splits file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a splits file ({error})") from None
     if not isinstance(content, dict):
@@ -352,12 +351,10 @@ def _listed(patches: Sequence[tuple[str, int]]) -> PatchList:
 
 
 def _read_rows(path: Path, columns: tuple[str, ...]) -> list[list[str]]:
+    text = read_small_text(path, LONG_TEXT, what="a list")
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
         raise FileError(f"{path}: not a list ({error})") from None
     if not rows or tuple(rows[0]) != columns:
         raise FileError(f"{path}, line 1: wanted the columns {','.join(columns)}")

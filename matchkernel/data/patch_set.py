@@ -21,7 +21,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
-from matchkernel.storage.folders import JOURNAL, LOCK, Build, building, file_hash
+from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
+from matchkernel.storage.folders import JOURNAL, LOCK, Build, building
 
 MANIFEST, FORMAT = "manifest.json", 1
 ZEROS = bytes(1 << 20)
@@ -231,9 +232,10 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
             raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
         why = "a build that was not finished; run it again" if unfinished else f"not a set, it has no {MANIFEST}"
         raise FileError(f"{folder}: {why}")
+    text = read_small_text(path, LONG_TEXT, what="a manifest")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: cannot be read ({error})") from None
     if not isinstance(manifest, dict):
         raise FileError(f"{path}: not a JSON object")

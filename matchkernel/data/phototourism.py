@@ -11,7 +11,7 @@ import torch
 
 from matchkernel.data.patch_set import create_patch_set
 from matchkernel.errors import FileError
-from matchkernel.storage.folders import file_hash
+from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 
@@ -123,13 +123,7 @@ def read_table(path: str | Path, columns: int) -> np.ndarray:
         (rows, columns) int64.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="ascii")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise FileError(f"{path}: not a text file") from None
-    lines = text.rstrip().splitlines()
+    lines = read_small_text(path, LONG_TEXT, encoding="ascii").rstrip().splitlines()
     rows = np.empty((len(lines), columns), np.int64)
     for number, line in enumerate(lines, 1):
         words = line.split()[:columns]

@@ -10,6 +10,7 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.evaluation.results import read_result, write_result
+from matchkernel.storage.files import check_output
 
 ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
 OPTIONAL = ("train_set", "set", "seed", "configuration")  # what a result need not say, but what makes it another one
@@ -41,8 +42,7 @@ def check_target(out: str | Path, several: bool) -> None:
     if out.suffix == ".json":
         if several:
             raise ArgumentError(f"{out}: several results need a folder, this is the name of one file")
-        if out.is_dir() or not out.parent.is_dir():
-            raise FileError(f"{out}: " + ("is a folder" if out.is_dir() else "its folder does not exist"))
+        check_output(out)
     elif out.exists() and not out.is_dir():
         raise FileError(f"{out}: results go into a folder or a .json file, this is another file")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 FORMAT = 1
 SETTINGS = {
@@ -34,7 +34,6 @@ NAMES = ("descriptor", "split", "test_set", "whitening", "set", "train_set", "co
 COUNTS = {"dimension": 1, "parameters": 0, "seed": 0, "retrieval_queries": 1, "retrieval_seed": 0}
 DISTANCES = ("l1", "l2", "hamming")
 DEEPEST = 16  # an HPatches result has 7 levels
-LARGEST_FILE = 2**28
 
 
 def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
@@ -49,14 +48,9 @@ def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
 def read_result(path: str | Path) -> dict[str, Any]:
     """Read a result and check that it is whole."""
     path = Path(path)
+    text = read_small_text(path, LONG_TEXT, what="a result")
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise FileError(f"{path}: too large for a result")
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+        content = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a result ({error})") from None
     _check(path, content, FileError)

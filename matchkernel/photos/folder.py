@@ -15,7 +15,7 @@ from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.h5_files import check_name, load_h5py
 from matchkernel.photos.hloc import image_names, read_features, recorded_facts, write_features
 from matchkernel.storage.exclusive import alone_in
-from matchkernel.storage.folders import file_hash
+from matchkernel.storage.files import check_output, file_hash
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.progress import Progress
 
@@ -116,9 +116,8 @@ def _check_target(out: Path, images: dict[str, Path]) -> bool:
     is_h5 = out.suffix.lower() in H5_SUFFIXES
     if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
         raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
-    if is_h5 and (out.is_dir() or not out.parent.is_dir()):
-        raise FileError(f"{out}: " + ("is a folder" if out.is_dir() else "its folder does not exist"))
     if is_h5:
+        check_output(out, *images.values())
         load_h5py()
         for name in images:
             inside = next(

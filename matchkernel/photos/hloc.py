@@ -19,7 +19,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features
 from matchkernel.photos.h5_files import adding, check_name, load_h5py, read_array, reading, write_array
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
@@ -153,10 +153,7 @@ def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
     """Read a pairs.txt."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read as text ({error})") from None
+    lines = read_small_text(path, LONG_TEXT).splitlines()
     pairs = []
     for number, line in enumerate(lines, 1):
         words = line.split()

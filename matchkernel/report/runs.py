@@ -9,6 +9,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result
 from matchkernel.report.blocks import ReportedMethod
+from matchkernel.storage.files import read_small_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def _is_report(file: Path) -> bool:
     if file.name != "report.json" or not file.is_file():
         return False
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_small_text(file))
     except (OSError, ValueError, RecursionError):
         return False  # for read_result to say what is wrong
     return isinstance(content, dict) and "format" not in content and {"title", "sections", "facts"} <= content.keys()

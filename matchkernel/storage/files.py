@@ -1,6 +1,9 @@
-"""Write a file whole or not at all, and never over what is being read."""
+"""Files written whole or not at all, never over an input, and small text files read with a limit."""
 
+import hashlib
 import os
+import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,37 +11,96 @@ from pathlib import Path
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 
-
-def check_output(target: Path, *inputs: Path) -> None:
-    """Refuse, before any work, a file that could not be written or that is one of the inputs."""
-    if target.is_dir() or not target.parent.is_dir():
-        raise FileError(f"{target}: " + ("is a folder" if target.is_dir() else "its folder does not exist"))
-    if any(source.exists() and target.exists() and target.samefile(source) for source in inputs):
-        raise ArgumentError(f"{target}: is one of the inputs; choose another place")
+SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # most bytes of a text file that is read at once: of settings, of tables and lists
+NAME_BYTES = 255  # of a file's name, the limit of most file systems
 
 
-def check_picture(target: Path, *inputs: Path) -> None:
-    """check_output for a picture, which is a PNG."""
-    if target.suffix.lower() != ".png":
-        raise ArgumentError(f"{target}: the picture is a PNG, so its name must end in .png")
-    check_output(target, *inputs)
+def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuse, before any work, a file that could not be written or would damage an input.
+
+    Args:
+        target: file to write; folders that are missing on the way to it will be made.
+        inputs: files and folders that are read; neither they nor anything inside the folders may be written.
+        suffixes: the endings the name may have, such as (".png",); any, if none are given.
+    """
+    target = Path(target)
+    if suffixes and target.suffix.lower() not in suffixes:
+        raise ArgumentError(f"{target}: the name must end in {' or '.join(suffixes)}")
+    mode = _mode(target)
+    if stat.S_ISDIR(mode):
+        raise FileError(f"{target}: is a folder")
+    if mode and not stat.S_ISREG(mode):
+        raise FileError(f"{target}: is not a regular file, and would be replaced")
+    _check_apart(target, *inputs)
+    check_parents(target)
+
+
+def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
+    """Refuse, before any work, a folder that exists, could not be made, or lies inside an input."""
+    target = Path(target)
+    if _mode(target, follow_symlinks=False) or not target.name:
+        raise FileError(f"{target}: exists already; remove it or choose another place")
+    _check_apart(target, *inputs)
+    check_parents(target)
+
+
+def check_parents(target: Path) -> None:
+    """Refuse a path whose folder is not writable, or could not be made."""
+    nearest = _nearest_existing(target.parent)
+    if not stat.S_ISDIR(_mode(nearest)):
+        raise FileError(f"{target}: cannot be written ({nearest} is not a folder)")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FileError(f"{target}: cannot be written (no permission to write in {nearest})")
+
+
+def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
+    """What kind of file a path is, as `stat` has it; 0 where there is none or it cannot be seen."""
+    try:
+        return path.stat(follow_symlinks=follow_symlinks).st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next((place for place in [path, *path.parents] if _mode(place)), Path())
+
+
+def _check_apart(target: Path, *inputs: str | Path) -> None:
+    place = resolved(target)
+    for source in map(Path, inputs):
+        if not _mode(source):
+            continue
+        if place == resolved(source) or (_mode(target) and target.samefile(source)):
+            raise ArgumentError(f"{target}: is one of the inputs; choose another place")
+        if stat.S_ISDIR(_mode(source)) and place.is_relative_to(resolved(source)):
+            raise ArgumentError(f"{target}: is inside the input {source}; choose another place")
+
+
+def resolved(path: str | Path) -> Path:
+    """The absolute path without symbolic links; a FileError where the working directory was deleted."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
+        reason = "the working directory was deleted" if isinstance(error, FileNotFoundError) else error
+        raise FileError(f"{path}: cannot be found ({reason})") from None
 
 
 @contextmanager
 def replacing(target: str | Path) -> Iterator[Path]:
     """A path beside `target` to write to; renamed to `target` at the end, removed if anything fails.
 
-    A kill at any moment leaves the old file or the new one. The path keeps the target's suffix.
+    A kill at any moment leaves the old file or the new one. The path keeps the target's suffix. Missing folders are
+    made.
     """
     target = Path(target)
     check_output(target)
-    writer = f"{threading.get_native_id()}.{os.getpid()}"
-    part = target.with_name(f".{target.stem}.{writer}.part{target.suffix}")
+    part = part_of(target, f"{threading.get_native_id()}.{os.getpid()}")
     try:
-        yield part
-        with part.open("rb+") as written:
-            os.fsync(written.fileno())
-        part.replace(target)
+        with parents_made(target):
+            yield part
+            with part.open("rb+") as written:
+                os.fsync(written.fileno())
+            part.replace(target)
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
@@ -46,3 +108,75 @@ def replacing(target: str | Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def part_of(target: Path, writer: str) -> Path:
+    """The hidden path at which a writer prepares a file; a long name is shortened to leave room for the addition."""
+    stem, ending = target.stem, f".{writer}.part{target.suffix}"
+    room = NAME_BYTES - 1 - len(os.fsencode(ending))
+    if len(os.fsencode(stem)) > room:
+        mark = hashlib.sha256(os.fsencode(stem)).hexdigest()[:8]
+        stem = os.fsencode(stem)[: room - 9].decode("utf-8", "ignore") + f"~{mark}"
+    return target.with_name(f".{stem}{ending}")
+
+
+@contextmanager
+def parents_made(target: Path) -> Iterator[None]:
+    """Make the missing folders on the way to a path; remove them again if what follows fails and they are empty."""
+    missing = [parent for parent in target.parents if not _mode(parent)]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):  # one is not empty, or was never made
+            for parent in missing:
+                parent.rmdir()
+        raise
+
+
+def check_free_space(target: str | Path, needed: int) -> None:
+    """Refuse to write `needed` bytes where the disk has no room for them."""
+    free = shutil.disk_usage(_nearest_existing(Path(target))).free
+    if needed > free:
+        raise WriteError(f"{target}: needs {needed / 1e9:,.1f} GB of disk, but only {free / 1e9:,.1f} GB are free")
+
+
+def read_small_text(
+    path: str | Path,
+    limit: int = SMALL_TEXT,
+    *,
+    what: str = "a text file",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+) -> str:
+    """The text of a regular file of at most `limit` bytes; nothing that is larger or endless is read.
+
+    Args:
+        path: the file. A folder, a device or a pipe is refused.
+        limit: most bytes.
+        what: what the file should be, for the message if it is too large or no text.
+        encoding, errors: as of `str.decode`.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a pipe must not wait
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileError(f"{path}: cannot be read (not a regular file)")
+            content = file.read(limit + 1)
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # a NUL in the name
+        raise FileError(f"{str(path)!r}: cannot be read ({error})") from None
+    if len(content) > limit:
+        raise FileError(f"{path}: not {what} (larger than {limit:,} bytes)")
+    try:
+        return content.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not {what} (its bytes are not {encoding.upper()})") from None
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,5 @@
 """Build a folder whole or not at all; a build that was stopped goes on where it was."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
+from matchkernel.storage.files import check_new_folder
 from matchkernel.storage.locks import has_lock, is_alone_in
 
 JOURNAL, LOCK = "journal", "lock"
@@ -54,15 +54,12 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
         settings: everything that determines the result, JSON values.
     """
     target = Path(target)
-    if target.exists() or not target.name:
-        raise FileError(f"{target}: exists already; remove it or choose another place")
-    if not target.parent.is_dir():
-        raise FileError(f"{target}: its folder does not exist")
+    check_new_folder(target)
     part = target.with_name(target.name + ".part")
     if part.exists() and not _is_ours(part):
         raise FileError(f"{part}: is in the way; a build works in it, but it holds other things")
     try:
-        part.mkdir(exist_ok=True)
+        part.mkdir(parents=True, exist_ok=True)
         with _alone_in(part, target), (part / LOCK).open("w") as lock:
             if not has_lock(lock.fileno(), part / LOCK):
                 raise FileError(_in_use(target))
@@ -104,12 +101,6 @@ def _removed_if_empty(part: Path) -> Iterator[None]:
 
 def _in_use(target: Path) -> str:
     return f"{target}: is being built by another process right now"
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_ours(part: Path) -> bool:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.storage.files import read_small_text
 
 Settings = TypeVar("Settings")
+TOML_BYTES = 2**20
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
@@ -103,10 +105,9 @@ def check_ranges(settings: Any, where: str = "") -> None:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The contents of a TOML file; whatever is wrong with it is a FileError of one line."""
+    text = read_small_text(path, TOML_BYTES, what="a TOML file")
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise FileError(f"{path}: not a TOML file ({' '.join(str(error).split())[:150]})") from None
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from matchkernel.errors import FileError, MissingExtraError, WriteError
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
 
@@ -15,10 +15,7 @@ LOG = "log.jsonl"
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The entries of a log; a last line cut by a kill is left out, anything else that is no entry is refused."""
     path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
     entries = []
     for number, line in enumerate(lines[:-1], 1):
         try:

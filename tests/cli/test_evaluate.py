@@ -80,7 +80,7 @@ MISTAKES = [
     ((*evaluate("phototourism", "nowhere", "--baseline", "sift"),), "nowhere: no such folder"),
     ((*evaluate("phototourism", "one", "./one", "--baseline", "sift"),), "two sets have the name 'one'"),
     ((*evaluate("phototourism", "one", "two", "--baseline", "sift", "-o", "x.json"),), "several results need a folder"),
-    ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "no/x.json"),), "its folder does not exist"),
+    ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "seed0.safetensors/x.json"),), "is not a folder"),
     ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "seed0.safetensors"),), "another file"),
     ((*evaluate("hpatches", "one", "--baseline", "sift"),), "no sequences here"),
     ((*evaluate("hpatches", "--baseline", "sift"),), "give the folder of a set"),

@@ -270,9 +270,10 @@ def test_an_unknown_sequence_is_named_plainly():
     refused(lambda: check_list(bad, COUNTS, "queries"), "queries, row 1: sequence 'v_oak' is not in the set")
 
 
-def test_writing_where_there_is_no_folder(tasks):
+def test_writing_where_there_can_be_no_folder(tasks, tmp_path):
+    (tmp_path / "file").touch()
     lists = read_verification(tasks, "x"), *read_retrieval(tasks, "x")
-    refused(lambda: write_tasks(tasks / "nowhere", "x", *lists), "nowhere", "its folder does not exist")
+    refused(lambda: write_tasks(tmp_path / "file" / "x", "x", *lists), "file", "is not a folder")
 
 
 def test_names_with_commas_and_quotes_survive(tmp_path):

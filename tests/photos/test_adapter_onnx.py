@@ -101,9 +101,10 @@ def test_what_is_refused(tmp_path):
         export_onnx(small("fc"), tmp_path / "model.onnx", patch_size=64)
     with pytest.raises(ArgumentError, match="multiple of 4"):
         export_onnx(small(), tmp_path / "model.onnx", patch_size=30)
-    with pytest.raises(FileError, match="folder does not exist"):
-        export_onnx(small(), tmp_path / "absent" / "model.onnx")
-    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="is not a folder"):
+        export_onnx(small(), tmp_path / "file" / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])

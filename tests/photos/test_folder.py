@@ -133,8 +133,8 @@ def test_names_and_places_that_cannot_be(photos, sift, tmp_path):
         find_images([tmp_path / "empty"])
     with pytest.raises(FileError, match="is a file"):
         extract_images(find_images([photos]), photos / "notes.txt", sift)
-    with pytest.raises(FileError, match="folder does not exist"):
-        extract_images(find_images([photos]), tmp_path / "nowhere" / "features.h5", sift)
+    with pytest.raises(FileError, match="is not a folder"):
+        extract_images(find_images([photos]), photos / "notes.txt" / "features.h5", sift)
     (tmp_path / "words.h5").write_text("hello")
     with pytest.raises(FileError):
         extract_images(find_images([photos]), tmp_path / "words.h5", sift)

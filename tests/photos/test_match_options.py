@@ -24,7 +24,7 @@ from matchkernel.plots.matches import block_means, draw_matches
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-o", "nowhere/m.png", "--json", "m.json"], "its folder does not exist"),
+        (["-o", "a.png/m.png", "--json", "m.json"], "a.png is not a folder"),
         (["-o", "m.jpg"], "must end in .png"),
         (["-o", "a.png"], "is one of the inputs"),
         (["--json", "b.png"], "is one of the inputs"),

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.folders import building, file_hash
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.folders import building
 
 SETTINGS = {"size": 3, "name": "ü\nx"}
 STEPS = [f"step {k}" for k in range(3)]
@@ -102,9 +103,9 @@ def test_a_target_that_exists_is_refused_and_left_alone(tmp_path):
     assert tree(tmp_path) == {"set/mine": b"kept", "file": b"kept"}
 
 
-def test_a_folder_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(FileError, match=r"set: its folder does not exist$"):
-        work(tmp_path / "nowhere" / "set")
+def test_missing_folders_on_the_way_are_made(tmp_path):
+    work(tmp_path / "not" / "yet" / "set")
+    assert (tmp_path / "not" / "yet" / "set").is_dir()
 
 
 def test_an_error_of_the_work_is_passed_on_as_it_is(tmp_path):

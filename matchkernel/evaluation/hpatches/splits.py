@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from matchkernel.data.hpatches import IMAGES, HPatchesSet, HPatchesTasks
-from matchkernel.storage.folders import file_hash
+from matchkernel.storage.files import file_hash
 
 
 def digest_of(tasks: HPatchesTasks, counts: Mapping[str, int], patches_sha256: str | None = None) -> str:
