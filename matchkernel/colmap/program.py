@@ -7,6 +7,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from matchkernel.colmap.database import count_matches
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 from matchkernel.storage.files import file_hash
@@ -16,6 +17,7 @@ from matchkernel.storage.progress import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
+STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
 
 
@@ -73,19 +75,47 @@ def run_stage(command: list[str], build: Build, progress: Progress | None) -> No
             process.kill()
             raise
     if process.returncode:
-        last = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()][-1:]
-        reason = " ".join(last)[:200]
-        raise WorkError(f"colmap {command[1]} failed with code {process.returncode}: {reason} (all of it in {log})")
+        lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines()]
+        reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
+        raise WorkError(f"colmap {command[1]} failed with code {process.returncode}: {reason} (full log: {log})")
 
 
-def keep_largest(models: Path, sparse: Path, photos: Path) -> None:
-    """Move the model with the most photos to `sparse` and remove the others."""
+def run_mapper(images: Path, build: Build, progress: Progress | None) -> None:
+    """Reconstruct from the build's `database.db` with `colmap mapper`; the model with the most images is `sparse`."""
+    program, database = find_colmap(), build.folder / "database.db"
+    models = build.folder / "models"
+    models.mkdir(exist_ok=True)
+    paths = ["--database_path", str(database), "--image_path", str(images), "--output_path", str(models)]
+    try:
+        run_stage([program, "mapper", *paths, *on_cpu(program, "mapper")], build, progress)
+        _keep_largest(models, build.folder / "sparse", images)
+    except WorkError as error:
+        raise WorkError(_why_no_model(images, database, error)) from None
+
+
+def _keep_largest(models: Path, sparse: Path, images: Path) -> None:
+    """Move the model with the most images to `sparse` and remove the others."""
     if not sparse.exists():
         found = [folder for folder in sorted(models.iterdir()) if folder.is_dir()]
         if not found:
-            raise WorkError(f"{photos}: COLMAP found no reconstruction; the photos may not overlap")
+            raise WorkError(f"{images}: COLMAP found no reconstruction; the images may not overlap")
         max(found, key=lambda folder: len(read_reconstruction(folder).images)).replace(sparse)
     shutil.rmtree(models)
+
+
+def _why_no_model(images: Path, database: Path, error: WorkError) -> str:
+    """Why mapping failed: the program's own words, and the matches it had to work with where these can be counted."""
+    try:
+        found = count_matches(database)
+    except FileError:
+        return str(error)
+    counts = (
+        f"{found.pairs:,} image pairs with matches, {found.verified:,} verified by COLMAP; "
+        f"{found.matches:,} matches, {found.inliers:,} inliers"
+    )
+    if not found.verified:
+        return f"{images}: COLMAP verified no pair of images, so nothing can be reconstructed ({counts})"
+    return f"{error}; {counts}"
 
 
 def _offscreen() -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from matchkernel.colmap.program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
+from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
@@ -70,21 +70,18 @@ def reconstruct_with_sift(
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
     with building(workspace, {"photos": found, "matcher": matcher}) as build:
-        database, models = build.folder / "database.db", build.folder / "models"
-        models.mkdir(exist_ok=True)
-        common = ["--database_path", str(database)]
-        stages = {
-            "feature_extractor": [*common, "--image_path", str(photos)],
-            matcher: common,
-            "mapper": [*common, "--image_path", str(photos), "--output_path", str(models)],
-        }
-        for stage, arguments in stages.items():
-            if stage not in build.done:
-                how = ", neighbours by name; --no-sequential matches all pairs" if stage == "sequential_matcher" else ""
-                say(f"colmap {stage} ({len(found)} photos{how})")
-                run_stage([program, stage, *arguments, *on_cpu(program, stage)], build, progress)
-                build.mark(stage)
-        keep_largest(models, build.folder / "sparse", photos)
+        database = ["--database_path", str(build.folder / "database.db")]
+        for stage in ("feature_extractor", matcher, "mapper"):
+            if stage in build.done:
+                continue
+            how = ", neighbours by name; --no-sequential matches all pairs" if stage == "sequential_matcher" else ""
+            say(f"colmap {stage} ({len(found)} photos{how})")
+            if stage == "mapper":
+                run_mapper(photos, build, progress)
+            else:
+                source = ["--image_path", str(photos)] if stage == "feature_extractor" else []
+                run_stage([program, stage, *database, *source, *on_cpu(program, stage)], build, progress)
+            build.mark(stage)
         (build.folder / PHOTOS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

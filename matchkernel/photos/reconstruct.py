@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from matchkernel.colmap.database import count_matches
-from matchkernel.colmap.program import find_colmap, keep_largest, on_cpu, photos_of, run_stage
+from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
 from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.photos.describers import Describer, Model, open_describer
@@ -245,25 +243,8 @@ def _import(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
 def _map(job: _Job) -> None:
     if "mapper" not in job.build.done:
         job.say("colmap mapper")
-        models = job.build.folder / "models"
-        models.mkdir(exist_ok=True)
-        try:
-            job.colmap("mapper", image_path=job.images, output_path=models)
-            keep_largest(models, job.build.folder / "sparse", job.images)
-        except WorkError as error:
-            raise WorkError(f"{error}{_counted(job.build.folder / 'database.db')}") from None
+        run_mapper(job.images, job.build, job.progress)
         job.build.mark("mapper")
-
-
-def _counted(database: Path) -> str:
-    """What the mapper had to work with, in words; none where the database cannot be read."""
-    with suppress(FileError):
-        found = count_matches(database)
-        return (
-            f"; {found.pairs:,} image pairs with matches, {found.verified:,} verified by COLMAP; "
-            f"{found.matches:,} matches, {found.inliers:,} inliers"
-        )
-    return ""
 
 
 def _read_matches(
