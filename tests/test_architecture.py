@@ -1,8 +1,10 @@
 """The house: imports go downward only, and optional packages stay in their rooms."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,31 @@ def test_there_is_no_cycle():
         free = {name for name, needed in waiting.items() if not needed & waiting.keys()}
         assert free, f"cycle among {sorted(waiting)}"
         waiting = {name: needed for name, needed in waiting.items() if name not in free}
+
+
+def test_every_extra_that_is_asked_for_installs_what_is_asked():
+    """Each call need(module, extra, what) names an extra of pyproject.toml that brings the module's package."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = {
+        "cv2": "opencv-contrib-python-headless",
+        "PIL": "Pillow",
+        "skimage": "scikit-image",
+        "faiss": "faiss-cpu",
+    }
+
+    def installed(extra):
+        for line in extras[extra]:
+            name, *inner = re.split(r"[\[\],<>=; ]+", line)
+            yield from (
+                (part for other in inner for part in installed(other)) if name == "matchkernel" and inner[0] else [name]
+            )
+
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "need":
+                module, extra = (argument.value for argument in node.args[:2])
+                top = module.partition(".")[0]
+                assert packages.get(top, top) in installed(extra), f"{path}: {module} is not in the extra {extra}"
 
 
 def python(code, *arguments):

@@ -7,4 +7,4 @@ from matchkernel.storage.extras import need
 
 def load_opencv() -> ModuleType:
     """The module cv2, or an error that names the extra which brings it."""
-    return need("cv2", "images", "finding and cutting keypoints")
+    return need("cv2", "photos", "finding and cutting keypoints")

@@ -29,7 +29,7 @@ def load_h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise MissingExtraError("hloc's .h5 files need h5py: pip install 'matchkernel[images]'") from None
+        raise MissingExtraError("hloc's .h5 files need h5py: pip install 'matchkernel[photos]'") from None
     return h5py
 
 

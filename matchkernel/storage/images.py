@@ -84,4 +84,4 @@ def _colour(image: "Image.Image", path: Path) -> np.ndarray:
 
 
 def _pillow() -> "ModuleType":
-    return need("PIL.Image", "data", "reading and writing images")
+    return need("PIL.Image", "photos", "reading and writing images")

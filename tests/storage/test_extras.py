@@ -8,7 +8,7 @@ from matchkernel.storage.extras import need
 
 
 def test_a_module_is_imported():
-    assert need("numpy.linalg", "images", "it") is numpy.linalg
+    assert need("numpy.linalg", "photos", "it") is numpy.linalg
 
 
 def test_what_is_missing_is_named(monkeypatch, tmp_path):
@@ -17,7 +17,7 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     (tmp_path / "hungry.py").write_text("import not_there_at_all")
     monkeypatch.setitem(sys.modules, "cv2", None)
     monkeypatch.setitem(sys.modules, "cv2.part", numpy)
-    install = ": pip install 'matchkernel[images]'"
+    install = ": pip install 'matchkernel[photos]'"
     for module, message in {
         "not_there": "matching needs not_there" + install,
         "cv2": "matching needs OpenCV" + install,
@@ -26,5 +26,5 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
         "hungry": "matching needs hungry (No module named 'not_there_at_all')" + install,
     }.items():
         with pytest.raises(MissingExtraError) as caught:
-            need(module, "images", "matching")
+            need(module, "photos", "matching")
         assert str(caught.value) == message, module
