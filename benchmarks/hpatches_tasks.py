@@ -17,9 +17,9 @@ from timing import write_result
 
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesTasks, PatchList, VerificationLists
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.metrics import non_matches_before, precision_area
 
@@ -161,7 +161,7 @@ def measure(descriptors: HPatchesDescriptors, tasks: HPatchesTasks) -> dict[str,
     results = {}
     for task, (job, share) in official.items():
         before, values = timed(job)
-        seconds, _ = timed(lambda task=task: evaluate_hpatches(descriptors, tasks, only=[task]))  # type: ignore[misc]
+        seconds, _ = timed(lambda task=task: score_split(descriptors, tasks, only=[task]))  # type: ignore[misc]
         after, _ = timed(job)
         whole = (before + after) / 2 / share
         if task == "verification":

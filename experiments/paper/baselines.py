@@ -26,7 +26,7 @@ from score import score_sets, score_strips, short_hpatches
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import join_patch_sets, open_patch_set, open_test_sets, patches_sha256
 from matchkernel.evaluation.baselines.by_name import baseline
-from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
+from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, baseline_method
 
 GROUP = "A"  # mkd learns its whitening on it
@@ -66,7 +66,7 @@ def score_scenes(method: Method, sets: Path) -> dict[str, Any]:
 
 def score_split(method: Method, folder: Path) -> dict[str, Any]:
     """score.score_sequences, and what ties make of it: bits have many, which the official retrieval counts as right."""
-    (result,) = evaluate_hpatches_splits(method, folder)
+    (result,) = evaluate_hpatches(method, folder)
     safe = "ap_trapezoid_tie_safe"
     tie_safe = {
         "verification": result["verification"]["mean"][safe],

@@ -11,7 +11,7 @@ import torch
 
 from matchkernel.data.hpatches import HPatchesSet, open_hpatches
 from matchkernel.data.patch_set import PatchSet
-from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
+from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, configuration_name
 from matchkernel.evaluation.patch_sets import score_patch_set
 from matchkernel.model.describe import describe, inference_copy
@@ -68,13 +68,13 @@ def score_sets(method: Method, sets: Mapping[str, PatchSet], device: str = "cpu"
 
 def score_sequences(method: Method, folder: Path) -> dict[str, Any]:
     """The three HPatches tasks on a set of sequences: means, by noise, and by sequence, as shares."""
-    (result,) = evaluate_hpatches_splits(method, in_memory(folder))
+    (result,) = evaluate_hpatches(method, in_memory(folder))
     return short_hpatches(result)
 
 
 def score_strips(method: Method, folder: Path) -> dict[str, float]:
     """Matching mAP of a single sequence of strips, by noise and in all (the other tasks need several sequences)."""
-    (result,) = evaluate_hpatches_splits(method, in_memory(folder), only=("matching",))
+    (result,) = evaluate_hpatches(method, in_memory(folder), only=("matching",))
     return {noise: part["ap_trapezoid"] for noise, part in result["matching"]["mean"].items()}
 
 

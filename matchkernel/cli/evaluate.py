@@ -16,7 +16,7 @@ from matchkernel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.distances import Distance
-    from matchkernel.evaluation.hpatches.run import Whitening
+    from matchkernel.evaluation.hpatches.evaluate import Whitening
     from matchkernel.evaluation.methods import Method, Planned
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
@@ -64,10 +64,9 @@ def phototourism(
 ) -> None:
     """FPR@95 and retrieval mAP on each set a method was not trained on."""
     from matchkernel.data.patch_set import open_test_sets
-    from matchkernel.evaluation.combinations import evaluate_patch_sets
     from matchkernel.evaluation.methods import choose_methods
-    from matchkernel.evaluation.patch_sets import QUERIES
-    from matchkernel.evaluation.result_files import check_target
+    from matchkernel.evaluation.patch_sets import QUERIES, evaluate_patch_sets
+    from matchkernel.evaluation.results import check_target
 
     with user_errors():
         models = [_named(text) for text in model or []]
@@ -119,10 +118,9 @@ def hpatches(
     device: Device = "auto",
 ) -> None:
     """Verification, matching and retrieval as the official HPatches benchmark defines them."""
-    from matchkernel.evaluation.hpatches.run import TASKS
-    from matchkernel.evaluation.hpatches.splits_run import DescriptorFiles, evaluate_hpatches_splits
+    from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
-    from matchkernel.evaluation.result_files import check_target
+    from matchkernel.evaluation.results import check_target
 
     with user_errors():
         models = [_named(model)] if model else []
@@ -134,12 +132,12 @@ def hpatches(
             raise ArgumentError("--bits needs --descriptors")
         source: Method | DescriptorFiles
         if descriptors is not None:
-            source = DescriptorFiles(descriptors, bits, name)
+            source = DescriptorFiles(descriptors, bits, name or "")
         else:
             weights = _named(baseline_weights) if baseline_weights else None
             (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         with progress_bar("reading") as bar:
-            results = evaluate_hpatches_splits(
+            results = evaluate_hpatches(
                 source,
                 folder,
                 tasks=tasks,
@@ -162,14 +160,14 @@ def _named(text: str) -> tuple[str | None, str]:
 
 
 def _checking(out: Path | None) -> "Planned | None":
-    from matchkernel.evaluation.result_files import check_files
+    from matchkernel.evaluation.results import check_files
 
     return None if out is None else partial(check_files, out)
 
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:
     """Write results, show them, and repeat their warnings."""
-    from matchkernel.evaluation.result_files import WORDS, note_of, table_of, write_results
+    from matchkernel.evaluation.results import WORDS, note_of, table_of, write_results
 
     paths = [] if out is None else write_results(out, results)
     if as_json:

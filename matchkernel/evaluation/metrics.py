@@ -1,10 +1,10 @@
-"""Metrics of ranked lists, on arrays alone: FPR@95, ROC, average precision, with every tie rule named.
+"""Metrics of ranked lists, on plain arrays: FPR@95, a thinned ROC curve, average precision, with every tie rule named.
 
-All of them follow from one thing: how many non-matches stand before each match when the list is sorted by distance.
+All of them follow from one thing: how many non-matches come before each match when the list is sorted by distance.
 
-Ties, matches and non-matches at the same distance, are put in order by one of three rules:
+Ties, matches and non-matches at the same distance, are ordered by one of three rules:
 
-    given        as they stand in the arrays (a stable sort, as the official Python code)
+    given        as they stand in the arrays (a stable sort, as in the official Python code)
     pessimistic  non-matches first: the lowest value any order could give
     optimistic   matches first: the highest
 """
@@ -22,134 +22,64 @@ Form = Literal["trapezoid", "step"]
 TIES: tuple[Ties, ...] = ("given", "pessimistic", "optimistic")
 FORMS: tuple[Form, ...] = ("trapezoid", "step")
 SMALLEST = 1e-10  # the official precision is max(TP, 1e-10) / max(TP + FP, 1e-10)
+RECALL = 0.95
+BY_RECALL, BY_RATE = 99, 98  # points of a thinned ROC: even steps of recall, even ratios of the false positive rate
 
 
-def fpr95(distances: np.ndarray, is_match: np.ndarray) -> float:
-    """False positive rate at 95 % recall by HardNet's rule, ties counted as errors.
+def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic") -> float:
+    """False positive rate at 95 % recall by HardNet's rule: the share of the non-matches before match ceil(0.95 P).
+
+    HardNet's own function leaves ties to an unstable sort, so it returns some value between the optimistic and the
+    pessimistic one.
+
+    Args:
+        distances: (M,) of pairs, smaller for more alike; infinite ones come last.
+        is_match: (M,) bool or 0 and 1; both must occur.
+        ties: see the module; by default they count as errors.
+    """
+    before = non_matches_before(distances, is_match, ties)
+    _check_classes(before, distances)
+    return float(before[_deciding(len(before))] / (len(distances) - len(before)))
+
+
+def thinned_roc(distances: np.ndarray, is_match: np.ndarray) -> dict[str, list[float]]:
+    """At most 200 points of the ROC curve, ties counted as errors; FPR@95 is one of them.
+
+    Every point is one of the whole curve, just after a match was found. They are chosen at even steps of recall and at
+    even ratios of the false positive rate, so that the curve looks right on a linear axis and on a logarithmic one.
 
     Args:
         distances: (M,) of pairs, smaller for more alike.
-        is_match: (M,) bool or 0 and 1.
-    """
-    return fpr_at_recall(distances, is_match, 0.95)
-
-
-def fpr_at_recall(
-    distances: np.ndarray, is_match: np.ndarray, recall: float = 0.95, ties: Ties = "pessimistic"
-) -> float:
-    """Share of the non-matches that stand before the match with which `recall` is reached.
-
-    That match is number ceil(recall * matches) in the order of distance. HardNet's own function leaves ties to an
-    unstable sort, so that it returns some value between the optimistic and the pessimistic one.
-
-    Args:
-        distances: (M,) of pairs, smaller for more alike; infinite ones stand at the end.
         is_match: (M,) bool or 0 and 1; both must occur.
-        recall: above 0, at most 1.
-        ties: see the module.
-    """
-    if not 0 < recall <= 1:
-        raise ArgumentError(f"recall must be above 0 and at most 1, got {recall}")
-    distances, is_match = check_pairs(distances, is_match)
-    _check_classes(is_match)
-    before = _before(distances, is_match, ties)
-    needed = math.ceil(recall * len(before))
-    return float(before[needed - 1] / (len(distances) - len(before)))
-
-
-def roc_curve(
-    distances: np.ndarray, is_match: np.ndarray, *, ties: Ties = "given", positives: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ROC curve, one step an element; starts at (0, 0).
-
-    Args:
-        distances: (M,); infinite ones were never retrieved: they count in the totals and are no step of the curve.
-        is_match: (M,) bool or 0 and 1.
-        ties: see the module.
-        positives: how many matches there are in all, if more than are listed.
 
     Returns:
-        (R + 1,) false positive rates and (R + 1,) true positive rates, R elements retrieved.
+        `fpr` and `tpr`, rising from (0, 0) to (1, 1).
     """
-    distances, is_match = check_pairs(distances, is_match)
-    tp, fp = _cumulative(distances, is_match, ties)
-    P = _positives(is_match, positives)
-    return fp / max(len(is_match) - int(is_match.sum()), SMALLEST), tp / max(P, SMALLEST)
-
-
-def precision_recall_curve(
-    distances: np.ndarray, is_match: np.ndarray, *, ties: Ties = "given", positives: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and recall, one step an element; starts with precision 1 at recall 0.
-
-    Args:
-        distances: (M,); infinite ones were never retrieved (see roc_curve).
-        is_match: (M,) bool or 0 and 1.
-        ties: see the module.
-        positives: how many matches there are in all, if more than are listed.
-
-    Returns:
-        (R + 1,) precisions and (R + 1,) recalls.
-    """
-    distances, is_match = check_pairs(distances, is_match)
-    tp, fp = _cumulative(distances, is_match, ties)
-    precision = np.maximum(tp, SMALLEST) / np.maximum(tp + fp, SMALLEST)
-    return precision, tp / max(_positives(is_match, positives), SMALLEST)
-
-
-def roc_area(
-    distances: np.ndarray, is_match: np.ndarray, *, ties: Ties = "given", positives: int | None = None
-) -> float:
-    """Area under roc_curve by the trapezoid rule. A list of one class has none and is refused.
-
-    Args:
-        distances: (M,).
-        is_match: (M,) bool or 0 and 1; both must occur.
-        ties: see the module.
-        positives: how many matches there are in all, if more than are listed.
-    """
-    distances, is_match = check_pairs(distances, is_match)
-    _check_classes(is_match)
-    P, N = _positives(is_match, positives), len(is_match) - int(is_match.sum())
-    distances, is_match = _retrieved(distances, is_match)
-    before = _before(distances, is_match, ties)
-    return float((len(distances) - len(before) - before).sum(dtype=np.float64) / (P * N))
-
-
-def average_precision(
-    distances: np.ndarray,
-    is_match: np.ndarray,
-    *,
-    form: Form = "trapezoid",
-    ties: Ties = "given",
-    positives: int | None = None,
-) -> float:
-    """Average precision of a ranked list.
-
-    Args:
-        distances: (M,); infinite ones were never retrieved (see roc_curve).
-        is_match: (M,) bool or 0 and 1.
-        form: "trapezoid" as the official Python code of HPatches, "step" as its MATLAB code (see precision_area).
-        ties: see the module.
-        positives: how many matches there are in all, if more than are listed.
-    """
-    distances, is_match = check_pairs(distances, is_match)
-    P = _positives(is_match, positives)
-    if P < 1:
-        raise ArgumentError(f"average precision needs a match; none of the {len(is_match)} pairs is one")
-    before = _before(*_retrieved(distances, is_match), ties)
-    return float(precision_area(before, P, form))
+    before = non_matches_before(distances, is_match, "pessimistic")
+    _check_classes(before, distances)
+    P, N = len(before), len(distances) - len(before)
+    by_recall = np.ceil(np.linspace(0, 1, BY_RECALL + 1)[1:] * P).astype(np.int64) - 1
+    rates = np.floor(N ** np.linspace(0, 1, BY_RATE - 1))
+    by_rate = np.searchsorted(before, rates, side="right") - 1  # the last match with at most that many non-matches
+    chosen = np.unique(np.concatenate([by_recall, by_rate, [_deciding(P)]]))
+    chosen = chosen[chosen >= 0]
+    ends = [] if before[-1] == N else [1.0]
+    return {
+        "fpr": [0.0, *(before[chosen] / N).tolist(), *ends],
+        "tpr": [0.0, *((chosen + 1) / P).tolist(), *ends],
+    }
 
 
 def precision_area(before: np.ndarray, positives: int | np.ndarray, form: Form = "trapezoid") -> np.ndarray:
     """Average precision from the number of non-matches before each match.
 
-    With i the match's number from 1 and f = before: step is the mean over all positives of i / (i + f); trapezoid
-    takes the mean of that and the precision just before the match, (i - 1) / (i - 1 + f), 1 at the very start.
+    With i the rank of a match among the matches, from 1, and f = before: step is the mean over all positives of
+    i / (i + f); trapezoid averages that with the precision just before the match, (i - 1) / (i - 1 + f), 1 at the
+    very start.
 
     Args:
-        before: (..., H) of the H matches found, in the order of their distance; a negative number marks one not found.
-        positives: (...) how many matches there are in all.
+        before: (..., H) of the H matches found, in the order of their distance; negative where one was not found.
+        positives: (...) the total number of matches.
         form: "trapezoid" or "step".
 
     Returns:
@@ -168,14 +98,22 @@ def precision_area(before: np.ndarray, positives: int | np.ndarray, form: Form =
 
 
 def non_matches_before(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "given") -> np.ndarray:
-    """(H,) int64: how many non-matches stand before each of the H matches, in the order of distance.
+    """(H,) int64: how many non-matches come before each of the H matches, in the order of distance.
 
     Args:
         distances: (M,), none NaN.
         is_match: (M,) bool or 0 and 1.
         ties: see the module.
     """
-    return _before(*check_pairs(distances, is_match), ties)
+    distances, is_match = check_pairs(distances, is_match)
+    if ties not in TIES:
+        raise ArgumentError(f"ties must be one of {', '.join(TIES)}, got {ties!r}")
+    if ties == "given":
+        ranked = is_match[np.argsort(distances, kind="stable")]
+        return np.cumsum(~ranked, dtype=np.int64)[ranked]
+    # Two plain sorts and a merge take a third of the time of one stable argsort.
+    matches, others = np.sort(distances[is_match]), np.sort(distances[~is_match])
+    return np.searchsorted(others, matches, side="right" if ties == "pessimistic" else "left").astype(np.int64)
 
 
 def check_pairs(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -201,39 +139,12 @@ def check_pairs(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray
     return distances, is_match.astype(bool, copy=False)
 
 
-def _check_classes(is_match: np.ndarray) -> None:
-    if is_match.all() or not is_match.any():
-        raise ArgumentError(f"all {len(is_match)} pairs are {'matches' if is_match[0] else 'non-matches'}; wanted both")
+def _deciding(matches: int) -> int:
+    """Index of the match with which 95 % recall is reached."""
+    return math.ceil(RECALL * matches) - 1
 
 
-def _positives(is_match: np.ndarray, positives: int | None) -> int:
-    listed = int(is_match.sum())
-    if positives is not None and positives < listed:
-        raise ArgumentError(f"positives cannot be fewer than the {listed} matches listed, got {positives}")
-    return listed if positives is None else positives
-
-
-def _retrieved(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    lost = np.isposinf(distances)
-    return (distances[~lost], is_match[~lost]) if lost.any() else (distances, is_match)
-
-
-def _before(distances: np.ndarray, is_match: np.ndarray, ties: Ties) -> np.ndarray:
-    if ties not in TIES:
-        raise ArgumentError(f"ties must be one of {', '.join(TIES)}, got {ties!r}")
-    if ties == "given":
-        ranked = is_match[np.argsort(distances, kind="stable")]
-        return np.cumsum(~ranked, dtype=np.int64)[ranked]
-    # Two plain sorts and a merge take a third of the time of one stable argsort.
-    matches, others = np.sort(distances[is_match]), np.sort(distances[~is_match])
-    return np.searchsorted(others, matches, side="right" if ties == "pessimistic" else "left").astype(np.int64)
-
-
-def _cumulative(distances: np.ndarray, is_match: np.ndarray, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
-    """(R + 1,) true and false positives after 0, 1, ... retrieved elements."""
-    distances, is_match = _retrieved(distances, is_match)
-    before = _before(distances, is_match, ties)
-    is_hit = np.zeros(len(distances) + 1, bool)
-    is_hit[before + np.arange(1, len(before) + 1)] = True
-    tp = np.cumsum(is_hit, dtype=np.float64)
-    return tp, np.arange(len(is_hit)) - tp
+def _check_classes(before: np.ndarray, distances: np.ndarray) -> None:
+    if len(before) in (0, len(distances)):
+        kind = "matches" if len(before) else "non-matches"
+        raise ArgumentError(f"all {len(distances)} pairs are {kind}; both are needed")

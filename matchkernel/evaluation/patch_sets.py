@@ -1,7 +1,7 @@
-"""A patch set in the manner of PhotoTourism: FPR@95 and ROC curves of its pair lists, and retrieval."""
+"""Patch sets in the manner of PhotoTourism: FPR@95 and ROC curves of their pair lists, and retrieval."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,63 @@ from torch import Tensor
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, comparable_rows, row_distances
-from matchkernel.evaluation.metrics import fpr_at_recall
+from matchkernel.evaluation.methods import Method, Planned, chosen_distance
+from matchkernel.evaluation.metrics import fpr95, thinned_roc
 from matchkernel.evaluation.results import FORMAT, blank_words
 from matchkernel.evaluation.retrieval import retrieval_range
-from matchkernel.evaluation.roc import thinned_roc
+from matchkernel.storage.progress import Progress, Say
 
 QUERIES = 10_000
 PIECE = 2**14  # pairs at a time
-NOTICEABLE = 5e-5  # what ties may change without a word: not seen in percent with two decimals
+NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
+
+
+def evaluate_patch_sets(
+    methods: Sequence[Method],
+    tests: Mapping[str, PatchSet],
+    *,
+    distance: Distance | None = None,
+    queries: int | None = QUERIES,
+    seed: int = 0,
+    before: Planned | None = None,
+    say: Say = lambda what: None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Score methods on every test set they were not trained on.
+
+    Args:
+        methods: see choose_methods.
+        tests: test set -> patches.
+        distance: "l1" or "l2" (default: each method's own).
+        queries: maximum number of retrieval queries, see score_patch_set.
+        seed: for drawing the queries.
+        before: called before the work with the settings of each result to come; may refuse them by raising an error.
+        say: called with the method and test set that are next.
+        progress: called with the number of patches described and their total.
+
+    Returns:
+        A result of score_patch_set for each method and test set, with the method's facts added.
+    """
+    jobs = [
+        (method, chosen_distance(method.name, method.distance, distance), name, patches)
+        for method in methods
+        for name, patches in tests.items()
+        if not method.was_trained_on(name, patches)
+    ]
+    if not jobs:
+        raise ArgumentError(
+            f"nothing to test on: {methods[0].name if methods else 'no method'} was trained on every set given"
+        )
+    if before is not None:
+        draw = {"retrieval_queries": queries, "retrieval_seed": seed}
+        before([draw | _planned(*job) for job in jobs])
+    results = []
+    for method, chosen, name, patches in jobs:
+        say(f"{method.name} on {name}")
+        rows = method.describe(patches.patches, progress)
+        result = score_patch_set(method.name, rows, patches, test_set=name, distance=chosen, queries=queries, seed=seed)
+        results.append({**result, **method.facts, "warnings": [*result["warnings"], *method.warnings]})
+    return results
 
 
 def score_patch_set(
@@ -38,14 +87,15 @@ def score_patch_set(
         patches: the set.
         test_set: its name in the result (default: its folder's).
         distance: "l2", "l1" or "hamming".
-        queries: at most so many in retrieval (None: every patch that has a match).
-        seed: of the draw of the queries.
+        queries: maximum number of retrieval queries (None: every patch that has a match).
+        seed: for drawing the queries.
 
     Returns:
-        A result to be written as JSON: `pairs`/<list>/`fpr95` with ties counted as errors, `fpr95_lowest`, what
-        another order of tied pairs could give, and `roc` (see thinned_roc); `retrieval_map` and `retrieval_map_highest`
-        in the same way (None where no label has two patches); `blank`, the number of rows of zeros; `warnings`, where
-        ties make a difference or patches are blank; `data_sha256`, which tells sets of one name apart.
+        A result to be written as JSON: `pairs`/<list>/`fpr95` with ties counted as errors, `fpr95_lowest`, the lowest
+        value that another order of tied pairs could give, and `roc` (see thinned_roc); `retrieval_map` and
+        `retrieval_map_highest` likewise (None where no label has two patches); `blank`, the number of rows of zeros;
+        `warnings`, where ties make a difference or patches are blank; `data_sha256`, which distinguishes sets of the
+        same name.
     """
     if len(descriptors) != len(patches):
         raise ArgumentError(
@@ -75,6 +125,12 @@ def score_patch_set(
     return result
 
 
+def _planned(method: Method, distance: Distance, name: str, patches: PatchSet) -> dict[str, Any]:
+    """The settings of a result, known before the work."""
+    data = {"kind": "phototourism", "test_set": name, "data_sha256": data_digest(patches)}
+    return {**data, "descriptor": method.name, "distance": distance, **method.facts}
+
+
 def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str) -> dict[str, Any]:
     values = rows.cpu().numpy()
     distances = np.empty(len(pairs), np.float32)
@@ -84,7 +140,7 @@ def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str
         distances[start : start + PIECE] = row_distances(values[part[:, 0]], values[part[:, 1]], kind)
     is_match = pairs[:, 2] == 1
     try:
-        worst, best = (fpr_at_recall(distances, is_match, ties=ties) for ties in ("pessimistic", "optimistic"))
+        worst, best = (fpr95(distances, is_match, ties) for ties in ("pessimistic", "optimistic"))
     except ArgumentError as error:
         raise ArgumentError(f"{where}: {error}") from None
     matches = int(is_match.sum())
@@ -98,7 +154,7 @@ def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str
 
 
 def data_digest(patches: PatchSet) -> str:
-    """Of what is scored: labels, pair lists, and the manifest's word for the patches."""
+    """sha256 of what is scored: labels, pair lists, and the sha256 of the patches in the manifest."""
     known = patches.manifest.get("sha256")
     digest = hashlib.sha256(str(known.get("patches.npy") if isinstance(known, Mapping) else "").encode())
     for name, array in [("labels", patches.labels), *sorted(patches.pairs.items())]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.results import write_result
 
 COUNTS = {"i_one": 12, "i_two": 9, "v_one": 15}
@@ -56,7 +56,7 @@ def made_tasks(counts=COUNTS, test=None, train=()):
 
 def made_result(kind, distance):
     """The scores of all three tasks."""
-    return evaluate_hpatches(made_descriptors(kind), made_tasks(), distance=distance)
+    return score_split(made_descriptors(kind), made_tasks(), distance=distance)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 from made_hpatches import COUNTS, GOLDEN, RUNS, made_descriptors, made_result, made_tasks
+from slow_metrics import average_precision, roc_area
 
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval, retrieval_counts
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
 from matchkernel.evaluation.hpatches.verification import verification
-from matchkernel.evaluation.metrics import average_precision, roc_area
 
 NOISES = "eht"
 SAFE = ("", "_tie_safe")
@@ -147,11 +147,11 @@ def test_retrieval_query_by_query(kind, distance):
 
 def test_a_task_at_a_time_gives_the_same():
     descriptors, tasks = made_descriptors("ties"), made_tasks()
-    whole = evaluate_hpatches(descriptors, tasks)
+    whole = score_split(descriptors, tasks)
     for task in ("verification", "matching", "retrieval"):
         stages: list[str] = []
         counts: list[tuple[int, int]] = []
-        alone = evaluate_hpatches(
+        alone = score_split(
             descriptors,
             tasks,
             only=[task],
@@ -171,7 +171,7 @@ def constant(value=0.3):
 @pytest.mark.parametrize("value", [0.0, 0.3, 1e-30, 1e14])
 def test_a_constant_descriptor(value):
     """By tie order alone: ROC area 0, retrieval 1 officially; the tie-safe values show it and a warning says it."""
-    result = evaluate_hpatches(constant(value), made_tasks())
+    result = score_split(constant(value), made_tasks())
     assert result["verification"]["mean"]["auc"] == 0
     n, p = 60, 12
     safe = [(i / (i + n) + max(i - 1, 1e-10) / (i - 1 + n)) / 2 for i in range(1, p + 1)]
@@ -198,7 +198,7 @@ def test_a_perfect_descriptor():
     descriptors = stack_descriptors(
         "perfect", {name: np.tile(part, (16, 1, 1)) for name, part in zip(COUNTS, rows, strict=True)}
     )
-    result = evaluate_hpatches(descriptors, made_tasks())
+    result = score_split(descriptors, made_tasks())
     assert result["matching"]["mean"]["all"] == dict.fromkeys(result["matching"]["mean"]["all"], 1)
     assert result["retrieval"]["python"]["mean"]["20000"] == {"ap_trapezoid": 1, "ap_trapezoid_tie_safe": 1}
     assert result["retrieval"]["matlab"]["mean"]["2000"] == {"ap_step": 1, "ap_step_tie_safe": 1}

@@ -9,10 +9,9 @@ import torch
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.combinations import combination_table, evaluate_combinations
-from matchkernel.evaluation.methods import configuration_name
+from matchkernel.evaluation.methods import configuration_name, model_methods
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.patch_sets import score_patch_set
+from matchkernel.evaluation.patch_sets import evaluate_patch_sets, score_patch_set
 from matchkernel.evaluation.results import read_result, write_result
 from matchkernel.evaluation.retrieval import retrieval_map
 from matchkernel.model.describe import describe
@@ -91,44 +90,6 @@ def test_what_does_not_fit_is_named():
         score_patch_set("mine", rows, patch_set({}))
 
 
-def record(train, test, seed, value, configuration="dual-s2-n32", lists=None):
-    pairs = {name: {"fpr95": value} for name in (lists or ["m50_5_5_0", "m50hard_5_5_0"])}
-    return {
-        "configuration": configuration, "parameters": 7, "train_set": train, "test_set": test, "seed": seed,
-        "pairs": pairs, "descriptor": configuration,
-    }  # fmt: skip
-
-
-def test_the_table_is_mean_and_deviation_over_seeds():
-    values = {("li", "no"): [0.01, 0.02, 0.03], ("no", "li"): [0.04, 0.05, 0.09]}
-    records = [record(*key, seed, value) for key, row in values.items() for seed, value in enumerate(row)]
-    records.append(record("li", "no", 0, 0.5, "fc-n32", ["only"]))
-    table = combination_table(random.permutation(np.array(records, object)))
-    row = table["dual-s2-n32"]
-    for (train, test), numbers in values.items():
-        column = row["columns"][f"{train} -> {test}"]
-        assert column["mean"] == pytest.approx(np.mean(numbers))
-        assert column["std"] == pytest.approx(np.std(numbers, ddof=1))
-        assert column["values"] == {str(seed): value for seed, value in enumerate(numbers)}
-    per_seed = np.mean(list(values.values()), 0)
-    assert row["mean"]["mean"] == pytest.approx(per_seed.mean())
-    assert row["mean"]["std"] == pytest.approx(per_seed.std(ddof=1))
-    single = table["fc-n32"]["columns"]["li -> no"]
-    assert (single["mean"], single["std"]) == (0.5, None)
-    assert json.loads(json.dumps(table)) == table
-
-
-def test_results_that_do_not_make_a_table():
-    with pytest.raises(ArgumentError, match="two results of seed 1"):
-        combination_table([record("a", "b", 1, 0.1), record("a", "b", 1, 0.2)])
-    with pytest.raises(ArgumentError, match="wanted one 'm50'"):
-        combination_table([record("a", "b", 1, 0.1, lists=["x_1", "y_1"])])
-    with pytest.raises(ArgumentError, match="says no configuration"):
-        combination_table([{"descriptor": "sift"}])
-    hard = combination_table([record("a", "b", 1, 0.1)], "m50hard")
-    assert hard["dual-s2-n32"]["mean"]["mean"] == 0.1
-
-
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
@@ -143,16 +104,17 @@ def sets(tmp_path_factory):
 
 
 def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
-    weights = {}
+    weights = []
     for train in ("one", "two"):
-        weights[train] = []
         for seed in (0, 1):
             torch.manual_seed(seed)
             path = tmp_path / f"{train}-{seed}.safetensors"
             save(build("sum"), path, {"seed": str(seed + 5)} if train == "one" else None)
-            weights[train].append(path)
+            weights.append((train, path))
     stages, counts = [], []
-    results = evaluate_combinations(weights, sets, say=stages.append, progress=lambda *done: counts.append(done))
+    results = evaluate_patch_sets(
+        model_methods(weights), sets, say=stages.append, progress=lambda *done: counts.append(done)
+    )
     assert len(results) == len(stages) == len(counts) == 8
     assert (stages[0], counts[0]) == ("sum-n32 on two", (36, 36))
     assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
@@ -162,10 +124,8 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
     assert {r["configuration"] for r in results} == {"sum-n32"}
     for number, result in enumerate(results):
         write_result(tmp_path / f"{number}.json", result)
-    read = [read_result(tmp_path / f"{number}.json") for number in range(8)]
-    table = combination_table(read)
-    assert len(table["sum-n32"]["columns"]) == 4
-    rows = describe(np.asarray(sets["three"].patches), load(weights["two"][1]).fold(), resize=True)
+        assert read_result(tmp_path / f"{number}.json") == json.loads(json.dumps(result))
+    rows = describe(np.asarray(sets["three"].patches), load(weights[3][1]).fold(), resize=True)
     wanted = score_patch_set("x", rows, sets["three"])
     found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
     assert found["pairs"] == wanted["pairs"]

@@ -8,9 +8,9 @@ from made_hpatches import COUNTS, made_descriptors, made_tasks
 
 from matchkernel.data.hpatches import PatchList, VerificationLists, read_tasks, write_tasks
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import retrieval
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
 from matchkernel.evaluation.hpatches.verification import verification
 
 
@@ -55,13 +55,13 @@ def test_empty_lists_and_wrong_settings():
     with pytest.raises(ArgumentError, match="no test sequences"):
         matching(descriptors, [])
     with pytest.raises(ArgumentError, match="tasks are"):
-        evaluate_hpatches(descriptors, tasks, only=["detection"])
+        score_split(descriptors, tasks, only=["detection"])
     with pytest.raises(ArgumentError, match="whitening must be"):
-        evaluate_hpatches(descriptors, tasks, whitening="zca")
+        score_split(descriptors, tasks, whitening="zca")
     with pytest.raises(ArgumentError, match="distance must be"):
-        evaluate_hpatches(descriptors, tasks, distance="cosine")
+        score_split(descriptors, tasks, distance="cosine")
     with pytest.raises(ArgumentTypeError, match="uint8"):
-        evaluate_hpatches(descriptors, tasks, distance="hamming")
+        score_split(descriptors, tasks, distance="hamming")
 
 
 def test_a_split_read_from_its_folder(tmp_path):
@@ -71,9 +71,9 @@ def test_a_split_read_from_its_folder(tmp_path):
     read = read_tasks(tmp_path, "mine", COUNTS)
     assert (read.test, read.train) == (["i_one", "v_one"], ["i_two"])
     descriptors = made_descriptors("float")
-    found, wanted = (evaluate_hpatches(descriptors, part) for part in (read, tasks))
+    found, wanted = (score_split(descriptors, part) for part in (read, tasks))
     assert {**found, "split": "", "lists": {}} == {**wanted, "split": ""}
-    assert evaluate_hpatches(descriptors, read, whitening="pcapl")["whitening"] == "pcapl"
+    assert score_split(descriptors, read, whitening="pcapl")["whitening"] == "pcapl"
     with pytest.raises(ArgumentError, match="no split 'other', only mine"):
         read_tasks(tmp_path, "other", COUNTS)
     with pytest.raises(FileError, match="'v_one', which is not in the set"):

@@ -4,16 +4,16 @@ import json
 
 import numpy as np
 import pytest
+from slow_metrics import precision_recall_points, roc_points
 
 from matchkernel.data.hpatches import NOISES, read_retrieval, read_tasks
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.files import read_descriptors
 from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.hpatches.whitening import pcapl
-from matchkernel.evaluation.metrics import precision_recall_curve, roc_curve
 
 RUNS = ("float-L2", "ties-L2", "const-L2", "ties-L1", "float-L2-pcapl")
 CASES = [(run, split) for run in RUNS for split in ("a", "b", "full") if (run, split) != ("float-L2-pcapl", "full")]
@@ -37,7 +37,7 @@ def official(golden, run, split):
     variant, distance, whitening = settings(run)
     descriptors = stored(golden, variant)
     tasks = read_tasks(golden / "tasks", split, descriptors.counts)
-    result = evaluate_hpatches(descriptors, tasks, distance=distance, whitening=whitening)
+    result = score_split(descriptors, tasks, distance=distance, whitening=whitening)
     found = {}
     for noise in NOISES:
         for kind, part in result["verification"]["noise"][noise].items():
@@ -97,8 +97,8 @@ def test_every_official_curve(run, golden):
             distances = np.concatenate([found[kind], found["positives"]])
             labels = np.arange(len(distances)) >= len(lists)
             few = len(lists) * 6 // 5
-            curve = dict(zip(("fpr", "tpr"), roc_curve(distances, labels), strict=True))
-            curve.update(zip(("pr", "rc"), precision_recall_curve(distances[:few], labels[:few]), strict=True))
+            curve = dict(zip(("fpr", "tpr"), roc_points(distances, labels), strict=True))
+            curve.update(zip(("pr", "rc"), precision_recall_points(distances[:few], labels[:few]), strict=True))
             for name, values in curve.items():
                 np.testing.assert_allclose(values, curves[f"{run}/a/verif/{noise}/{kind}/{name}"], rtol=0, atol=1e-9)
                 compared += 1
@@ -107,7 +107,7 @@ def test_every_official_curve(run, golden):
             index, distances, _ = nearest(images[0], images[1 + 5 * NOISES.index(noise)], distance)
             is_right = index == np.arange(len(index))
             for name, values in zip(
-                ("pr", "rc"), precision_recall_curve(distances, is_right, positives=len(index)), strict=True
+                ("pr", "rc"), precision_recall_points(distances, is_right, positives=len(index)), strict=True
             ):
                 wanted = curves[f"{run}/a/match/{sequence}/{noise}1/{name}"]
                 np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-9)

@@ -13,7 +13,6 @@ import torch
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.combinations import evaluate_patch_sets
 from matchkernel.evaluation.methods import (
     UNKNOWN,
     baseline_method,
@@ -22,6 +21,7 @@ from matchkernel.evaluation.methods import (
     model_methods,
     seed_of,
 )
+from matchkernel.evaluation.patch_sets import evaluate_patch_sets
 from matchkernel.evaluation.retrieval import retrieval_map
 from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import build
@@ -151,9 +151,10 @@ def test_baselines_say_their_settings():
     assert "ORB_create" in orb.facts["settings"]["call"]
     assert json.dumps(orb.facts)
     seen = []
-    rows = orb.describe(np.random.default_rng(0).integers(0, 256, (70, 32, 32), dtype=np.uint8), seen.append)
+    patches = np.random.default_rng(0).integers(0, 256, (70, 32, 32), dtype=np.uint8)
+    rows = orb.describe(patches, lambda *done: seen.append(done))
     assert rows.shape == (70, 32)
-    assert seen == [64, 6]
+    assert seen == [(64, 70), (70, 70)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import score
 
 from matchkernel.data import hpatches
 from matchkernel.data.hpatches import IMAGES, open_hpatches
-from matchkernel.evaluation.hpatches.splits_run import evaluate_hpatches_splits
+from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method
 
 PROJECTION = np.random.default_rng(1).standard_normal((65 * 65, 16)).astype(np.float32)
@@ -42,8 +42,8 @@ def strips(tmp_path):
 
 
 def test_strips_are_decoded_once_for_many_models(strips, monkeypatch):
-    (wanted,) = evaluate_hpatches_splits(METHOD, strips, only=("matching",))
-    (opened,) = evaluate_hpatches_splits(METHOD, open_hpatches(strips), only=("matching",))
+    (wanted,) = evaluate_hpatches(METHOD, strips, only=("matching",))
+    (opened,) = evaluate_hpatches(METHOD, open_hpatches(strips), only=("matching",))
     assert opened == wanted
     read, seen = hpatches.read_patches, []
     monkeypatch.setattr(hpatches, "read_patches", lambda path: seen.append(path.stem) or read(path))

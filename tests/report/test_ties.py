@@ -8,7 +8,7 @@ from made_results import grids, hpatches, row, written
 
 from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
-from matchkernel.evaluation.hpatches.run import evaluate_hpatches
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.spread import Spread
 from matchkernel.report.blocks import RAISED, Grid, ReportedMethod, best_of
 from matchkernel.report.charts import LEFT, RIGHT, bar_chart
@@ -34,7 +34,7 @@ def scored(name, of_patch):
     is_query = indices % 3 == 0
     queries, others = (PatchList(names[p], np.zeros(p.sum(), np.int64), indices[p]) for p in (is_query, ~is_query))
     tasks = HPatchesTasks("made", list(COUNTS), [], draw_verification(COUNTS, list(COUNTS), 40), queries, others)
-    return evaluate_hpatches(stack_descriptors(name, rows), tasks)
+    return score_split(stack_descriptors(name, rows), tasks)
 
 
 @pytest.fixture(scope="module")

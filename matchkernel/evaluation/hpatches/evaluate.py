@@ -1,0 +1,270 @@
+"""HPatches: descriptors to scores of the three tasks, from folders (evaluate_hpatches) or from arrays (score_split)."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from matchkernel.data.hpatches import IMAGES, HPatchesSet, HPatchesTasks, needed_sequences, open_hpatches, read_tasks
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.distances import Distance, check_distance
+from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, describe_hpatches
+from matchkernel.evaluation.hpatches.files import check_new_folder, read_descriptors, write_new_folder
+from matchkernel.evaluation.hpatches.matching import matching
+from matchkernel.evaluation.hpatches.retrieval import retrieval
+from matchkernel.evaluation.hpatches.verification import verification
+from matchkernel.evaluation.hpatches.whitening import pcapl
+from matchkernel.evaluation.methods import Method, Planned, chosen_distance
+from matchkernel.evaluation.results import FORMAT, blank_words
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.progress import Progress, Say
+
+Whitening = Literal["none", "pcapl"]
+TASKS = ("verification", "matching", "retrieval")
+NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
+
+
+@dataclass(frozen=True)
+class DescriptorFiles:
+    """Anyone's descriptors to be scored, as CSV files in the official layout."""
+
+    folder: Path
+    bits: bool = False  # the numbers are bytes of packed bits, compared by Hamming distance
+    name: str = ""  # the descriptor's name in tables (default: the folder's name)
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.folder.resolve().name)
+
+    @property
+    def distance(self) -> Distance:
+        """The distance they are meant for."""
+        return "hamming" if self.bits else "l2"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What their results say beside the scores."""
+        return {"settings": {"files": self.folder.resolve().name}}
+
+
+def evaluate_hpatches(
+    source: Method | DescriptorFiles,
+    folder: str | Path | HPatchesSet | None = None,
+    *,
+    tasks: str | Path | None = None,
+    splits: Sequence[str] = ("full",),
+    distance: Distance | None = None,
+    whitening: Whitening = "none",
+    only: Sequence[str] = TASKS,
+    write_csv: str | Path | None = None,
+    before: Planned | None = None,
+    say: Say = lambda what: None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Score a method, or descriptors from files, on splits of a set in the HPatches layout.
+
+    Args:
+        source: what to score, see choose_methods.
+        folder: the set, as a folder or opened. Optional for descriptor files; with it their numbers of rows are
+            checked, and its patches are assumed to be the ones described.
+        tasks: folder of splits and lists (default: `tasks` in the set's folder).
+        splits: a, b, c, full, illum, view, or your own.
+        distance: "l1" or "l2" (default: the method's own; Hamming for bits).
+        whitening: "none" or "pcapl".
+        only: a selection of the three tasks.
+        write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
+        before: called before the work with the settings of each result to come; may refuse them by raising an error.
+        say: called with the stage that is next.
+        progress: called with the number of items of this stage done and their total.
+
+    Returns:
+        A result of score_split for each split, with what is known about the method and the set added.
+    """
+    distance = chosen_distance(source.name, source.distance, distance)
+    _check_choices(only, whitening)
+    if write_csv is not None:
+        check_new_folder(write_csv)
+    if not splits or len(set(splits)) < len(splits):
+        raise ArgumentError(f"give each split once, got {', '.join(splits) or 'none'}")
+    patches = folder if folder is None or isinstance(folder, HPatchesSet) else open_hpatches(folder)
+    place = _tasks_folder(tasks, patches, source.name)
+    needed = needed_sequences(place, splits, whitening)
+
+    # Whatever can be refused comes first; describing, which takes long, comes after that.
+    descriptors: HPatchesDescriptors
+    if isinstance(source, DescriptorFiles):
+        wanted = None if patches is None else patches.counts
+        descriptors = read_descriptors(source.folder, needed, bits=source.bits, counts=wanted, name=source.name)
+        counts = descriptors.counts
+    elif patches is not None:
+        counts = patches.counts
+    else:
+        raise ArgumentError(f"give the folder of a set for {source.name} to describe")
+    lists = [read_tasks(place, split, counts, patches) for split in splits]
+    strips = None if patches is None else _strip_hashes(patches, lists)
+    facts = source.facts if patches is None else {"set": patches.root.resolve().name, **source.facts}
+    if before is not None:
+        before([_settings(source.name, part, counts, distance, whitening, only, strips) | facts for part in lists])
+
+    if not isinstance(source, DescriptorFiles):
+        assert patches is not None  # refused above
+        say(f"describing with {source.name}")
+        descriptors = describe_hpatches(source.name, patches, source.describe, needed, progress)
+    options: dict[str, Any] = {"distance": distance, "whitening": whitening, "only": only, "strips": strips}
+    results = [score_split(descriptors, part, **options, say=say, progress=progress) | facts for part in lists]
+    for result in results:
+        result["warnings"] += source.warnings
+    if write_csv is not None:
+        write_new_folder(write_csv, descriptors)
+    return results
+
+
+def score_split(
+    descriptors: HPatchesDescriptors,
+    tasks: HPatchesTasks,
+    *,
+    distance: Distance = "l2",
+    whitening: Whitening = "none",
+    only: Sequence[str] = TASKS,
+    strips: Mapping[str, Sequence[str]] | None = None,
+    say: Say = lambda what: None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score descriptors on one split.
+
+    Args:
+        descriptors: of all its test sequences (and training sequences, for whitening).
+        tasks: the split and its lists.
+        distance: "l2", "l1", or "hamming" for bits.
+        whitening: "pcapl" for the official whitening and power law.
+        only: a selection of the three tasks.
+        strips: sequence -> sha256 of its strips in the order of IMAGES, where the patches are known.
+        say: called with the name of the task that is next.
+        progress: called with the number of items of this task done and their total.
+
+    Returns:
+        A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), `blank`, the
+        number of rows of zeros among those scored, `data_sha256`, which distinguishes splits of the same name,
+        `patches_sha256` (None where the patches are not known; `data_sha256` then covers the lists alone), and
+        `warnings`, a sentence where ties make an official value higher than its tie-safe one or patches are blank.
+    """
+    check_distance(distance, descriptors.rows.dtype)
+    if descriptors.rows.dtype == np.uint8 and distance != "hamming":
+        raise ArgumentError(f"{descriptors.name}: bits are compared by Hamming distance, asked for {distance}")
+    _check_choices(only, whitening)
+    blank, rows = _count_blank(descriptors, tasks.test)
+    if whitening == "pcapl":
+        descriptors = pcapl(descriptors, tasks.train, tasks.test)
+    result = {
+        **_settings(descriptors.name, tasks, descriptors.counts, distance, whitening, only, strips),
+        "format": FORMAT,
+        "dimension": descriptors.dimension,
+        "sequences": list(tasks.test),
+        "lists": dict(tasks.lists),
+        "blank": blank,
+    }
+    score = {
+        "verification": lambda: verification(descriptors, tasks.verification, distance),
+        "matching": lambda: matching(descriptors, tasks.test, distance, progress),
+        "retrieval": lambda: retrieval(descriptors, tasks.queries, tasks.distractors, distance, progress),
+    }
+    for task in (task for task in TASKS if task in only):
+        say(task)
+        result[task] = score[task]()
+    warnings = [warning for task in TASKS if task in result for warning in _tie_warnings(task, result[task])]
+    result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
+    return result
+
+
+def _settings(
+    descriptor: str,
+    tasks: HPatchesTasks,
+    counts: Mapping[str, int],
+    distance: Distance,
+    whitening: Whitening,
+    only: Sequence[str],
+    strips: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Any]:
+    """The part of a result that is known before the work; for the arguments see score_split.
+
+    `data_sha256` covers what must be the same for scores to be compared: the lists, the numbers of patches, and the
+    patches where they are known.
+    """
+    patches_sha256 = (
+        None if strips is None else _sha256([[sequence, list(strips[sequence])] for sequence in tasks.test])
+    )
+    known = [] if patches_sha256 is None else [patches_sha256]
+    return {
+        "kind": "hpatches",
+        "descriptor": descriptor,
+        "split": tasks.split,
+        "tasks": [task for task in TASKS if task in only],
+        "data_sha256": _sha256([tasks.digest, [[name, counts[name]] for name in tasks.test], *known]),
+        "patches_sha256": patches_sha256,
+        "distance": distance,
+        "whitening": whitening,
+    }
+
+
+def _strip_hashes(patches: HPatchesSet, lists: Sequence[HPatchesTasks]) -> dict[str, list[str]]:
+    """sha256 of each strip of the test sequences, from the files themselves, not from a manifest."""
+    names = dict.fromkeys(name for tasks in lists for name in tasks.test)
+    return {name: [file_hash(patches.root / name / f"{image}.png") for image in IMAGES] for name in names}
+
+
+def _sha256(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _check_choices(only: Sequence[str], whitening: str) -> None:
+    unknown = [task for task in only if task not in TASKS]
+    if unknown or not only:
+        raise ArgumentError(f"tasks are {', '.join(TASKS)}, got {unknown[0] if unknown else 'none'!r}")
+    if whitening not in ("none", "pcapl"):
+        raise ArgumentError(f"whitening must be none or pcapl, got {whitening!r}")
+
+
+def _tasks_folder(tasks: str | Path | None, patches: HPatchesSet | None, name: str) -> Path:
+    if tasks is not None:
+        return Path(tasks)
+    if patches is None:
+        raise ArgumentError(f"{name}: give the folder of a set that has task lists, or one of task lists (--tasks)")
+    return patches.root / "tasks"
+
+
+def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:
+    """How many rows of these sequences are zeros, and how many there are."""
+    blank = rows = 0
+    for name in sequences:
+        part = descriptors.sequence(name).reshape(-1, descriptors.rows.shape[1])
+        starts_with_zero = part[:, 0] == 0  # only few do, the rest need no check
+        blank += int((~part[starts_with_zero].any(1)).sum())
+        rows += len(part)
+    return blank, rows
+
+
+def _tie_warnings(task: str, result: Mapping[str, Any]) -> list[str]:
+    """At most one sentence, about the value that gains most from ties."""
+    kept = {key: part for key, part in result.items() if key not in ("per_sequence", "per_pair", "groups")}
+    gains = [(official - safe, where, official, safe) for where, official, safe in _with_tie_safe(kept, "")]
+    gain, where, official, safe = max(gains)
+    if gain <= NOTICEABLE:
+        return []
+    return [
+        f"{task}: tied distances raise {where} from {100 * safe:.3f} to {100 * official:.3f} by their order alone; "
+        "the tie-safe values are the ones to trust"
+    ]
+
+
+def _with_tie_safe(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, float, float]]:
+    """Every official value with its tie-safe one, by its path in the result."""
+    for key, value in part.items():
+        here = f"{path}/{key}".lstrip("/")
+        if isinstance(value, Mapping):
+            yield from _with_tie_safe(value, here)
+        elif f"{key}_tie_safe" in part:
+            yield here, value, part[f"{key}_tie_safe"]
