@@ -23,7 +23,7 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loss import pair_loss
-from matchkernel.training.network import can_fuse, own_settings, prepare
+from matchkernel.training.network import can_fuse, prepare_for_training, torch_settings
 from matchkernel.training.optimizer import Updater
 from matchkernel.training.step import Update
 
@@ -90,7 +90,7 @@ def our_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor, *, p
     start = time.perf_counter()
     device = source.device
     model = Descriptor(config.model, torch.Generator().manual_seed(0)).to(device)
-    prepare(model, groups=2, fuse=can_fuse(device, is_half=True))
+    prepare_for_training(model, groups=2, fuse=can_fuse(device, is_half=True))
     monitor = torch.zeros(2, dtype=torch.float64, device=device)
     updater = Updater(list(model.parameters()), config.optimizer)
     update = Update(model, updater, config, source, Team(), monitor, is_half=True, is_captured=True)
@@ -172,7 +172,7 @@ def main() -> None:
         if options.only not in name:
             continue
         torch._dynamo.reset()
-        with own_settings(device):
+        with torch_settings(device):
             ms, set_up = our_step(config, data, source, profile=options.profile)
         patches = 2 * config.sampling.pairs
         row = {"ms": ms, "set_up_s": set_up, "patches_per_s": 1e3 * patches / ms, "paper_run_s": ms * PAPER_STEPS / 1e3}

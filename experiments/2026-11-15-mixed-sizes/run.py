@@ -25,8 +25,8 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.files import replacing
 from matchkernel.training.checkpoint import LAST, read_checkpoint
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet, open_sets
 from matchkernel.training.loop import train
+from matchkernel.training.sets import TrainingSet, open_sets
 from matchkernel.training.size_statistics import with_size_statistics
 
 SETTINGS = {

@@ -11,7 +11,7 @@ from matchkernel.cli.options import Device, Settings
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from matchkernel.training.state import Report
+    from matchkernel.training.log import LogLine
 
 
 def train(
@@ -61,7 +61,7 @@ def _bar(steps: int) -> "Progress":
     return bar
 
 
-def _show(bar: "Progress", line: "Report") -> None:
+def _show(bar: "Progress", line: "LogLine") -> None:
     if line.validation is not None:
         measured = f"FPR@95 {line.validation['fpr95']:.4f}, mAP {line.validation['map']:.4f}"
         say(f"step {line.step}/{line.steps}  validation: {measured}")

@@ -12,13 +12,11 @@ from matchkernel.plots.canvas import save_png
 from matchkernel.plots.contact_sheet import draw_contact_sheet
 from matchkernel.plots.training import draw_training
 from matchkernel.storage.images import write_png
-from matchkernel.training.augment import draw_light, draw_warps
+from matchkernel.training.augment import augmented, draw_photometric, draw_warps, sample_patches
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet, open_sets
+from matchkernel.training.feed import PHOTOMETRIC, WARPS, PairSampler, generator_at
 from matchkernel.training.log import LOG, read_log
-from matchkernel.training.photometric import change_light
-from matchkernel.training.sampler import PairSampler
-from matchkernel.training.warp import sample_patches
+from matchkernel.training.sets import TrainingSet, open_sets
 
 IDENTITY = torch.tensor([[1.0, 0, 0], [0, 1, 0]])
 
@@ -55,12 +53,12 @@ def augmentation_picture(config: TrainingConfig, out: str | Path, pairs: int = 5
     numbers = torch.arange(2 * pairs)
     columns = [sample_patches(source, numbers, IDENTITY.expand(2 * pairs, 2, 3), N)]
     for step in range(1, draws + 1):
-        warps = torch.from_numpy(draw_warps(settings, config.seed, step, pairs)).flatten(0, 1)
-        seen = sample_patches(source, numbers, warps, N)
-        if settings.has_light:
-            light = torch.from_numpy(draw_light(settings, config.seed, step, pairs)).flatten(0, 1)
-            seen = change_light(seen, light, settings)
-        columns.append(seen)
+        warps = torch.from_numpy(draw_warps(settings, generator_at(config.seed, step, WARPS), pairs)).flatten(0, 1)
+        drawn = None
+        if settings.is_photometric:
+            random = generator_at(config.seed, step, PHOTOMETRIC)
+            drawn = torch.from_numpy(draw_photometric(settings, random, pairs)).flatten(0, 1)
+        columns.append(augmented(source, numbers, warps, drawn, N, settings))
     sheet = torch.cat(columns, 1).round().byte().numpy()  # (2 pairs, columns, N, N): anchors, then positives
     sheet = sheet.repeat(max(1, 64 // N), -1).repeat(max(1, 64 // N), -2)
     rows = [sheet[k + side * pairs] for k in range(pairs) for side in range(2)]

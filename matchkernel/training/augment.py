@@ -1,13 +1,15 @@
-"""Augmentation: what is drawn for each patch of a batch, as a few numbers."""
+"""Augmentation: what is drawn for each patch of a batch on the host, and applied to it on the device."""
 
 import math
 from dataclasses import dataclass, fields
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as nnf
 
 from matchkernel.errors import ArgumentError
 from matchkernel.storage.settings import short_repr
-from matchkernel.training.randomness import LIGHT, WARPS, generator_at
 
 # Where an output pixel (u, v) looks in the source: signed permutations of the axes. HardNet's script makes the first
 # four only (identity, mirror, transposition, quarter turn clockwise); the others complete the square's symmetries.
@@ -19,7 +21,13 @@ SQUARE = np.array(
     np.float64,
 )  # fmt: skip
 FLIPS = {"none": 1, "hardnet4": 4, "dihedral8": 8}
-LIGHT_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "quality", "noise_seed")
+PHOTOMETRIC_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "quality", "noise_seed")
+BLUR_RADIUS = 9  # three standard deviations of the strongest blur
+LUMINANCE = (
+    (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55), (14, 13, 16, 24, 40, 57, 69, 56),
+    (14, 17, 22, 29, 51, 87, 80, 62), (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
+    (49, 64, 78, 87, 103, 121, 120, 101), (72, 92, 95, 98, 112, 100, 103, 99),
+)  # quantisation of the JPEG standard (annex K), quality 50  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,16 @@ class Augmentation:
                 )
 
     @property
-    def has_light(self) -> bool:
+    def is_photometric(self) -> bool:
         """Whether anything but the geometry changes."""
         return any((self.gamma, self.contrast, self.light_gradient, self.blur, self.noise, self.jpeg))
 
 
-def draw_warps(settings: Augmentation, seed: int, step: int, pairs: int) -> np.ndarray:
+def draw_warps(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:
     """Where each patch is sampled: (2, pairs, 2, 3) float32, output (u, v, 1) -> source, in half sides [M23].
 
     The patch is zoomed, turned, stretched and shifted first, then flipped: the flip acts on the jittered patch.
     """
-    random = generator_at(seed, step, WARPS)
     flip = SQUARE[random.integers(FLIPS[settings.flips], size=pairs)]
     t, scale, aspect, dx, dy = random.uniform(-1, 1, (5, 2, pairs))
     zoom = 2 ** (-settings.zoom_octaves * random.uniform(0, 1, (pairs, 1, 1)))
@@ -97,9 +104,8 @@ def draw_warps(settings: Augmentation, seed: int, step: int, pairs: int) -> np.n
     return (zoom * np.concatenate([linear, shift], -1)).astype(np.float32)
 
 
-def draw_light(settings: Augmentation, seed: int, step: int, pairs: int) -> np.ndarray:
-    """What happens to the light of each patch: (2, pairs, 8) float32, see LIGHT_COLUMNS."""
-    random = generator_at(seed, step, LIGHT)
+def draw_photometric(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:
+    """The photometric change of each patch: (2, pairs, 8) float32, see PHOTOMETRIC_COLUMNS."""
     gamma, contrast, slope_x, slope_y = random.uniform(-1, 1, (4, 2, pairs))
     blur, noise, quality = random.uniform(0, 1, (3, 2, pairs))
     columns = [
@@ -113,3 +119,140 @@ def draw_light(settings: Augmentation, seed: int, step: int, pairs: int) -> np.n
         random.integers(2**23, size=(2, pairs)),  # exact in float32
     ]
     return np.stack(columns, -1).astype(np.float32)
+
+
+def augmented(
+    source: Tensor, index: Tensor, warps: Tensor, drawn: Tensor | None, size: int, settings: Augmentation
+) -> Tensor:
+    """Patches (B, 1, N, N) as the network sees them: sample_patches, then change_photometric of what was drawn."""
+    patches = sample_patches(source, index, warps, size)
+    return patches if drawn is None else change_photometric(patches, drawn, settings)
+
+
+def sample_patches(source: Tensor, index: Tensor, warps: Tensor, size: int) -> Tensor:
+    """Cut warped patches straight from the set: one interpolation, no copy of the source patches [M23].
+
+    Linear interpolation; where the source has more than twice the pixels, the mean of several samples per pixel, so
+    that nothing aliases. Without a warp, halving the side is the exact mean of 2 x 2 pixels, as in testing. Beyond the
+    border the outermost pixels are repeated. Written with plain indexing, which a compiler makes one kernel of.
+
+    Args:
+        source: (K, S, S) uint8 patches of the set.
+        index: (B,) which of them.
+        warps: (B, 2, 3) output (u, v, 1) -> source position, both in half sides from the centre.
+        size: N, side of the result.
+
+    Returns:
+        (B, 1, N, N) float32, gray levels 0 to 255.
+    """
+    S = source.shape[-1]
+    finer = max(1, -(-S // (2 * size)))  # samples per pixel and axis
+    t = (torch.arange(size * finer, device=source.device, dtype=torch.float32) + 0.5) * (2 / (size * finer)) - 1
+    u, v = t[None, None, :], t[None, :, None]
+    warps = warps[..., None, None]
+    x = _pixels(warps[:, 0, 0] * u + warps[:, 0, 1] * v + warps[:, 0, 2], S)
+    y = _pixels(warps[:, 1, 0] * u + warps[:, 1, 1] * v + warps[:, 1, 2], S)
+    left, top = x.floor().clamp(max=S - 2), y.floor().clamp(max=S - 2)
+    fx, fy = x - left, y - top
+    which, column, row = index[:, None, None], left.long(), top.long()
+    upper = source[which, row, column] * (1 - fx) + source[which, row, column + 1] * fx
+    lower = source[which, row + 1, column] * (1 - fx) + source[which, row + 1, column + 1] * fx
+    values = upper * (1 - fy) + lower * fy
+    if finer > 1:
+        values = values.unflatten(2, (size, finer)).unflatten(1, (size, finer)).mean((2, 4))
+    return values[:, None]
+
+
+def _pixels(half_sides: Tensor, S: int) -> Tensor:
+    """From half sides to pixel numbers, kept inside the patch."""
+    return ((half_sides + 1) * (S / 2) - 0.5).clamp(0, S - 1)
+
+
+def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -> Tensor:
+    """Apply drawn changes; what the settings leave out is not computed.
+
+    Args:
+        patches: (B, 1, N, N) gray levels 0 to 255.
+        drawn: (B, 8) from draw_photometric.
+        settings: which changes there are.
+    """
+    column = {name: drawn[:, k, None, None, None] for k, name in enumerate(PHOTOMETRIC_COLUMNS)}
+    values = patches
+    if settings.blur:
+        values = blurred(values, drawn[:, PHOTOMETRIC_COLUMNS.index("blur")])
+    if settings.light_gradient:
+        t = _axis(values)
+        values = values * (1 + column["slope_x"] * t + column["slope_y"] * t[:, None])
+    if settings.contrast:
+        mean = values.mean((-2, -1), keepdim=True)
+        values = mean + (values - mean) * column["contrast"]
+    if settings.light_gradient or settings.contrast:
+        values = values.clamp(0, 255)
+    if settings.gamma:
+        values = 255 * (values / 255) ** column["gamma"]
+    if settings.noise:
+        values = values + column["noise"] * _noise(values, drawn[:, PHOTOMETRIC_COLUMNS.index("noise_seed")])
+    if settings.jpeg:
+        values = jpeg(values.clamp(0, 255), drawn[:, PHOTOMETRIC_COLUMNS.index("quality")])
+    return values.clamp(0, 255)
+
+
+def blurred(patches: Tensor, sigma: Tensor) -> Tensor:
+    """Gaussian blur of each patch by its own sigma (B,), borders repeated."""
+    radius = torch.arange(-BLUR_RADIUS, BLUR_RADIUS + 1, device=patches.device)
+    weights = torch.exp(-0.5 * (radius / sigma[:, None].clamp_min(1e-3)) ** 2)
+    weights = weights / weights.sum(1, keepdim=True)
+    padded = nnf.pad(patches, (BLUR_RADIUS,) * 4, mode="replicate")
+    rows = (padded.unfold(3, 2 * BLUR_RADIUS + 1, 1) * weights[:, None, None, None]).sum(-1)
+    return (rows.unfold(2, 2 * BLUR_RADIUS + 1, 1) * weights[:, None, None, None]).sum(-1)
+
+
+def jpeg(patches: Tensor, quality: Tensor) -> Tensor:
+    """What compression and decompression leave of patches (B, 1, N, N), each at its own quality 1 to 100 (B,)."""
+    N = patches.shape[-1]
+    extra = -N % 8
+    padded = nnf.pad(patches, (0, extra, 0, extra), mode="replicate") - 128
+    blocks = padded.unflatten(3, (-1, 8)).unflatten(2, (-1, 8)).transpose(3, 4)  # (B, 1, rows, columns, 8, 8)
+    basis = _cosines(patches.device)
+    quality = quality.floor().clamp(1, 100)
+    percent = torch.where(quality < 50, (5000 / quality).floor(), 200 - 2 * quality)[:, None, None]  # as libjpeg
+    table = ((torch.tensor(LUMINANCE, device=patches.device) * percent + 50) / 100).floor().clamp(1, 255)
+    table = table[:, None, None, None]
+    kept = torch.round(basis @ blocks @ basis.t() / table) * table
+    decoded = torch.round(basis.t() @ kept @ basis) + 128
+    return decoded.transpose(3, 4).flatten(4, 5).flatten(2, 3)[..., :N, :N].clamp(0, 255)
+
+
+def _axis(patches: Tensor) -> Tensor:
+    N = patches.shape[-1]
+    return (torch.arange(N, device=patches.device) + 0.5) * (2 / N) - 1
+
+
+def _cosines(device: torch.device) -> Tensor:
+    """The orthonormal cosine transform of 8 numbers, (8, 8)."""
+    k = torch.arange(8, device=device, dtype=torch.float32)
+    basis = torch.cos((2 * k + 1) * k[:, None] * (math.pi / 16)) / 2
+    return torch.cat([basis[:1] / math.sqrt(2), basis[1:]])
+
+
+def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
+    """Standard normal numbers that depend on the seed of the patch and the pixel alone (Box-Muller)."""
+    pixels = torch.arange(patches[0].numel(), device=patches.device)
+    key = _mixed(seeds.long()[:, None] + 1)
+    first, second = (_uniform(_mixed(key ^ _mixed(2 * pixels + k + 1))) for k in range(2))
+    normal = torch.sqrt(-2 * torch.log(first)) * torch.cos(2 * math.pi * second)
+    return normal.view(patches.shape)
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """32 bits in which every bit of the number counts: murmur3's finalizer."""
+    mask = 0xFFFFFFFF
+    h = numbers & mask
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & mask
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & mask
+    return h ^ (h >> 16)
+
+
+def _uniform(bits: Tensor) -> Tensor:
+    """Numbers in (0, 1) from 32 bits, of which 24 are kept."""
+    return ((bits >> 8).float() + 0.5) / 2**24

@@ -19,7 +19,8 @@ from matchkernel.storage.tensors import digest, readable, write_tensors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.optimizer import Updater
 
-LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
+LAST, PREVIOUS = "last.safetensors", "previous.safetensors"  # checkpoints
+BEST, FINAL = "best.safetensors", "final.safetensors"  # weights
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from matchkernel.model.descriptors import why_size_is_fixed
 from matchkernel.storage.settings import from_dict, merged, parse_override, read_toml, setting, short_repr, to_dict
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
-from matchkernel.training.schedule import Optimizer
+from matchkernel.training.optimizer import Optimizer
 
 PRESETS = Path(__file__).parent / "presets"
 PRECISIONS, AUTO = ("auto", "bf16", "fp32"), ("auto", "yes", "no")

@@ -11,9 +11,8 @@ from torch import Tensor, distributed
 
 from matchkernel.errors import ArgumentError, MatchKernelError, WorkError
 
-PATIENCE = timedelta(
-    minutes=10
-)  # for a process that does not answer (validating, say); one that ends is noticed at once
+# How long to wait for a silent process, which may be validating; that one has ended is noticed at once.
+PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,21 @@ class Team:
             distributed.barrier()
 
 
+def chosen_device(device: str) -> torch.device:
+    """The device asked for; under torchrun the GPU of this process."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ArgumentError(f"device must be auto, cpu or cuda, got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError("device cuda: there is no GPU here that PyTorch can use")
+    if device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(place)
+    return place
+
+
 @contextmanager
-def team(device: torch.device) -> Iterator[Team]:
+def joined_team(device: torch.device) -> Iterator[Team]:
     """Join the processes torchrun started, if it did; their failures become one line."""
     size = _size()
     if size == 1:

@@ -1,7 +1,10 @@
-"""Batches prepared on the host while the device works: which patches, how each is warped, at what rate."""
+"""The batch of every step: which pairs, how each patch is changed, at what size and rate; made ahead in threads.
+
+Random numbers depend on the seed and the step alone, so that a resumed run and every process draw the same.
+"""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +13,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchkernel.training.augment import draw_light, draw_warps
+from matchkernel.data.patch_set import group_by_label
+from matchkernel.errors import ArgumentError
+from matchkernel.training.augment import draw_photometric, draw_warps
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
-from matchkernel.training.sampler import PairSampler, draw_size
-from matchkernel.training.schedule import rate_at
+from matchkernel.training.optimizer import rate_at
+from matchkernel.training.sets import TrainingSet
 
 AHEAD, WORKERS = 8, 2  # batches made ahead; threads that make them
+CLASSES, WARPS, PHOTOMETRIC, NETWORK, SIZES = range(5)  # what the numbers are for: streams that never meet
+
+
+def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:
+    """The generator of one step for one purpose; counter-based, so that no step needs the one before."""
+    return np.random.Generator(np.random.Philox(key=np.array([seed, step], np.uint64), counter=[0, 0, 0, purpose]))
+
+
+class PairSampler:
+    """Draw pairs of patches of a point: points uniform, none twice in a batch, two distinct patches of each [M22].
+
+    Points are weighted equally whatever their number of patches; those with one patch are left out.
+
+    Args:
+        labels: (K,) the point of each patch, any whole numbers.
+        pairs: the largest batch that will be drawn.
+        seed: of the draws.
+    """
+
+    def __init__(self, labels: np.ndarray, pairs: int, seed: int) -> None:
+        self.seed = seed
+        self.order, starts, sizes = group_by_label(labels)
+        self.starts, self.sizes = starts[sizes > 1], sizes[sizes > 1]
+        if not len(self.starts):
+            raise ArgumentError(f"no point has two patches, so there is no pair to learn from ({len(labels)} patches)")
+        if len(self.starts) < pairs:
+            raise ArgumentError(
+                f"a batch of {pairs} pairs needs as many points with two patches or more, the set has"
+                f" {len(self.starts)}; lower sampling.pairs"
+            )
+
+    def draw(self, step: int, pairs: int) -> np.ndarray:
+        """(2, pairs) patch numbers of update `step`: anchors and positives."""
+        random = generator_at(self.seed, step, CLASSES)
+        points = random.choice(len(self.starts), pairs, replace=False)
+        start, size = self.starts[points], self.sizes[points]
+        first = random.integers(size)
+        second = (first + random.integers(1, size)) % size
+        return self.order[np.stack([start + first, start + second])]
+
+
+def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
+    """The side of the patches of update `step`: one of `sizes`, each as likely."""
+    return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]
 
 
 @dataclass(frozen=True)
@@ -29,7 +77,7 @@ class Batch:
     size: int  # N, side of the patches the model sees
     index: Tensor  # (2, B) int64 into the source
     warps: Tensor  # (2, B, 2, 3)
-    light: Tensor | None  # (2, B, 8)
+    photometric: Tensor | None  # (2, B, 8)
     patches: Tensor | None  # (2 B, S, S) uint8, the source, where the set is not on the device
 
 
@@ -44,7 +92,9 @@ class Feed:
         pins: make the tensors fit for asynchronous copies to a GPU.
     """
 
-    def __init__(self, config: TrainingConfig, data: TrainingSet, team: Team, *, streams: bool, pins: bool) -> None:
+    def __init__(
+        self, config: TrainingConfig, data: TrainingSet, team: Team, *, streams: bool = False, pins: bool = False
+    ) -> None:
         self.config, self.data, self.team = config, data, team
         self.streams, self.pins = streams, pins
         self.sampler = PairSampler(data.labels, config.sampling.pairs, config.seed)
@@ -57,8 +107,12 @@ class Feed:
         pairs = sampling.pairs_at(step)
         share = self.team.share(pairs)
         index = self.sampler.draw(step, pairs)[:, share]
-        warps = draw_warps(config.augmentation, config.seed, step, pairs)[:, share]
-        light = draw_light(config.augmentation, config.seed, step, pairs) if config.augmentation.has_light else None
+        settings = config.augmentation
+        warps = draw_warps(settings, generator_at(config.seed, step, WARPS), pairs)[:, share]
+        photometric = None
+        if settings.is_photometric:
+            drawn = draw_photometric(settings, generator_at(config.seed, step, PHOTOMETRIC), pairs)
+            photometric = self._tensor(drawn[:, share])
         patches = None
         if self.streams:
             patches = self._tensor(self.data.gather(index.ravel()))
@@ -69,7 +123,7 @@ class Feed:
             draw_size(sampling.patch_sizes or (config.model.patch_size,), config.seed, step),
             self._tensor(index),
             self._tensor(warps),
-            None if light is None else self._tensor(light[:, share]),
+            photometric,
             patches,
         )
 

@@ -1,15 +1,36 @@
 """The log of a run: one JSON object a line, and TensorBoard events where asked for."""
 
 import json
-from contextlib import suppress
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from matchkernel.errors import FileError, MissingExtraError, WriteError
+import torch
+from torch import Tensor
+
+from matchkernel.errors import FileError, WriteError
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
+Moment = torch.cuda.Event | float  # on a GPU an event among its work, on a CPU seconds
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """What a run reports from time to time."""
+
+    step: int
+    steps: int
+    loss: float = math.nan  # mean since the last line
+    rate: float = math.nan
+    patches_per_second: float = math.nan
+    validation: dict[str, float] | None = None  # instead of the others, where a validation is reported
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
@@ -63,8 +84,106 @@ class Log:
 
 
 def _board(folder: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingExtraError("loop.tensorboard needs tensorboard: pip install 'matchkernel[tensorboard]'") from None
+    need("tensorboard", "tensorboard", "loop.tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+
+
+class Meter:
+    """Mean loss and speed between lines of the log, read from the device without waiting for it.
+
+    Args:
+        monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite, else 0.
+        patches: per step.
+        write: called with (step, loss, rate, patches per second) when the numbers of a line have arrived.
+        fail: called with the first step whose loss was not finite; raises.
+    """
+
+    def __init__(
+        self,
+        monitor: Tensor,
+        patches: int,
+        write: Callable[[int, float, float, float], None],
+        fail: Callable[[int], None],
+    ) -> None:
+        self.monitor, self.patches, self.write, self.fail = monitor, patches, write, fail
+        self._is_cuda = monitor.device.type == "cuda"
+        self._logged = (0, 0.0)  # step and sum of losses of the last line
+        self._since: tuple[int, Moment] | None = None  # step and moment since which the speed is measured
+        self._paused = 0.0  # seconds of it that were not training
+        self._pending: tuple[int, float, Tensor, Moment] | None = None  # a line whose numbers are on their way
+
+    def resume(self, step: int, loss_sum: float) -> None:
+        """Continue after a checkpoint."""
+        self.monitor[0] = loss_sum
+        self._logged = (step, loss_sum)
+
+    def count(self, step: int) -> None:
+        """A step was queued; the speed is measured from the end of the first one, which is slow."""
+        if self._since is None:
+            self._since, self._paused = (step, self._now()), 0.0
+        if not self._is_cuda and float(self.monitor[1]):
+            self.settle()
+
+    def read(self, step: int, rate: float) -> None:
+        """Ask for the numbers of a line; on a GPU they are written when the next ones are asked for."""
+        self._write_pending()
+        if self._is_cuda:
+            values = torch.empty(2, dtype=torch.float64, pin_memory=True).copy_(self.monitor, non_blocking=True)
+        else:
+            values = self.monitor.clone()
+        self._pending = (step, rate, values, self._now())
+        if not self._is_cuda:
+            self._write_pending()
+
+    def settle(self) -> None:
+        """Wait for the device, write the pending line, and fail unless every loss up to here is finite."""
+        self._write_pending()
+        self._check(self.monitor.tolist()[1])
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave what happens inside the block out of the measured speed."""
+        self.settle()  # the device has nothing left to do: the host's clock is its own
+        start = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - start
+
+    def _write_pending(self) -> None:
+        if self._pending is None:
+            return
+        step, rate, values, moment = self._pending
+        self._pending = None
+        if isinstance(moment, torch.cuda.Event):
+            moment.synchronize()
+        total, first_bad = values.tolist()
+        self._check(first_bad)
+        last_step, last_total = self._logged
+        self._logged = (step, total)
+        self.write(step, (total - last_total) / (step - last_step), rate, self._speed(step, moment))
+
+    def _check(self, first_bad: float) -> None:
+        if first_bad:
+            self.fail(int(first_bad))
+
+    def _now(self) -> Moment:
+        if not self._is_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _speed(self, step: int, moment: Moment) -> float:
+        """Patches per second since the last call."""
+        assert self._since is not None
+        last_step, last = self._since
+        steps, seconds = step - last_step, _seconds_between(last, moment) - self._paused
+        self._since, self._paused = (step, moment), 0.0
+        return self.patches * steps / seconds if steps and seconds > 0 else 0.0
+
+
+def _seconds_between(start: Moment, end: Moment) -> float:
+    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+        return start.elapsed_time(end) / 1e3
+    return float(end) - float(start)  # type: ignore[arg-type]

@@ -1,15 +1,52 @@
-"""Make a descriptor ready to be trained: statistics by group, layouts and kernels for the device."""
+"""A descriptor in training: BatchNorm statistics by group or over all processes, layouts and kernels for the device."""
 
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.training.batch_norm import GroupedBatchNorm2d, group_statistics
+from matchkernel.model.precision import widened
+
+
+def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:
+    """Change a model for training, in place; the names and shapes of its tensors stay.
+
+    Args:
+        model: the descriptor, on its device.
+        groups: parts of a batch with BatchNorm statistics of their own: 2 for anchors and positives.
+        synchronize: share the statistics among processes.
+        fuse: run the first convolution with its BatchNorm as one kernel (GPU, bfloat16).
+    """
+    group_statistics(model, groups, synchronize=synchronize)
+    if fuse:
+        for backbone in model.backbones:
+            assert isinstance(backbone, Backbone)
+            backbone.layers = FusedLayers(*backbone.layers)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.train()
+
+
+def can_fuse(device: torch.device, *, is_half: bool) -> bool:
+    """Whether the fused first layer can run here."""
+    return device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
+
+
+@contextmanager
+def torch_settings(device: torch.device) -> Iterator[None]:
+    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False
+        try:
+            yield
+        finally:
+            cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 class FusedLayers(nn.Sequential):
@@ -34,37 +71,99 @@ class FusedLayers(nn.Sequential):
         return y
 
 
-def prepare(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:
-    """Change a model for training, in place; the names and shapes of its tensors stay.
+class _Grouped(nn.modules.batchnorm._BatchNorm):
+    """BatchNorm of `groups` equal parts of the batch, each by its own statistics, in one pass.
 
-    Args:
-        model: the descriptor, on its device.
-        groups: parts of a batch with BatchNorm statistics of their own: 2 for anchors and positives.
-        synchronize: share the statistics among processes.
-        fuse: run the first convolution with its BatchNorm as one kernel (GPU, bfloat16).
+    What separate forward passes of anchors and positives compute, at the price of one; the running statistics are
+    updated once for each part, in order. In eval mode it is BatchNorm.
     """
-    group_statistics(model, groups, synchronize=synchronize)
-    if fuse:
-        for backbone in model.backbones:
-            assert isinstance(backbone, Backbone)
-            backbone.layers = FusedLayers(*backbone.layers)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model.train()
+
+    groups: int = 1
+    is_synchronized: bool = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (B, C, ...)."""
+        if not self.training:
+            return super().forward(x)
+        if torch.compiler.is_compiling() or self.is_synchronized:
+            return self._by_formula(x)
+        assert self.momentum is not None
+        parts = x.chunk(self.groups)
+        self._count()
+        means, variances = self.running_mean, self.running_var
+        return torch.cat(
+            [nnf.batch_norm(p, means, variances, None, None, True, self.momentum, self.eps) for p in parts]
+        )
+
+    def _by_formula(self, x: Tensor) -> Tensor:
+        """Written out: a compiler fuses it with its neighbours, and other processes can take part."""
+        values = widened(x.unflatten(0, (self.groups, -1)))  # (groups, B / groups, C, ...)
+        dims = [1, *range(3, values.ndim)]
+        if self.is_synchronized:
+            mean, variance, count = _shared_statistics(values, dims)
+        else:
+            variance, mean = torch.var_mean(values, dims, correction=0, keepdim=True)
+            count = values.numel() // (self.groups * values.shape[2])
+        self.track(mean.flatten(1), variance.flatten(1), count)
+        normalized = (values - mean) * torch.rsqrt(variance + self.eps)
+        return normalized.to(x.dtype).flatten(0, 1)
+
+    @torch.no_grad()
+    def track(self, means: Tensor, variances: Tensor, count: int) -> None:
+        """Move the running statistics towards those of each part (groups, C) in turn; variances become unbiased."""
+        assert self.momentum is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        self._count()
+        for mean, variance in zip(means, variances, strict=True):
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), self.momentum)
+
+    def _count(self) -> None:
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(self.groups)
 
 
-def can_fuse(device: torch.device, *, is_half: bool) -> bool:
-    """Whether the fused first layer can run here."""
-    return device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
+class GroupedBatchNorm1d(_Grouped, nn.BatchNorm1d):
+    """See _Grouped: (B, C)."""
 
 
-@contextmanager
-def own_settings(device: torch.device) -> Iterator[None]:
-    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False
-        try:
-            yield
-        finally:
-            cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+class GroupedBatchNorm2d(_Grouped, nn.BatchNorm2d):
+    """See _Grouped: (B, C, H, W)."""
+
+
+def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False) -> None:
+    """Give every BatchNorm of a model grouped statistics, in place; its tensors and their names stay."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                kind = GroupedBatchNorm1d if isinstance(child, nn.BatchNorm1d) else GroupedBatchNorm2d
+                grouped = kind(child.num_features, child.eps, child.momentum, affine=False)
+                for buffer in ("running_mean", "running_var", "num_batches_tracked"):
+                    setattr(grouped, buffer, getattr(child, buffer))
+                grouped.groups, grouped.is_synchronized = groups, synchronize
+                setattr(parent, name, grouped.train(child.training))
+
+
+def _shared_statistics(values: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, int]:
+    """Mean and variance over `dims` and all processes, with gradients through the exchange."""
+    count = values.numel() // (values.shape[0] * values.shape[2]) * distributed.get_world_size()
+    mean = _SumOverProcesses.apply(values.sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
+    variance = _SumOverProcesses.apply((values - mean).square().sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
+    return mean, variance, count
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """Sum a tensor over the processes; what each of them learns of the sum comes back to all."""
+
+    @staticmethod
+    def forward(ctx: object, values: Tensor) -> Tensor:
+        total = values.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        distributed.all_reduce(total)
+        return total

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.training.batch_norm import group_statistics
+from matchkernel.training.augment import augmented
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
-from matchkernel.training.photometric import change_light
-from matchkernel.training.warp import sample_patches
+from matchkernel.training.network import group_statistics
+from matchkernel.training.sets import TrainingSet
 
 PATCHES = 2**14  # that the statistics of a size are measured on
 AT_A_TIME = 2**10  # of them: memory does not depend on the batches of the run
@@ -37,7 +36,7 @@ def with_size_statistics(model: Descriptor, config: TrainingConfig, data: Traini
     group_statistics(result, 1)  # of the whole batch, in this process alone
     result.eval()
     norms = [module for module in result.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
-    feed = Feed(config, data, Team(), streams=True, pins=False)
+    feed = Feed(config, data, Team(), streams=True)
     for size in sorted({*config.sampling.patch_sizes, config.model.patch_size}):
         for norm in norms:
             norm.train()
@@ -58,16 +57,17 @@ def _batches(feed: Feed, config: TrainingConfig, size: int, device: torch.device
     for step in count(1):
         batch = feed.batch(step)
         assert batch.patches is not None
-        warps, light = batch.warps.flatten(0, 1), None if batch.light is None else batch.light.flatten(0, 1)
+        warps, drawn = batch.warps.flatten(0, 1).to(device), None
+        if batch.photometric is not None:
+            drawn = batch.photometric.flatten(0, 1).to(device)
         order = torch.arange(len(warps)).reshape(2, -1).T.flatten()  # pairs stay together
         for part in order.split(at_a_time):
             if len(part) < at_a_time:
                 continue
             source = batch.patches[batch.index.flatten()[part]].to(device)
-            patches = sample_patches(source, torch.arange(len(part), device=device), warps[part].to(device), size)
-            if light is not None:
-                patches = change_light(patches, light[part].to(device), config.augmentation)
-            yield patches
+            changes = None if drawn is None else drawn[part]
+            numbers = torch.arange(len(part), device=device)
+            yield augmented(source, numbers, warps[part], changes, size, config.augmentation)
             left -= 1
             if not left:
                 return

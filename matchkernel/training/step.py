@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.training.augment import augmented
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
-from matchkernel.training.feed import Batch
+from matchkernel.training.feed import NETWORK, Batch, generator_at
 from matchkernel.training.loss import pair_loss
 from matchkernel.training.optimizer import Updater
-from matchkernel.training.photometric import change_light
-from matchkernel.training.randomness import NETWORK, generator_at
-from matchkernel.training.warp import sample_patches
 
 WARM_UP = 3  # updates before a graph is captured; undone afterwards
 MOST_COMPILED = 256
@@ -28,7 +26,7 @@ class Update:
     work serves every step, and nothing waits for the device.
 
     Args:
-        model: prepared for training (see network.prepare).
+        model: prepared for training (see network.prepare_for_training).
         updater: the optimiser's state.
         config: the run.
         source: (K, S, S) uint8 patches on the device, or None where batches bring theirs.
@@ -58,7 +56,7 @@ class Update:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: dict[str, Tensor] = {}
 
-    def prepare(self, batch: Batch) -> None:
+    def capture(self, batch: Batch) -> None:
         """Compile and record for batches like this, where that is wanted; the state is as before afterwards."""
         if self.is_captured and self.graph is None:
             self._load(batch)
@@ -66,7 +64,7 @@ class Update:
 
     def __call__(self, batch: Batch) -> None:
         """Do the update of this batch; returns before the device has finished."""
-        self.prepare(batch)
+        self.capture(batch)
         self._load(batch)  # after the warm-up, which moved the random numbers
         if self.graph is not None:
             self.graph.replay()
@@ -75,7 +73,7 @@ class Update:
 
     def _load(self, batch: Batch) -> None:
         self.size = batch.size
-        given = {"index": batch.index, "warps": batch.warps, "light": batch.light, "patches": batch.patches}
+        given = {"index": batch.index, "warps": batch.warps, "photometric": batch.photometric, "patches": batch.patches}
         for name, tensor in given.items():
             if tensor is not None:
                 if name not in self.inputs:
@@ -105,9 +103,8 @@ class Update:
     def _loss(self) -> Tensor:
         source = self.inputs["patches"] if self.source is None else self.source
         index, warps = self.inputs["index"].flatten(), self.inputs["warps"].flatten(0, 1)
-        patches = sample_patches(source, index, warps, self.size)
-        if "light" in self.inputs:
-            patches = change_light(patches, self.inputs["light"].flatten(0, 1), self.config.augmentation)
+        drawn = self.inputs["photometric"].flatten(0, 1) if "photometric" in self.inputs else None
+        patches = augmented(source, index, warps, drawn, self.size, self.config.augmentation)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
             maps = self.model.feature_maps(patches)
         rows = self.model.embed([phi.float() for phi in maps])  # the head in float32: little work, all of the precision

@@ -3,7 +3,7 @@
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import Loop, Sampling, TrainingConfig
 from matchkernel.training.loss import LossSettings
-from matchkernel.training.schedule import Optimizer
+from matchkernel.training.optimizer import Optimizer
 
 DATA = {"data": {"train": ["sets/liberty"]}}
 TABLES = {

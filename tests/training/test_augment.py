@@ -5,8 +5,16 @@ import pytest
 import torch
 from scipy.stats import chi2, kstest
 
-from matchkernel.training.augment import FLIPS, LIGHT_COLUMNS, SQUARE, Augmentation, draw_light, draw_warps
-from matchkernel.training.warp import sample_patches
+from matchkernel.training.augment import (
+    FLIPS,
+    PHOTOMETRIC_COLUMNS,
+    SQUARE,
+    Augmentation,
+    draw_photometric,
+    draw_warps,
+    sample_patches,
+)
+from matchkernel.training.feed import PHOTOMETRIC, WARPS, generator_at
 
 STILL = {"rotation_degrees": 0.0, "scale_octaves": 0.0, "shift": 0.0}
 HARDNET = [  # what its script makes of a patch: a coin for a transposition, then a coin for a mirror
@@ -64,7 +72,7 @@ def is_uniform(values, low, high):
 )
 def test_flips_are_exactly_numpys(flips, allowed):
     """Bit for bit, of the patch itself (64 -> 64) and of its 2 x 2 means (64 -> 32), the same for both of a pair."""
-    warps = draw_warps(Augmentation(flips, **STILL), 0, 1, 64)
+    warps = draw_warps(Augmentation(flips, **STILL), generator_at(0, 1, WARPS), 64)
     assert warps.shape == (2, 64, 2, 3)
     assert warps.dtype == np.float32
     assert np.array_equal(warps[0], warps[1])
@@ -86,7 +94,7 @@ def test_hardnets_last_is_a_quarter_turn_clockwise():
 
 @pytest.mark.parametrize("flips", ["hardnet4", "dihedral8"])
 def test_flips_are_equally_likely(flips):
-    warps = draw_warps(Augmentation(flips, **STILL), 3, 1, 8000)[0, :, :, :2]
+    warps = draw_warps(Augmentation(flips, **STILL), generator_at(3, 1, WARPS), 8000)[0, :, :, :2]
     kinds = FLIPS[flips]
     counts = np.array([(warps == SQUARE[k]).all((1, 2)).sum() for k in range(kinds)])
     assert counts.sum() == 8000
@@ -102,7 +110,7 @@ def flips_of(linear):
 @pytest.mark.parametrize("size", [32, 64])
 def test_a_flip_acts_on_the_jittered_patch(size):
     """The patch turned, stretched and shifted, then numpy's flip; positions differ in the last bits, gray by 0.01."""
-    warps = draw_warps(Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05), 0, 1, 40).reshape(-1, 2, 3)
+    warps = draw_warps(Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05), generator_at(0, 1, WARPS), 40).reshape(-1, 2, 3)
     which, jitter = flips_of(warps[..., :2])
     assert set(which.tolist()) == set(range(8))
     jittered = sampled(np.concatenate([jitter, warps[..., 2:]], -1).astype(np.float32), size)
@@ -112,7 +120,7 @@ def test_a_flip_acts_on_the_jittered_patch(size):
 
 def test_flips_are_shared_by_a_pair_and_the_rest_is_not():
     jitter = Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05)
-    linear = draw_warps(jitter, 0, 1, 1000)[..., :2].astype(np.float64)
+    linear = draw_warps(jitter, generator_at(0, 1, WARPS), 1000)[..., :2].astype(np.float64)
     which, undone = flips_of(linear)
     assert np.array_equal(which[0], which[1])
     assert set(which[0].tolist()) == set(range(8))
@@ -129,14 +137,14 @@ AMOUNTS = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "aspect_octaves": 0.3
 @pytest.mark.parametrize("name", AMOUNTS)
 def test_each_change_alone_is_uniform_and_changes_nothing_else(name):
     amount = AMOUNTS[name]
-    found = parts(draw_warps(Augmentation("none", **{**STILL, name: amount}), 0, 1, 2000))
+    found = parts(draw_warps(Augmentation("none", **{**STILL, name: amount}), generator_at(0, 1, WARPS), 2000))
     assert is_uniform(found[name], -amount, amount)
     for other in AMOUNTS.keys() - {name}:
         assert np.abs(found[other]).max() < 2e-5  # float32 of angles in degrees
 
 
 def test_all_changes_together_are_uniform_and_independent():
-    found = parts(draw_warps(Augmentation("none", **AMOUNTS), 5, 7, 2000))
+    found = parts(draw_warps(Augmentation("none", **AMOUNTS), generator_at(5, 7, WARPS), 2000))
     rows = []
     for name, amount in AMOUNTS.items():
         assert is_uniform(found[name], -amount, amount)
@@ -147,7 +155,10 @@ def test_all_changes_together_are_uniform_and_independent():
 
 
 def test_a_zoom_is_uniform_shared_by_a_pair_and_changes_nothing_else():
-    plain, zoomed = (draw_warps(Augmentation(zoom_octaves=x), 2, 3, 2000).astype(np.float64) for x in (0.0, 0.75))
+    plain, zoomed = (
+        draw_warps(Augmentation(zoom_octaves=x), generator_at(2, 3, WARPS), 2000).astype(np.float64)
+        for x in (0.0, 0.75)
+    )
     ratio = zoomed / np.where(plain, plain, 1)
     octaves = -np.log2(ratio[..., 2])
     assert np.abs(octaves - octaves[0, :, :1]).max() < 1e-5  # of both patches of a pair, in x and y
@@ -162,32 +173,34 @@ def test_an_octave_of_zoom_shows_the_inner_half_bit_for_bit():
 
 def test_the_papers_preset_is_the_default():
     assert Augmentation() == Augmentation("dihedral8", rotation_degrees=8.0, scale_octaves=0.12, shift=0.05)
-    assert not Augmentation().has_light
+    assert not Augmentation().is_photometric
 
 
-@pytest.mark.parametrize("draw", [draw_warps, draw_light])
-def test_draws_follow_from_seed_and_step_alone(draw):
+@pytest.mark.parametrize(("draw", "purpose"), [(draw_warps, WARPS), (draw_photometric, PHOTOMETRIC)])
+def test_draws_follow_from_seed_and_step_alone(draw, purpose):
     settings = Augmentation(gamma=0.5, noise=3.0)
-    first = draw(settings, 3, 9, 50)
-    draw(settings, 3, 10, 50)
-    assert np.array_equal(draw(settings, 3, 9, 50), first)
-    different = {draw(settings, seed, step, 50).tobytes() for seed in range(4) for step in range(1, 6)}
+    first = draw(settings, generator_at(3, 9, purpose), 50)
+    draw(settings, generator_at(3, 10, purpose), 50)
+    assert np.array_equal(draw(settings, generator_at(3, 9, purpose), 50), first)
+    different = {
+        draw(settings, generator_at(seed, step, purpose), 50).tobytes() for seed in range(4) for step in range(1, 6)
+    }
     assert len(different) == 20
 
 
 @pytest.mark.parametrize("name", ["gamma", "contrast", "light_gradient", "blur", "noise", "jpeg"])
 def test_any_change_of_light_is_noticed(name):
-    assert Augmentation(**{name: 1 if name == "jpeg" else 0.1}).has_light
+    assert Augmentation(**{name: 1 if name == "jpeg" else 0.1}).is_photometric
 
 
-LIGHT = {"gamma": 0.5, "contrast": 0.3, "light_gradient": 0.25, "blur": 1.5, "noise": 8.0, "jpeg": 30}
+EVERYTHING = {"gamma": 0.5, "contrast": 0.3, "light_gradient": 0.25, "blur": 1.5, "noise": 8.0, "jpeg": 30}
 
 
 def test_light_is_uniform_in_its_ranges_and_drawn_for_each_patch():
-    light = draw_light(Augmentation(**LIGHT), 0, 1, 2000)
-    assert light.shape == (2, 2000, 8)
-    assert light.dtype == np.float32
-    column = dict(zip(LIGHT_COLUMNS, np.moveaxis(light.astype(np.float64), -1, 0), strict=True))
+    drawn = draw_photometric(Augmentation(**EVERYTHING), generator_at(0, 1, PHOTOMETRIC), 2000)
+    assert drawn.shape == (2, 2000, 8)
+    assert drawn.dtype == np.float32
+    column = dict(zip(PHOTOMETRIC_COLUMNS, np.moveaxis(drawn.astype(np.float64), -1, 0), strict=True))
     assert is_uniform(np.log(column["gamma"]), -0.5, 0.5)
     assert is_uniform(np.log(column["contrast"]), -0.3, 0.3)
     assert is_uniform(column["slope_x"], -0.25, 0.25)
@@ -195,12 +208,13 @@ def test_light_is_uniform_in_its_ranges_and_drawn_for_each_patch():
     assert is_uniform(column["blur"], 0, 1.5)
     assert is_uniform(column["noise"], 0, 8)
     assert is_uniform(column["quality"], 30, 100)
-    rows = light.reshape(2, -1, 8).transpose(0, 2, 1).reshape(16, -1)
+    rows = drawn.reshape(2, -1, 8).transpose(0, 2, 1).reshape(16, -1)
     assert np.abs(np.corrcoef(rows) - np.eye(16)).max() < 0.12  # 2000 draws: 5 standard deviations
 
 
 def test_seeds_of_noise_are_whole_numbers_that_float32_holds():
-    seeds = draw_light(Augmentation(**LIGHT), 0, 1, 2000)[..., LIGHT_COLUMNS.index("noise_seed")].astype(np.float64)
+    drawn = draw_photometric(Augmentation(**EVERYTHING), generator_at(0, 1, PHOTOMETRIC), 2000)
+    seeds = drawn[..., PHOTOMETRIC_COLUMNS.index("noise_seed")].astype(np.float64)
     assert np.array_equal(seeds, np.round(seeds))
     assert seeds.min() >= 0
     assert seeds.max() < 2**23
@@ -208,16 +222,16 @@ def test_seeds_of_noise_are_whole_numbers_that_float32_holds():
 
 
 def test_light_that_is_off_is_drawn_as_no_change():
-    light = draw_light(Augmentation(), 0, 1, 10)
+    drawn = draw_photometric(Augmentation(), generator_at(0, 1, PHOTOMETRIC), 10)
     neutral = {"gamma": 1, "contrast": 1, "slope_x": 0, "slope_y": 0, "blur": 0, "noise": 0}
     for name, value in neutral.items():
-        assert (light[..., LIGHT_COLUMNS.index(name)] == value).all()
+        assert (drawn[..., PHOTOMETRIC_COLUMNS.index(name)] == value).all()
 
 
 def test_switching_one_change_on_does_not_redraw_the_others():
     """A change can be studied alone: what else was drawn stays."""
-    base = draw_warps(Augmentation("none", 8.0, 0.0, 0.0, 0.05), 0, 1, 20)
-    more = draw_warps(Augmentation("none", 8.0, 0.12, 0.0, 0.05), 0, 1, 20)
+    base = draw_warps(Augmentation("none", 8.0, 0.0, 0.0, 0.05), generator_at(0, 1, WARPS), 20)
+    more = draw_warps(Augmentation("none", 8.0, 0.12, 0.0, 0.05), generator_at(0, 1, WARPS), 20)
     for name in ("rotation_degrees", "shift"):
         assert parts(base)[name] == pytest.approx(parts(more)[name], abs=2e-5)
     assert not np.allclose(base, more, atol=1e-3)

@@ -6,7 +6,7 @@ from torch import nn
 
 from matchkernel.model.config import VARIANTS
 from matchkernel.model.descriptors import build
-from matchkernel.training.batch_norm import GroupedBatchNorm1d, GroupedBatchNorm2d, group_statistics
+from matchkernel.training.network import GroupedBatchNorm1d, GroupedBatchNorm2d, group_statistics
 
 SHAPES = {"2d": (12, 5, 4, 3), "1d": (12, 5), "2d channels last": (12, 5, 4, 3)}
 

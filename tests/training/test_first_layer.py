@@ -16,7 +16,7 @@ import copy, json, sys
 import torch
 from torch import nn
 from matchkernel.training import first_layer
-from matchkernel.training.batch_norm import GroupedBatchNorm2d
+from matchkernel.training.network import GroupedBatchNorm2d
 from matchkernel.training.first_layer import FirstLayer, tap_moments
 
 torch.set_num_threads(1)

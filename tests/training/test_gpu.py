@@ -7,14 +7,14 @@ from matchkernel import load
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.training import size_statistics
-from matchkernel.training.average import averaged
-from matchkernel.training.batch_norm import GroupedBatchNorm2d
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
-from matchkernel.training.state import Run
+from matchkernel.training.network import GroupedBatchNorm2d
+from matchkernel.training.optimizer import averaged
+from matchkernel.training.sets import TrainingSet
+from matchkernel.training.state import TrainingState
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
@@ -35,11 +35,11 @@ def config(patch_set, **tables):
 def after(patch_set, folder, steps=3, **tables):
     """The run after a few steps."""
     settings = config(patch_set, **tables)
-    run = Run(settings, folder, TrainingSet([patch_set]), [], Team(), torch.device("cuda", 0))
-    feed = Feed(settings, run.data, Team(), streams=run.streams, pins=True)
+    run = TrainingState(settings, folder, TrainingSet([patch_set]), [], Team(), torch.device("cuda", 0))
+    feed = Feed(settings, run.data, Team(), streams=run.source is None, pins=True)
     for step in range(1, steps + 1):
         run.update(feed.batch(step))
-    run.settle()
+    run.meter.settle()
     return run
 
 
@@ -104,8 +104,8 @@ def test_streamed_and_resident_patches_are_the_same(patch_set, tmp_path):
     loop = {"compile": "no", "precision": "fp32"}
     resident = after(patch_set, tmp_path, loop={**loop, "resident": "yes"})
     streamed = after(patch_set, tmp_path, loop={**loop, "resident": "no"})
-    assert streamed.streams
-    assert not resident.streams
+    assert streamed.source is None
+    assert resident.source is not None
     assert alike(change(resident), change(streamed)) > 0.9999
     captured = after(patch_set, tmp_path, loop={"resident": "no"})
     assert captured.is_captured
@@ -150,7 +150,7 @@ def test_every_size_gets_a_graph_of_its_own(patch_set, tmp_path, variant):
 def test_the_average_is_kept_in_the_graph(patch_set, tmp_path):
     settings = config(patch_set, optimizer={"average": 0.99})
     run = after(patch_set, tmp_path, steps=0, optimizer={"average": 0.99})
-    feed = Feed(settings, run.data, Team(), streams=run.streams, pins=True)
+    feed = Feed(settings, run.data, Team(), streams=run.source is None, pins=True)
     wanted = flat(run)
     for step in range(1, 7):
         run.update(feed.batch(step))
@@ -169,8 +169,7 @@ def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):
     run = after(patch_set, tmp_path, steps=6, sampling={"pairs": 64, "steps": 12}, loop={"log_every": 5})
     (tmp_path / "part").mkdir()
     run.folder = tmp_path / "part"
-    with run.clock_stopped():
-        run.checkpoint()
+    run.save()
     train(settings, tmp_path / "part", resume=True)
     rows = [load(tmp_path / name / "final.safetensors") for name in ("whole", "part")]
     a, b = (torch.cat([p.flatten() for p in model.parameters()]) for model in rows)

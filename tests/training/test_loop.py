@@ -18,8 +18,9 @@ from matchkernel.model.weights import read_card
 from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
+from matchkernel.training.distributed import chosen_device
 from matchkernel.training.log import read_log
-from matchkernel.training.loop import chosen_device, train
+from matchkernel.training.loop import train
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
 
@@ -124,16 +125,16 @@ def test_streamed_patches_are_the_resident_ones(small, tmp_path, whole):
 def test_separate_statistics_are_those_of_two_passes(small, small_sets, tmp_path):
     """One pass with grouped statistics, against anchors and positives sent through a plain model in turn."""
     from matchkernel.model.descriptors import Descriptor
-    from matchkernel.training.data import TrainingSet
+    from matchkernel.training.augment import sample_patches
     from matchkernel.training.distributed import Team
     from matchkernel.training.feed import Feed
     from matchkernel.training.loss import pair_loss
-    from matchkernel.training.state import Run
-    from matchkernel.training.warp import sample_patches
+    from matchkernel.training.sets import TrainingSet
+    from matchkernel.training.state import TrainingState
 
     settings = config(small)
     data = TrainingSet([open_patch_set(small_sets / "train")])
-    run = Run(settings, tmp_path, data, [], Team(), torch.device("cpu"))
+    run = TrainingState(settings, tmp_path, data, [], Team(), torch.device("cpu"))
     batch = Feed(settings, data, Team(), streams=True, pins=False).batch(1)
     run.update(batch)
     plain = Descriptor(settings.model, torch.Generator().manual_seed(0)).train()

@@ -13,12 +13,11 @@ from matchkernel.errors import ArgumentError
 from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
-from matchkernel.training.feed import Feed
+from matchkernel.training.feed import Feed, draw_size
 from matchkernel.training.loop import train
-from matchkernel.training.sampler import draw_size
-from matchkernel.training.state import Run
+from matchkernel.training.sets import TrainingSet
+from matchkernel.training.state import TrainingState
 from matchkernel.training.step import Update
 
 SIZES = [8, 12, 16]
@@ -30,8 +29,8 @@ def config(tables, **changes):
 
 def fresh_run(settings, folder):
     data = TrainingSet([open_patch_set(path) for path in settings.data.train])
-    run = Run(settings, folder, data, [], Team(), torch.device("cpu"))
-    return run, Feed(settings, data, Team(), streams=run.streams, pins=False)
+    run = TrainingState(settings, folder, data, [], Team(), torch.device("cpu"))
+    return run, Feed(settings, data, Team(), streams=run.source is None, pins=False)
 
 
 def test_sizes_are_drawn_uniformly_from_seed_and_step():

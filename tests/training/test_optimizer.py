@@ -3,8 +3,7 @@ import json
 import pytest
 import torch
 
-from matchkernel.training.optimizer import Updater
-from matchkernel.training.schedule import Optimizer
+from matchkernel.training.optimizer import Optimizer, Updater
 
 SHAPES = [(3,), (4, 2), (2, 1, 3, 3), ()]
 STEPS = 20

@@ -8,8 +8,16 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 from scipy.stats import kstest, norm
 
-from matchkernel.training.augment import LIGHT_COLUMNS, Augmentation, draw_light
-from matchkernel.training.photometric import BLUR_RADIUS, blurred, change_light, jpeg
+from matchkernel.training.augment import (
+    BLUR_RADIUS,
+    PHOTOMETRIC_COLUMNS,
+    Augmentation,
+    blurred,
+    change_photometric,
+    draw_photometric,
+    jpeg,
+)
+from matchkernel.training.feed import PHOTOMETRIC, generator_at
 
 NEUTRAL = {
     "gamma": 1,
@@ -28,11 +36,11 @@ def light(**columns):
     """(B, 8): given columns, each a list of B numbers, and nothing else changed."""
     count = len(next(iter(columns.values())))
     rows = {**{name: [value] * count for name, value in NEUTRAL.items()}, **columns}
-    return torch.tensor([rows[name] for name in LIGHT_COLUMNS], dtype=torch.float32).T.contiguous()
+    return torch.tensor([rows[name] for name in PHOTOMETRIC_COLUMNS], dtype=torch.float32).T.contiguous()
 
 
 def changed(patches, settings, **columns):
-    return change_light(patches, light(**columns), Augmentation(**settings))
+    return change_photometric(patches, light(**columns), Augmentation(**settings))
 
 
 def flat(gray, count=1, size=32):
@@ -42,8 +50,8 @@ def flat(gray, count=1, size=32):
 def test_all_off_is_the_patch_itself(textures):
     """Whatever was drawn: what the settings leave out is not computed."""
     patches = textures(3)
-    drawn = torch.from_numpy(draw_light(ALL_ON, 0, 1, 3)[0])
-    assert torch.equal(change_light(patches, drawn, Augmentation()), patches)
+    drawn = torch.from_numpy(draw_photometric(ALL_ON, generator_at(0, 1, PHOTOMETRIC), 3)[0])
+    assert torch.equal(change_photometric(patches, drawn, Augmentation()), patches)
 
 
 @pytest.mark.parametrize("name", ["gamma", "contrast", "light_gradient", "blur", "noise"])
@@ -226,14 +234,14 @@ def test_a_block_of_jpeg_does_not_know_its_neighbours(textures):
 def test_nothing_leaves_0_to_255(size, textures):
     patches = torch.cat([textures(60, size), flat(0, 10, size), flat(255, 10, size)])
     for step in (1, 2):
-        drawn = torch.from_numpy(draw_light(ALL_ON, 0, step, 80)[0])
-        found = change_light(patches, drawn, ALL_ON)
+        drawn = torch.from_numpy(draw_photometric(ALL_ON, generator_at(0, step, PHOTOMETRIC), 80)[0])
+        found = change_photometric(patches, drawn, ALL_ON)
         assert found.shape == patches.shape
         assert found.min() >= 0
         assert found.max() <= 255
         assert found.isfinite().all()
         for name in ("gamma", "contrast", "light_gradient", "blur", "noise", "jpeg"):
-            alone = change_light(patches, drawn, Augmentation(**{name: getattr(ALL_ON, name)}))
+            alone = change_photometric(patches, drawn, Augmentation(**{name: getattr(ALL_ON, name)}))
             assert alone.min() >= 0
             assert alone.max() <= 255
             assert not torch.equal(alone, patches)
@@ -241,10 +249,10 @@ def test_nothing_leaves_0_to_255(size, textures):
 
 def test_every_patch_is_changed_by_itself_and_the_same_every_time(textures):
     patches = textures(6)
-    drawn = torch.from_numpy(draw_light(ALL_ON, 0, 1, 6)[0])
-    together = change_light(patches, drawn, ALL_ON)
-    assert torch.equal(change_light(patches, drawn, ALL_ON), together)
+    drawn = torch.from_numpy(draw_photometric(ALL_ON, generator_at(0, 1, PHOTOMETRIC), 6)[0])
+    together = change_photometric(patches, drawn, ALL_ON)
+    assert torch.equal(change_photometric(patches, drawn, ALL_ON), together)
     for k in range(6):
-        alone = change_light(patches[k : k + 1], drawn[k : k + 1], ALL_ON)
+        alone = change_photometric(patches[k : k + 1], drawn[k : k + 1], ALL_ON)
         assert (alone - together[k]).abs().mean() < 0.05  # a rounding may tip a JPEG coefficient
     assert torch.equal(patches, textures(6))  # what is given stays as it is

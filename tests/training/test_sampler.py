@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from matchkernel.errors import ArgumentError
-from matchkernel.training.randomness import CLASSES, LIGHT, NETWORK, WARPS, generator_at
-from matchkernel.training.sampler import PairSampler
+from matchkernel.training.feed import CLASSES, NETWORK, PHOTOMETRIC, WARPS, PairSampler, generator_at
 
 SIZES = [2, 3, 1, 7, 2, 40, 5, 1, 2, 11, 4, 2, 3, 90, 6]  # patches of each point; two points have one only
 RANDOM = np.random.default_rng(0)
@@ -114,7 +113,7 @@ def test_steps_and_seeds_differ():
 
 def test_streams_of_random_numbers_do_not_meet():
     """No stream repeats another, however seed and step are exchanged; the same three numbers give the same stream."""
-    keys = list(itertools.product([0, 1, 2, 2**63 - 1], [1, 2, 3, 10**9], [CLASSES, WARPS, LIGHT, NETWORK]))
+    keys = list(itertools.product([0, 1, 2, 2**63 - 1], [1, 2, 3, 10**9], [CLASSES, WARPS, PHOTOMETRIC, NETWORK]))
     draws = [generator_at(*key).integers(2**62, size=64) for key in keys]
     assert len(np.unique(np.concatenate(draws))) == 64 * len(keys)
     assert all(

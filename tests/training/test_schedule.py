@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.schedule import Optimizer, rate_at
+from matchkernel.training.optimizer import Optimizer, rate_at
 
 HARDNET = {"steps": 48_830, "pairs": 1024, "epoch_pairs": 5_000_000}
 

@@ -8,12 +8,11 @@ from matchkernel import describe, load, save
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.training import size_statistics
-from matchkernel.training.data import TrainingSet
+from matchkernel.training.augment import change_photometric, sample_patches
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
-from matchkernel.training.photometric import change_light
-from matchkernel.training.warp import sample_patches
+from matchkernel.training.sets import TrainingSet
 
 SIZES = [8, 12, 16]
 FIRST = "backbones.0.layers.1"
@@ -35,7 +34,7 @@ def batches(settings, size):
     for step in range(1, size_statistics.PATCHES // (2 * settings.sampling.pairs) + 1):
         batch = feed.batch(step)
         patches = sample_patches(batch.patches, batch.index.flatten(), batch.warps.flatten(0, 1), size)
-        yield change_light(patches, batch.light.flatten(0, 1), settings.augmentation)
+        yield change_photometric(patches, batch.photometric.flatten(0, 1), settings.augmentation)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -16,7 +16,7 @@ from matchkernel.storage.settings import first_difference, parse_override
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import Data, Sampling, TrainingConfig, presets
 from matchkernel.training.loss import LossSettings
-from matchkernel.training.schedule import Optimizer
+from matchkernel.training.optimizer import Optimizer
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

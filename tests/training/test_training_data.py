@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matchkernel.data.patch_set import create_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.training.data import TrainingSet, identity, open_sets
+from matchkernel.training.sets import TrainingSet, identity, open_sets
 
 
 def write_set(folder, labels, side=8, seed=0):

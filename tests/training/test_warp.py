@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from matchkernel.model.resize import resize_patches
-from matchkernel.training.augment import Augmentation, draw_warps
-from matchkernel.training.warp import sample_patches
+from matchkernel.training.augment import Augmentation, draw_warps, sample_patches
+from matchkernel.training.feed import WARPS, generator_at
 
 SOURCE = np.random.default_rng(0).integers(0, 256, (5, 64, 64), dtype=np.uint8)
 IDENTITY = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
@@ -57,7 +57,7 @@ def by_brute_force(patch, warp, size, finer):
 def test_a_warp_by_brute_force(S, size, finer):
     """Positions in float32 are right to 1e-5 pixels, and pixels differ by 255 at most: gray levels to 0.01."""
     source = np.random.default_rng(S).integers(0, 256, (2, S, S), dtype=np.uint8)
-    for k, warp in enumerate(draw_warps(STRONG, 0, 1, 2)[:, 0]):
+    for k, warp in enumerate(draw_warps(STRONG, generator_at(0, 1, WARPS), 2)[:, 0]):
         found = sampled(source, warp, size, [k])[0]
         assert np.abs(found - by_brute_force(source[k], warp, size, finer)).max() < 0.01
 
@@ -95,7 +95,7 @@ def test_an_image_that_is_linear_is_sampled_exactly(size):
     """Gray = 2 x + y at every place inside: angle, scale and shift are where they should be, whatever the size."""
     y, x = np.mgrid[:64, :64]
     ramp = (2 * x + y).astype(np.uint8)[None]
-    warps = draw_warps(Augmentation("dihedral8", 30.0, 0.2, 0.2, 0.1), 0, 1, 20).reshape(-1, 2, 3)
+    warps = draw_warps(Augmentation("dihedral8", 30.0, 0.2, 0.2, 0.1), generator_at(0, 1, WARPS), 20).reshape(-1, 2, 3)
     warps[..., :2] *= 0.5  # stays inside
     t = (np.arange(size) + 0.5) * 2 / size - 1
     u, v = np.meshgrid(t, t)
@@ -132,7 +132,9 @@ def test_a_warp_says_where_the_output_looks():
 
 
 def test_nothing_leaves_the_range_of_the_patch():
-    warps = draw_warps(Augmentation("dihedral8", 180.0, 2.0, 2.0, 1.0), 0, 1, 100).reshape(-1, 2, 3)
+    warps = draw_warps(Augmentation("dihedral8", 180.0, 2.0, 2.0, 1.0), generator_at(0, 1, WARPS), 100).reshape(
+        -1, 2, 3
+    )
     for size in (32, 64):
         values = sampled(np.clip(SOURCE, 10, 200), warps, size, np.arange(200) % 5)
         assert values.min() >= 10 - 1e-4
@@ -141,7 +143,7 @@ def test_nothing_leaves_the_range_of_the_patch():
 
 
 def test_every_patch_is_sampled_by_itself_and_the_same_every_time():
-    warps = draw_warps(STRONG, 0, 1, 10).reshape(-1, 2, 3)
+    warps = draw_warps(STRONG, generator_at(0, 1, WARPS), 10).reshape(-1, 2, 3)
     index = np.arange(20) % 5
     together = sampled(SOURCE, warps, 32, index)
     assert np.array_equal(sampled(SOURCE, warps, 32, index), together)
@@ -153,7 +155,7 @@ def test_every_patch_is_sampled_by_itself_and_the_same_every_time():
 
 def test_the_source_stays_as_it_is_and_may_be_a_view():
     before = SOURCE.copy()
-    warps = draw_warps(STRONG, 0, 1, 3).reshape(-1, 2, 3)
+    warps = draw_warps(STRONG, generator_at(0, 1, WARPS), 3).reshape(-1, 2, 3)
     every_second = torch.from_numpy(np.repeat(SOURCE, 2, 0))[::2]
     index = torch.arange(6) % 5
     found = sample_patches(every_second, index, torch.from_numpy(warps), 32)[:, 0].numpy()

@@ -12,16 +12,14 @@ from made_runs import assert_equal, saved, weights
 from matchkernel import load
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.storage.settings import merged
-from matchkernel.training.average import averaged, running_statistics
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.data import TrainingSet
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
-from matchkernel.training.optimizer import Updater
-from matchkernel.training.schedule import Optimizer
-from matchkernel.training.state import Run
+from matchkernel.training.optimizer import Optimizer, Updater, averaged, running_statistics
+from matchkernel.training.sets import TrainingSet
+from matchkernel.training.state import TrainingState
 from matchkernel.training.validation import validate
 
 AVERAGE = 0.4  # what the warm-up, (1 + t) / (10 + t), comes to at step 5
@@ -36,8 +34,10 @@ def without(tables, **changes):
 
 
 def fresh_run(settings, tables, folder):
-    run = Run(settings, folder, TrainingSet([open_patch_set(tables["data"]["train"])]), [], Team(), torch.device("cpu"))
-    return run, Feed(settings, run.data, Team(), streams=run.streams, pins=False)
+    run = TrainingState(
+        settings, folder, TrainingSet([open_patch_set(tables["data"]["train"])]), [], Team(), torch.device("cpu")
+    )
+    return run, Feed(settings, run.data, Team(), streams=run.source is None, pins=False)
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])

@@ -1,0 +1,120 @@
+"""The patch sets of a run: opened or rendered, joined with labels that do not collide, and what identifies them."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
+from matchkernel.training.config import Synthetic, TrainingConfig
+from matchkernel.training.distributed import Team
+from matchkernel.training.validation import validation_pairs
+
+OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and may replace its sets
+
+
+class TrainingSet:
+    """Several patch sets seen as one, in the order given; a point of one is never a point of another."""
+
+    def __init__(self, sets: Sequence[PatchSet]) -> None:
+        self.sets = list(sets)
+        self.labels = join_labels(sets)
+        self.side = sets[0].patches.shape[-1]
+        self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # number of each set's first patch
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def gather(self, index: np.ndarray) -> np.ndarray:
+        """Patches (..., S, S) uint8 at these numbers, read from the memory maps."""
+        flat = index.ravel()
+        if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
+            raise ArgumentError(f"patches are numbered 0 to {len(self) - 1}, asked for {flat.min()} to {flat.max()}")
+        patches = np.empty((len(flat), self.side, self.side), np.uint8)
+        which = np.searchsorted(self.firsts, flat, side="right") - 1
+        for number, patch_set in enumerate(self.sets):
+            mine = np.flatnonzero(which == number)
+            mine = mine[np.argsort(flat[mine])]  # ascending places: kinder to the disk
+            patches[mine] = patch_set.patches[flat[mine] - self.firsts[number]]
+        return patches.reshape(*index.shape, self.side, self.side)
+
+    def gather_all(self) -> np.ndarray:
+        """All patches (K, S, S) uint8, in memory."""
+        return np.concatenate([patch_set.patches for patch_set in self.sets])
+
+    @property
+    def identity(self) -> str:
+        """sha256 over what the sets hold: the hashes of their manifests' patches and labels, in order."""
+        return identity(self.sets)
+
+
+def identity(sets: Sequence[PatchSet]) -> str:
+    """sha256 over the recorded hashes of patches and labels of sets, in order; where they lie does not matter."""
+    parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
+    """Open patch sets by folder."""
+    return [open_patch_set(folder) for folder in folders]
+
+
+def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[TrainingSet, list[PatchSet]]:
+    """The sets of a run; synthetic ones are rendered first, by the first process."""
+    synthetic = config.data.synthetic
+    if synthetic is None:
+        return TrainingSet(open_sets(config.data.train)), _validation_sets(config.data.validation)
+    if team.is_first:
+        found = find_checkpoint(folder)
+        if found is not None:  # other settings are refused before sets are made anew for them
+            checkpoint = read_checkpoint(found)
+            check_same_run(checkpoint, config, checkpoint.data, found)
+        _render(synthetic, folder)
+    team.wait()
+    names = ["train", "validation"] if synthetic.validation_points else ["train"]
+    training, *validation = [str(folder / "sets" / name) for name in names]
+    return TrainingSet(open_sets([training])), _validation_sets([*validation, *config.data.validation])
+
+
+def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
+    """Open them; one that cannot be validated on is refused now, not after the training."""
+    sets = open_sets(folders)
+    for patch_set in sets:
+        validation_pairs(patch_set)
+    return sets
+
+
+def _render(synthetic: Synthetic, folder: Path) -> None:
+    """Make the sets of a run; those of other settings are made anew if a run made them, else refused and left alone."""
+    home = folder / "sets"
+    if not home.exists():
+        home.mkdir()
+        (home / OWN_SETS).write_text("made by matchkernel train, which may replace these sets\n", encoding="utf-8")
+    amounts = {"train": (synthetic.points, synthetic.seed)}
+    if synthetic.validation_points:
+        amounts["validation"] = (synthetic.validation_points, synthetic.seed + 1)
+    wanted = {home / name: SyntheticSettings(k, synthetic.patches, seed=seed) for name, (k, seed) in amounts.items()}
+    for place, settings in wanted.items():
+        if place.exists() and not _is_made_with(settings, place):
+            shutil.rmtree(place)
+    for place, settings in wanted.items():
+        if not place.exists():
+            build_synthetic(place, settings)
+
+
+def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
+    """Whether a set is the one wanted; False for another that a run made, and any other set is refused."""
+    source = open_patch_set(place).manifest.get("source")
+    source = source if isinstance(source, dict) else {}
+    if source.get("settings") == asdict(settings):
+        return True
+    if source.get("kind") != "synthetic" or not (place.parent / OWN_SETS).exists():
+        raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
+    return False
