@@ -19,7 +19,7 @@ from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.overlap import overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.files import file_hash, read_small_text
-from matchkernel.storage.folders import building
+from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 
@@ -72,7 +72,7 @@ def build_from_homographies(
         f"{s.name}/{p.name}": file_hash(p) for s in found for p in sorted(s.images[0].parent.iterdir()) if p.is_file()
     }
     identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
-    with building(target, identity) as build:
+    with resumable_build(target, identity) as build:
         for number, sequence in enumerate(found):
             entry = build.folder / f"{sequence.name}.json"
             if sequence.name not in build.done or not entry.is_file():

@@ -9,7 +9,7 @@ from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
 from matchkernel.storage.files import read_small_text
-from matchkernel.storage.folders import building
+from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress
 
@@ -69,7 +69,7 @@ def reconstruct_with_sift(
         raise FileError(f"{photos}: {len(found)} photos ({', '.join(SUFFIXES)}) here, two are the least")
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
-    with building(workspace, {"photos": found, "matcher": matcher}) as build:
+    with resumable_build(workspace, {"photos": found, "matcher": matcher}) as build:
         database = ["--database_path", str(build.folder / "database.db")]
         for stage in ("feature_extractor", matcher, "mapper"):
             if stage in build.done:

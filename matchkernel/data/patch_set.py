@@ -8,6 +8,7 @@
 """
 
 import json
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
-from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
-from matchkernel.storage.folders import JOURNAL, LOCK, Build, building
+from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
+from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
 ZEROS = bytes(1 << 20)
@@ -113,8 +114,8 @@ class PatchSetBuild:
 
 @contextmanager
 def create_patch_set(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
-    """Make a patch set of `count` patches of `side` pixels; see building for what a stop in between means."""
-    with building(target, {**settings, "count": count, "side": side}) as build:
+    """Make a patch set of `count` patches of `side` pixels; see resumable_build for what a stop in between means."""
+    with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
         if not _is_allocated(path, (count, side, side)):
             build.forget()  # what was done was in the file that is not whole
@@ -278,11 +279,12 @@ def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
 
 
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
+    check_free_space(path, math.prod(shape))
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         file.flush()
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if size and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), file.tell(), size)
         else:  # macOS has none; zeros that are written take their blocks as well

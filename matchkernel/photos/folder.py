@@ -14,8 +14,8 @@ from matchkernel.photos.extract import Detector, extract_with, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.h5_files import check_name, load_h5py
 from matchkernel.photos.hloc import image_names, read_features, recorded_facts, write_features
-from matchkernel.storage.exclusive import alone_in
-from matchkernel.storage.files import check_output, file_hash
+from matchkernel.storage.files import check_output, file_hash, leftovers_of
+from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.progress import Progress
 
@@ -78,7 +78,9 @@ def extract_images(
     is_h5 = _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5 else out
     job = _Job(out, folder, is_h5, describer, detector, say)
-    with alone_in(folder, out):
+    with exclusive(folder, f"{out}: another process is extracting into it right now"):
+        for path in leftovers_of(out):
+            path.unlink(missing_ok=True)
         there: dict[str, Callable[[], Features]] = {}
         if is_h5:
             _check_others(job, images)

@@ -21,7 +21,7 @@ from matchkernel.photos.features import load_features
 from matchkernel.photos.folder import extract_images
 from matchkernel.photos.match import check_ratio, match
 from matchkernel.storage.files import replacing
-from matchkernel.storage.folders import Build, building
+from matchkernel.storage.folders import Build, resumable_build
 from matchkernel.storage.progress import Progress, Say
 
 ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
@@ -123,7 +123,7 @@ def reconstruct(
         check_match_name(name)
     ratio = settings.ratio_of(describer)
     how = {"model": describer.name, **describer.settings, **dataclasses.asdict(settings), "ratio": ratio}
-    with building(workspace, {"photos": found, **how}) as build:
+    with resumable_build(workspace, {"photos": found, **how}) as build:
         job = _Job(images, settings, build, say, progress)
         skipped = _extract(job, list(found), describer)
         names = [name for name in found if name not in skipped]

@@ -1,7 +1,9 @@
 """Files written whole or not at all, never over an input, and small text files read with a limit."""
 
+import glob
 import hashlib
 import os
+import re
 import shutil
 import stat
 import threading
@@ -12,6 +14,7 @@ from pathlib import Path
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 
 SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # most bytes of a text file that is read at once: of settings, of tables and lists
+PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the number of the process
 NAME_BYTES = 255  # of a file's name, the limit of most file systems
 
 
@@ -94,30 +97,60 @@ def replacing(target: str | Path) -> Iterator[Path]:
     """
     target = Path(target)
     check_output(target)
-    part = part_of(target, f"{threading.get_native_id()}.{os.getpid()}")
-    try:
-        with parents_made(target):
+    part = part_of(target)
+    with write_errors(target), parents_made(target):
+        try:
             yield part
             with part.open("rb+") as written:
                 os.fsync(written.fileno())
             part.replace(target)
+        finally:
+            with suppress(OSError):
+                part.unlink()
+
+
+@contextmanager
+def write_errors(target: Path, note: str = "") -> Iterator[None]:
+    """Turn an OSError of the system into a WriteError that names what could not be written, with a note."""
+    try:
+        yield
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
-        raise WriteError(f"{target}: could not be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
+        raise WriteError(f"{target}: could not be written ({error.strerror or error}){note}") from error
 
 
-def part_of(target: Path, writer: str) -> Path:
-    """The hidden path at which a writer prepares a file; a long name is shortened to leave room for the addition."""
-    stem, ending = target.stem, f".{writer}.part{target.suffix}"
+def part_of(target: Path) -> Path:
+    """The hidden path at which this thread prepares a file; a long name is shortened to leave room for the addition."""
+    stem, ending = target.stem, f".{threading.get_native_id()}.{os.getpid()}.part{target.suffix}"
     room = NAME_BYTES - 1 - len(os.fsencode(ending))
     if len(os.fsencode(stem)) > room:
         mark = hashlib.sha256(os.fsencode(stem)).hexdigest()[:8]
         stem = os.fsencode(stem)[: room - 9].decode("utf-8", "ignore") + f"~{mark}"
     return target.with_name(f".{stem}{ending}")
+
+
+def leftovers(folder: Path) -> Iterator[Path]:
+    """Unfinished files of killed processes under a folder. Call only while no other process can be writing there."""
+    return (path for path in folder.rglob(".*.part*") if PART.fullmatch(path.name) and path.is_file())
+
+
+def leftovers_of(target: Path) -> Iterator[Path]:
+    """What processes that have ended were writing to replace `target`."""
+    for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
+        part = PART.fullmatch(path.name)
+        if part and not _is_running(int(part[1])):
+            yield path
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager

@@ -1,20 +1,100 @@
-"""Build a folder whole or not at all; a build that was stopped goes on where it was."""
+"""Folders: written whole or not at all, used by one process at a time, or built in steps that survive a stop."""
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from matchkernel.errors import FileError, MatchKernelError, WriteError
-from matchkernel.storage.files import check_new_folder
-from matchkernel.storage.locks import has_lock, is_alone_in
+from matchkernel.errors import FileError, WriteError
+from matchkernel.storage.files import check_new_folder, leftovers, parents_made, part_of, write_errors
 
 JOURNAL, LOCK = "journal", "lock"
 WRITTEN_LAST = ("manifest.json", "photos.json")
+
+
+@contextmanager
+def new_folder(target: str | Path) -> Iterator[Path]:
+    """A folder beside `target` to fill; renamed to `target` at the end, removed if anything fails."""
+    target = Path(target)
+    check_new_folder(target)
+    part = part_of(target)
+    with write_errors(target), parents_made(target):
+        try:
+            part.mkdir()
+            yield part
+            part.replace(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def exclusive(folder: Path, refusal: str) -> Iterator[int]:
+    """Make a folder where it is missing, and keep other processes out of it; yields the file descriptor of the lock.
+
+    What killed processes were writing there is removed; so is, at the end, a folder that was made here and is empty.
+
+    Args:
+        folder: the folder.
+        refusal: message of the FileError if another process has it.
+    """
+    is_new = not folder.exists()
+    with parents_made(folder):
+        try:
+            folder.mkdir(exist_ok=True)
+            lock, place = _locked(folder)
+        except OSError as error:
+            raise WriteError(f"{folder}: cannot be made or written ({error.strerror})") from None
+        try:
+            if not place:
+                raise FileError(refusal)
+            for path in leftovers(folder):
+                path.unlink(missing_ok=True)
+            yield lock
+        finally:
+            if place and _is_at(lock, place) and place != folder:
+                place.unlink()
+            if is_new and place and (place != folder or _is_at(lock, folder)):
+                with suppress(OSError):  # it is not empty, or is gone
+                    folder.rmdir()
+            os.close(lock)
+
+
+def _locked(folder: Path) -> tuple[int, Path | None]:
+    """A file descriptor and the place that it locks; None where another process has the lock.
+
+    The lock is on the folder itself, so that none is left behind; some file systems, such as those over a network,
+    lock files only. Who had the lock may have removed its place after we opened it: then we lock what is gone, while
+    another locks what is there.
+    """
+    lock, place = os.open(folder, os.O_RDONLY), folder
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return lock, None
+    except OSError:
+        os.close(lock)
+        lock, place = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), folder / LOCK
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock, None
+        except OSError:
+            os.close(lock)
+            raise
+    return lock, place if _is_at(lock, place) else None
+
+
+def _is_at(lock: int, place: Path) -> bool:
+    """Whether an open file or folder is the one at a place."""
+    try:
+        return os.path.samestat(os.fstat(lock), place.stat())
+    except OSError:
+        return False
 
 
 @dataclass
@@ -43,11 +123,11 @@ class Build:
 
 
 @contextmanager
-def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:
+def resumable_build(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:
     """Work in `<target>.part` and rename it to `target` at the end.
 
-    A stopped build with the same settings goes on; with others it starts anew. A second build of the same target at the
-    same time is refused, and so is a target that exists.
+    A stopped build with the same settings goes on where it was; with others it starts anew. A second build of the same
+    target at the same time is refused, and so is a target that exists.
 
     Args:
         target: folder to make.
@@ -58,34 +138,17 @@ def building(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]
     part = target.with_name(target.name + ".part")
     if part.exists() and not _is_ours(part):
         raise FileError(f"{part}: is in the way; a build works in it, but it holds other things")
-    try:
-        part.mkdir(parents=True, exist_ok=True)
-        with _alone_in(part, target), (part / LOCK).open("w") as lock:
-            if not has_lock(lock.fileno(), part / LOCK):
-                raise FileError(_in_use(target))
-            done = _resume(part, json.dumps(settings, sort_keys=True))
-            with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
-                journal.seek(0, os.SEEK_END)
-                yield Build(part, done, lock.fileno(), journal)
-            (part / JOURNAL).unlink()
-            (part / LOCK).unlink()
-            part.replace(target)
-    except OSError as error:
-        if isinstance(error, MatchKernelError):
-            raise
-        raise WriteError(f"{target}: could not be written ({error.strerror or error}); what is done is kept") from error
-
-
-@contextmanager
-def _alone_in(part: Path, target: Path) -> Iterator[None]:
-    """Lock the folder as well, where that can be done: at the end the lock file goes before the folder is renamed."""
-    folder = os.open(part, os.O_RDONLY)
-    try:
-        if is_alone_in(folder, part) is False:
-            raise FileError(_in_use(target))
-        yield
-    finally:
-        os.close(folder)
+    with (
+        write_errors(target, "; what is done is kept"),
+        exclusive(part, f"{target}: is being built by another process right now") as lock,
+    ):
+        done = _resume(part, json.dumps(settings, sort_keys=True))
+        with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
+            journal.seek(0, os.SEEK_END)
+            yield Build(part, done, lock, journal)
+        for name in (JOURNAL, LOCK):
+            (part / name).unlink(missing_ok=True)
+        part.replace(target)
 
 
 @contextmanager
@@ -99,14 +162,10 @@ def _removed_if_empty(part: Path) -> Iterator[None]:
         raise
 
 
-def _in_use(target: Path) -> str:
-    return f"{target}: is being built by another process right now"
-
-
 def _is_ours(part: Path) -> bool:
-    """Whether a folder is empty or holds a build: with its lock, or with what is written last and not yet renamed."""
+    """Whether a folder is empty or holds a build: its journal, or what is written last if it was not yet renamed."""
     names = {path.name for path in part.iterdir()} if part.is_dir() else {"a file"}
-    return not names or bool(names & {LOCK, *WRITTEN_LAST})
+    return not names or bool(names & {JOURNAL, LOCK, *WRITTEN_LAST})
 
 
 def _resume(part: Path, settings: str) -> set[str]:
@@ -114,8 +173,6 @@ def _resume(part: Path, settings: str) -> set[str]:
     journal = part / JOURNAL
     lines = journal.read_text(encoding="utf-8", errors="replace").split("\n") if journal.is_file() else []
     if lines and lines[0] == settings:
-        for path in part.rglob(".*.part*"):  # what a killed writer left, see matchkernel.storage.files
-            path.unlink()
         done = lines[1:-1]  # the last line is empty, or was cut in writing
         journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8")
         return set(done)

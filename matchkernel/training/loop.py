@@ -4,13 +4,12 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.locks import has_lock, is_at
+from matchkernel.errors import FileError
+from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.training.checkpoint import BEST, FINAL, find_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import chosen_device, joined_team
@@ -119,27 +118,14 @@ def _stop_signals() -> Iterator[list[int]]:
 @contextmanager
 def _claimed(folder: Path, *, resume: bool) -> Iterator[None]:
     """Make the folder this run's and nobody else's while it lasts."""
-    existed, path = folder.exists(), folder / "lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock: IO[str] = path.open("w")
-    except OSError as error:
-        raise WriteError(f"{folder}: cannot be made or written ({error.strerror})") from None
-    with lock:
-        if not has_lock(lock.fileno(), path):
-            raise FileError(f"{folder}: another run is using this folder right now")
+    is_new = not folder.exists()
+    with exclusive(folder, f"{folder}: another run is using this folder right now"):
         try:
             _check_contents(folder, resume=resume)
             yield
         finally:
-            is_empty = not existed and {entry.name for entry in folder.iterdir()} <= {"lock", "sets"}
-            if is_empty:  # nothing came of it
+            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # nothing came of it
                 shutil.rmtree(folder / "sets", ignore_errors=True)
-            if is_at(lock.fileno(), path):
-                path.unlink()
-            if is_empty:
-                with suppress(OSError):  # another run has just come
-                    folder.rmdir()
 
 
 def _check_contents(folder: Path, *, resume: bool) -> None:

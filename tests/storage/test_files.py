@@ -13,6 +13,7 @@ from matchkernel.storage.files import (
     check_free_space,
     check_new_folder,
     check_output,
+    file_hash,
     read_small_text,
     replacing,
     resolved,
@@ -98,6 +99,11 @@ def test_a_deleted_working_directory_is_told(tmp_path, monkeypatch):
     for attempt in (write_to, check_output, check_new_folder, resolved):
         with pytest.raises(FileError, match=r"^a\.txt: cannot be found \(the working directory was deleted\)$"):
             attempt(Path("a.txt"))
+
+
+def test_file_hash_is_sha256(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert file_hash(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_free_space_is_checked(tmp_path):

@@ -1,12 +1,15 @@
+import errno
+import fcntl
+import os
+import shutil
+import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.files import file_hash
-from matchkernel.storage.folders import building
+from matchkernel.storage.folders import exclusive, new_folder, resumable_build
 
 SETTINGS = {"size": 3, "name": "ü\nx"}
 STEPS = [f"step {k}" for k in range(3)]
@@ -15,7 +18,7 @@ STEPS = [f"step {k}" for k in range(3)]
 def work(target, settings=SETTINGS, stop_before=None):
     """Write a file a step; returns the steps that were done now."""
     done = []
-    with building(target, settings) as build:
+    with resumable_build(target, settings) as build:
         for step in STEPS:
             if step not in build.done:
                 if step == stop_before:
@@ -110,7 +113,7 @@ def test_missing_folders_on_the_way_are_made(tmp_path):
 
 def test_an_error_of_the_work_is_passed_on_as_it_is(tmp_path):
     for error in (FileError("mosaic: broken"), ValueError("x")):
-        with pytest.raises(type(error)) as caught, building(tmp_path / "set", {}):
+        with pytest.raises(type(error)) as caught, resumable_build(tmp_path / "set", {}):
             raise error
         assert caught.value is error
     assert not (tmp_path / "set").exists()
@@ -123,28 +126,29 @@ def test_a_file_in_the_way_of_the_build_is_refused(tmp_path):
     assert (tmp_path / "set.part").read_text() == "in the way"
 
 
-HOLDER = """
-import fcntl, sys
-lock = open(sys.argv[1], "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_a_second_build_is_refused_while_another_process_holds_the_lock(tmp_path, whole):
     part = stopped(tmp_path / "set")
     before = tree(part)
-    command = [sys.executable, "-S", "-c", HOLDER, str(part / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"held\n"
+    with exclusive(part, "of another process: a lock belongs to an open file"):
         for settings in (SETTINGS, {"other": 1}):
             with pytest.raises(FileError, match=r"set: is being built by another process right now$"):
                 work(tmp_path / "set", settings)
         assert tree(part) == before
-        holder.kill()
     assert work(tmp_path / "set") == ["step 2"]
     assert tree(tmp_path / "set") == whole
+
+
+def test_a_child_process_keeps_the_lock_of_a_killed_one(tmp_path):
+    with exclusive(tmp_path, "first") as lock:
+        child = subprocess.Popen(["sleep", "60"], pass_fds=(lock,))
+    try:
+        with pytest.raises(FileError, match="second"), exclusive(tmp_path, "second"):
+            pass
+    finally:
+        child.kill()
+        child.wait()
+    with exclusive(tmp_path, "third"):
+        pass
 
 
 def test_no_second_build_begins_while_the_first_is_renamed(tmp_path, monkeypatch, whole):
@@ -176,7 +180,7 @@ def test_a_full_disk_is_a_write_error_and_what_is_done_is_kept(tmp_path):
             fill(mount / "set")
         assert not (mount / "set").exists()
         subprocess.run(["mount", "-o", "remount,size=1m", mount], check=True)
-        with building(mount / "set", {}) as build:
+        with resumable_build(mount / "set", {}) as build:
             assert build.done == {"small"}
             (build.folder / "large").write_bytes(b"x" * 100_000)
         assert {name: len(content) for name, content in tree(mount / "set").items()} == {"small": 9, "large": 100_000}
@@ -185,20 +189,15 @@ def test_a_full_disk_is_a_write_error_and_what_is_done_is_kept(tmp_path):
 
 
 def fill(target):
-    with building(target, {}) as build:
+    with resumable_build(target, {}) as build:
         (build.folder / "small").write_text("a few one")
         build.mark("small")
         (build.folder / "large").write_bytes(b"x" * 100_000)
 
 
-def test_file_hash_is_sha256(tmp_path):
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert file_hash(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
 def test_a_build_that_fails_before_it_made_anything_leaves_nothing(tmp_path):
     def fail(name):
-        with building(tmp_path / "set", SETTINGS) as build:
+        with resumable_build(tmp_path / "set", SETTINGS) as build:
             if name:
                 (build.folder / name).write_text("half")
             raise FileError("no photo can be read")
@@ -209,3 +208,86 @@ def test_a_build_that_fails_before_it_made_anything_leaves_nothing(tmp_path):
     with pytest.raises(FileError, match="no photo"):
         fail("made")
     assert (tmp_path / "set.part" / "made").exists()  # to go on from
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    part = stopped(tmp_path / "set")
+    (part / "deep").mkdir()
+    for name in (".a.12.34.part.npz", "deep/.b.c.1.2.part", ".x.part.txt", ".notes.partial", "a.12.34.part"):
+        (part / name).touch()
+    with exclusive(part, "free"):
+        pass
+    assert {name for name in tree(part) if "part" in name} == {".x.part.txt", ".notes.partial", "a.12.34.part"}
+
+
+LOCKED = {
+    "a folder": lambda place: exclusive(place, "another has it"),
+    "a build": lambda place: resumable_build(place, {}),
+}
+
+
+@pytest.mark.parametrize("locks_folders", [True, False])
+@pytest.mark.parametrize(("user", "existed"), [("a folder", False), ("a folder", True), ("a build", False)])
+def test_who_waits_while_one_leaves_and_another_enters_stays_out(tmp_path, monkeypatch, user, existed, locks_folders):
+    """B opens the lock, A leaves and removes it, C enters; only then does B lock what it opened."""
+    place = tmp_path / "place"
+    if existed:
+        place.mkdir()
+    flock = fcntl.flock if locks_folders else files_only(fcntl.flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    a, b, c = (LOCKED[user](place) for _ in range(3))
+    a.__enter__()
+
+    def held_up(lock, how):
+        if not locks_folders and stat.S_ISDIR(os.fstat(lock).st_mode):
+            raise OSError(errno.ENOLCK, "No locks available")
+        monkeypatch.setattr(fcntl, "flock", flock)
+        a.__exit__(None, None, None)
+        if user == "a build":
+            shutil.rmtree(place)  # else C would find it built
+        c.__enter__()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", held_up)
+    with pytest.raises(FileError, match="another"):
+        b.__enter__()
+    with pytest.raises(FileError, match="another"):
+        LOCKED[user](place).__enter__()  # C still keeps others out
+    c.__exit__(None, None, None)
+    left = {"a folder": ["place"] if existed else [], "a build": ["place"]}[user]
+    assert [path.name for path in tmp_path.rglob("*")] == left
+
+
+def files_only(flock):
+    """What a file system does that locks no folders."""
+
+    def lock_file(lock, how):
+        if stat.S_ISDIR(os.fstat(lock).st_mode):
+            raise OSError(errno.ENOLCK, "No locks available")
+        flock(lock, how)
+
+    return lock_file
+
+
+def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
+    with new_folder(tmp_path / "not" / "yet") as part:
+        (part / "a").write_text("x")
+        assert not (tmp_path / "not" / "yet").exists()
+    assert tree(tmp_path) == {"not/yet/a": b"x"}
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other" / "set") as part:
+        (part / "a").write_text("x" * (1 // 0))
+    with pytest.raises(FileError, match="yet: exists already"), new_folder(tmp_path / "not" / "yet"):
+        pass
+    with (
+        pytest.raises(WriteError, match=r"set: could not be written \(Is a directory\)$"),
+        new_folder(tmp_path / "set") as part,
+    ):
+        part.write_text("x")
+    assert tree(tmp_path) == {"not/yet/a": b"x"}
+    assert [path.name for path in tmp_path.iterdir()] == ["not"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match="file: cannot be made or written"), exclusive(tmp_path / "file", ""):
+        pass

@@ -13,14 +13,15 @@ from matchkernel.data.hpatches import IMAGES, HPatchesSet, HPatchesTasks, needed
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import Distance, check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, describe_hpatches
-from matchkernel.evaluation.hpatches.files import check_new_folder, read_descriptors, write_new_folder
+from matchkernel.evaluation.hpatches.files import read_descriptors, write_descriptors
 from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import retrieval
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.evaluation.results import FORMAT, blank_words
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import check_new_folder, file_hash
+from matchkernel.storage.folders import new_folder
 from matchkernel.storage.progress import Progress, Say
 
 Whitening = Literal["none", "pcapl"]
@@ -119,7 +120,8 @@ def evaluate_hpatches(
     for result in results:
         result["warnings"] += source.warnings
     if write_csv is not None:
-        write_new_folder(write_csv, descriptors)
+        with new_folder(write_csv) as part:
+            write_descriptors(part, descriptors)
     return results
 
 

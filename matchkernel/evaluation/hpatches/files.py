@@ -1,14 +1,12 @@
 """Descriptors in the official layout of HPatches: <folder>/<sequence>/<image>.csv, a row a patch, no header."""
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from matchkernel.data.hpatches import IMAGES
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.evaluation.distances import LARGEST
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.storage.files import replacing
@@ -109,31 +107,6 @@ def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> N
         for image in (*range(1, len(IMAGES)), 0):  # a sequence counts as there by its ref.csv
             with replacing(folder / name / f"{IMAGES[image]}.csv") as part:
                 _write_rows(part, images[image])
-
-
-def write_new_folder(folder: str | Path, descriptors: HPatchesDescriptors) -> None:
-    """As write_descriptors, but the whole folder or none: it must not be there yet."""
-    folder = Path(folder)
-    check_new_folder(folder)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        write_descriptors(part, descriptors)
-        part.replace(folder)
-    except OSError as error:
-        if isinstance(error, MatchKernelError):
-            raise
-        raise WriteError(f"{folder}: could not be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def check_new_folder(folder: str | Path) -> None:
-    """Refuse a folder that is there already, or could not be made."""
-    folder = Path(folder)
-    if folder.exists():
-        raise FileError(f"{folder}: exists already; descriptors of two methods would be mixed in it")
-    if not folder.absolute().parent.is_dir():
-        raise FileError(f"{folder}: its folder does not exist")
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:
