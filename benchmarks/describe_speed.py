@@ -29,9 +29,8 @@ def main() -> None:
     for variant in matchkernel.VARIANTS:
         model = matchkernel.build(variant).eval()
         jobs[variant] = partial(matchkernel.describe, patches, model)
-        jobs[f"{variant}, folded"] = partial(matchkernel.describe, patches, model.fold())
     for name in matchkernel.available():
-        jobs[f"trained {name}, folded"] = partial(matchkernel.describe, patches, matchkernel.load(name).eval().fold())
+        jobs[f"trained {name}"] = partial(matchkernel.describe, patches, matchkernel.load(name))
     with torch.inference_mode():
         seconds = interleaved_medians(jobs)
     reference = min(time for name, time in seconds.items() if name.startswith("kornia"))

@@ -14,10 +14,9 @@ from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, configuration_name
 from matchkernel.evaluation.patch_sets import score_patch_set
-from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.describe import describe, open_device, resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.kernel_view import pairwise_terms, position_encodings
-from matchkernel.model.resize import resize_patches
 
 NOISES = ("e", "h", "t")
 MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured
@@ -26,12 +25,11 @@ LISTS = {"m50": "ordinary", "m50hard": "hard"}
 
 def method_of(model: Descriptor, device: str) -> Method:
     """A model in memory as something to score, at its own patch size."""
-    runner = inference_copy(model.fold(), device)
     return Method(
         configuration_name(model.config),
         "l2",
         {},
-        lambda patches, progress: describe(patches, runner, resize=True, progress=progress),
+        lambda patches, progress: describe(patches, model, resize=True, device=device, progress=progress),
     )
 
 
@@ -116,12 +114,14 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
         path: made by tolerance.py: `reference` (K, 64, 64), and `<kind>` (T, K, 64, 64) with `<kind>_amounts` (T,).
         device: where to compute.
     """
-    runner = inference_copy(model.fold(), device)
     with np.load(path) as file:
-        reference = torch.from_numpy(describe(file["reference"], runner, resize=True)).to(device)
+        reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
         curves = {}
         for kind in ("shift", "rotation", "scale"):
-            rows = [torch.from_numpy(describe(patches, runner, resize=True)).to(device) for patches in file[kind]]
+            rows = [
+                torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)
+                for patches in file[kind]
+            ]
             similarity = [float((reference * changed).sum(1).mean()) for changed in rows]
             own = torch.arange(len(reference), device=device)
             first = [float(((changed @ reference.t()).argmax(1) == own).float().mean()) for changed in rows]
@@ -143,13 +143,13 @@ def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PA
         `near`, the share of maps whose maximum lies within one cell of p, `near_chance`, that of a maximum anywhere,
         `mean`, of S scaled to [0, 1] map by map, `by_distance`, the same by |p - q| rounded to cells, and `pairs`.
     """
-    runner = inference_copy(model, device)
     with np.load(path) as file:
         unchanged = int(np.flatnonzero(file["shift_amounts"] == 0)[0])
         both = np.stack([file["reference"], file["shift"][unchanged]])
     chosen = np.unique(np.linspace(0, both.shape[1] - 1, most).round().astype(int))
     patches = torch.from_numpy(both[:, chosen]).to(device).float()[:, :, None]
-    one, two = (position_encodings(runner, resize_patches(p, model.config.patch_size), weighted=False) for p in patches)
+    model = model.fold(device=open_device(device))
+    one, two = (position_encodings(model, resize_patches(p, model.config.patch_size), weighted=False) for p in patches)
     return map_statistics(pairwise_terms(one.double(), two.double()), model.config.n)
 
 

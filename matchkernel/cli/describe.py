@@ -24,7 +24,7 @@ def describe(
     import torch
 
     from matchkernel.data.patch_files import read_patches
-    from matchkernel.model.describe_files import describe_file
+    from matchkernel.model.describe import describe_file
     from matchkernel.model.descriptors import build
     from matchkernel.model.weights import load
     from matchkernel.storage.files import check_output
@@ -37,7 +37,7 @@ def describe(
         with progress_bar("describing", len(stack)) as progress:
             valid = describe_file(
                 stack,
-                network.fold(),
+                network,
                 out,
                 resize=resize,
                 batch_size=batch_size,

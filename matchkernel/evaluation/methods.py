@@ -15,7 +15,7 @@ from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.distances import DISTANCES, Distance
 from matchkernel.model.config import DescriptorConfig
-from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.describe import describe, open_device
 from matchkernel.model.table_1 import count_parameters
 from matchkernel.model.weights import available, load, read_card
 from matchkernel.storage.progress import Progress
@@ -164,8 +164,7 @@ def _model_method(
     device: str | None,
     places: Counter[tuple[str, str | None]],
 ) -> Method:
-    model, card = load(weights), read_card(weights)
-    runner = inference_copy(model.fold(), device)
+    model, card, device_found = load(weights), read_card(weights), open_device(device)
     sets = _training_sets(card, weights)
     train_set = _agreed(train_set, card.get("trained_on") or ", ".join(sets), f"{weights}: its card")
     configuration = configuration_name(model.config)
@@ -182,7 +181,7 @@ def _model_method(
     }
 
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
-        return describe(patches, runner, resize=True, progress=progress)
+        return describe(patches, model, resize=True, device=device_found, progress=progress)
 
     names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for sha in sets.values() if sha)
     warnings = () if names else (UNKNOWN,)

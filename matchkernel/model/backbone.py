@@ -1,9 +1,9 @@
 """HardNet's convolutional part: a gray patch becomes an n x n map of d-vectors [M1]."""
 
+import torch
 from torch import Tensor, nn
 
-from matchkernel.model.folding import folded
-from matchkernel.model.precision import widened
+from matchkernel.model.precision import exact_type, widened
 
 STRIDE = 4  # pixels between neighbouring cells: two convolutions of stride 2
 RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1 cell i (from 0) is centred on pixel 4 i
@@ -49,14 +49,15 @@ class Backbone(nn.Module):
         phi: Tensor = self.layers(patches)
         return phi
 
-    def fold(self) -> None:
-        """Fold every BatchNorm into the convolution before it, in place."""
+    def fold(self, dtype: torch.dtype) -> None:
+        """Fold every BatchNorm into the convolution before it, in place, to weights of this precision."""
         layers = list(self.layers)
         for k in range(0, len(layers), 3):
             convolution, norm = layers[k], layers[k + 1]
             assert isinstance(convolution, nn.Conv2d)
             assert isinstance(norm, nn.BatchNorm2d)
-            layers[k], layers[k + 1] = folded(convolution, norm), nn.Identity()
+            fold_into(convolution, norm, dtype)
+            layers[k + 1] = nn.Identity()
         self.layers = nn.Sequential(*layers)
 
 
@@ -66,3 +67,19 @@ def _convolution(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module,
         nn.BatchNorm2d(outputs, affine=False),
         nn.ReLU(),
     )
+
+
+@torch.no_grad()
+def fold_into(layer: nn.Conv2d | nn.Linear, norm: nn.BatchNorm1d | nn.BatchNorm2d, dtype: torch.dtype) -> None:
+    """Make a layer do what it and then `norm` (without affine part) do at inference, in place [M21].
+
+    Computed in float64, so that folding adds one rounding, to `dtype`, and no more.
+    """
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    exact = exact_type(layer.weight.device)
+    scale = (norm.running_var.to(exact) + norm.eps).rsqrt()
+    bias = torch.zeros_like(scale) if layer.bias is None else layer.bias.to(exact)
+    weight = layer.weight.to(exact) * scale.reshape(-1, *[1] * (layer.weight.ndim - 1))
+    layer.weight = nn.Parameter(weight.to(dtype))
+    layer.bias = nn.Parameter(((bias - norm.running_mean.to(exact)) * scale).to(dtype))

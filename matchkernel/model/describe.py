@@ -1,6 +1,6 @@
-"""Patches in, unit rows out: any array, any amount, in bounded memory."""
+"""Patches in, unit rows out: any array, any amount, in bounded memory, to an array or straight to a file."""
 
-import copy
+from pathlib import Path
 from typing import Literal, TypeVar, overload
 
 import numpy as np
@@ -9,10 +9,9 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.descriptors import Descriptor, check_patch_size
-from matchkernel.model.devices import open_device
 from matchkernel.model.precision import unit_rows
-from matchkernel.model.resize import resize_patches
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.files import replacing
+from matchkernel.storage.progress import Progress, adding, within
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -20,6 +19,8 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 # about twice as long (benchmarks/describe_speed.py). A GPU wants more to be kept busy.
 CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
 SOURCE_PIXELS = 2**24  # read at a time, where patches are much larger than what the network takes
+SLAB = 8192  # rows described before they are written to a file
+CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # read back to the same numbers
 
 
 @overload
@@ -61,7 +62,10 @@ def describe(
 
     A constant patch, or one with a NaN or infinite pixel, has no description: its row is zeros and its entry in the
     mask False; the other rows are what they would be without it. Gray levels may have any range far above 1e-7, since
-    every patch is normalised by itself. The model is neither changed, moved nor switched to another mode.
+    every patch is normalised by itself. The model is neither changed, moved nor switched to another mode: a copy
+    computes, with the BatchNorm statistics of the patches' size folded into its weights (see Descriptor.fold). On a CPU
+    half-precision models are computed in float32; their rows differ from the float32 model's only because the stored
+    weights are rounded. Making the copy takes milliseconds; pass `model.fold()` to describe a few patches many times.
 
     Args:
         patches: (B, N, N) or (B, 1, N, N), numpy or torch, integers or floats (not bool), any strides; a memory map is
@@ -85,8 +89,8 @@ def describe(
         raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     size = model.config.patch_size if resize and N else N
-    runner = inference_copy(model.at_size(size), device)
     check_patch_size(model.config, size)
+    runner = model.fold(size, open_device(next(model.parameters()).device if device is None else device))
     weight = next(runner.parameters())
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
@@ -100,6 +104,102 @@ def describe(
         _store(valid, start, good)
         add(len(piece))
     return (rows, valid) if return_valid else rows
+
+
+def describe_file(
+    patches: np.ndarray,
+    model: Descriptor,
+    out: str | Path,
+    *,
+    resize: bool = False,
+    batch_size: int | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Describe patches into a file, whole or not at all, so that a million of them need no memory for a million.
+
+    Args:
+        patches: as for describe.
+        model: the descriptor.
+        out: .npy, or .csv in the HPatches layout: no header, a row per patch, commas.
+        resize, batch_size, device, progress: as for describe.
+
+    Returns:
+        (B,) bool, which patches were valid.
+    """
+    out = Path(out)
+    if out.suffix.lower() not in (".npy", ".csv"):
+        raise ArgumentError(f"descriptors are written as .npy or .csv, got {out.name!r}")
+    dtype = "<f8" if next(model.parameters()).dtype == torch.float64 else "<f4"
+    valid = np.empty(len(patches), bool)
+    # Rows are appended rather than written through a memory map: on a full disk that is an error, not a crash.
+    with replacing(out) as part, part.open("wb") as file:
+        if out.suffix.lower() == ".npy":
+            header = {"descr": dtype, "fortran_order": False, "shape": (len(patches), model.config.D)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, max(len(patches), 1), SLAB):
+            rows, valid[start : start + SLAB] = describe(
+                patches[start : start + SLAB],
+                model,
+                resize=resize,
+                batch_size=batch_size,
+                device=device,
+                progress=within(progress, start, len(patches)),
+                return_valid=True,
+            )
+            if out.suffix.lower() == ".npy":
+                file.write(rows.astype(dtype).tobytes())
+            else:
+                np.savetxt(file, rows, fmt=CSV_FORMAT[dtype], delimiter=",")
+    return valid
+
+
+def resize_patches(patches: Tensor, size: int) -> Tensor:
+    """Resize square patches: the exact mean over the area a new pixel covers, or linear interpolation to enlarge.
+
+    Pixels are unit squares and the borders of the patch stay where they are. Halving the side is the mean of 2 x 2
+    pixels, as HardNet does from 64 to 32; a non-integer ratio weighs the pixels a new one covers in part (65 to 32).
+
+    Args:
+        patches: (B, 1, H, W) floats.
+        size: new side.
+
+    Returns:
+        (B, 1, size, size).
+    """
+    rows = resize_weights(patches.shape[-2], size).to(patches)
+    columns = resize_weights(patches.shape[-1], size).to(patches)
+    return rows @ patches @ columns.T
+
+
+def resize_weights(old: int, new: int) -> Tensor:
+    """(new, old) float64 matrix that resizes one axis; every row sums to 1."""
+    scale = old / new
+    left = torch.arange(new, dtype=torch.float64)[:, None] * scale
+    pixel = torch.arange(old, dtype=torch.float64)
+    if new <= old:
+        overlap = torch.minimum(left + scale, pixel + 1) - torch.maximum(left, pixel)
+        return overlap.clamp_min(0) / scale
+    centre = (left + scale / 2 - 0.5).clamp(0, old - 1)  # outside the outermost pixel centres: their value
+    return (1 - (centre - pixel).abs()).clamp_min(0)
+
+
+def open_device(device: str | torch.device | None) -> torch.device:
+    """A device that works, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.empty(0, device=device or "cpu").device
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
+    if found.type == "meta":
+        raise ArgumentError("device 'meta' holds no numbers to compute with")
+    return found
+
+
+def matching_device(device: torch.device) -> torch.device:
+    """The device itself where it has float64, which decides between near distances; else the CPU."""
+    return device if device.type in ("cpu", "cuda") else torch.device("cpu")
 
 
 @torch.no_grad()
@@ -123,17 +223,6 @@ def _has_content(piece: Tensor, relative: float = 0.0) -> Tensor:
     largest = torch.maximum(high.abs(), low.abs())
     limit = (torch.finfo(piece.dtype).max / flat.shape[1]) ** 0.5 / 2
     return (largest < limit) & (high - low > relative * largest)
-
-
-def inference_copy(model: Descriptor, device: str | torch.device | None = None) -> Descriptor:
-    """The model itself where it can be used as it is, else a copy: in eval mode, on the device asked for."""
-    if not isinstance(model, Descriptor):
-        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
-    wanted = open_device(next(model.parameters()).device if device is None else device)
-    moved = next(model.parameters()).device != wanted
-    if moved or any(module.training for module in model.modules()):
-        return copy.deepcopy(model).to(wanted).eval()
-    return model
 
 
 def _check_batch_size(batch_size: object) -> None:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE, Backbone, normalize_patches
+from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE, Backbone, fold_into, normalize_patches
 from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.encoding import SpatialEncoding
-from matchkernel.model.folding import folded
-from matchkernel.model.precision import unit_rows
+from matchkernel.model.precision import unit_rows, widened_type
 from matchkernel.model.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
@@ -47,7 +46,7 @@ class Descriptor(nn.Module):
         super().__init__()
         variant = VARIANTS[config.variant]
         self.config = config
-        self.is_folded = False
+        self.folded_for: int | None = None  # patch size whose statistics were folded into the weights
         self.name = config.variant  # that of its weights, where they were loaded
         self.card: dict[str, str] = {}  # what their file says of them
         self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, where several were trained
@@ -81,42 +80,63 @@ class Descriptor(nn.Module):
         embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
         return embedded
 
-    def fold(self) -> "Descriptor":
-        """A copy for inference with every BatchNorm folded into the convolution, M or W before it.
+    @torch.no_grad()
+    def fold(self, patch_size: int | None = None, device: torch.device | None = None) -> "Descriptor":
+        """The copy that `describe` computes with: every BatchNorm folded into the convolution, M or W before it.
 
-        Its convolutions are laid out channels last, which is faster on CPUs (benchmarks/describe_speed.py).
+        On a CPU a half-precision model becomes float32, which is faster there, sums more exactly, and gives the same
+        rows on every processor. Convolutions are laid out channels last, which is faster on CPUs
+        (benchmarks/describe_speed.py). A folded model is returned as it is where nothing is to be done.
+
+        Args:
+            patch_size: side of the patches to come (default: config.patch_size). A model trained at several sizes
+                folds the statistics of this one, and the copy refuses patches of the others.
+            device: where the copy is to be (default: where the model is).
         """
+        weight = next(self.parameters())
+        device = weight.device if device is None else device
+        dtype = widened_type(weight.dtype) if device.type == "cpu" else weight.dtype
         if self.is_folded:
-            return copy.deepcopy(self)
+            if patch_size is not None:
+                self._check_folded_for(patch_size)
+            return self if (weight.device, weight.dtype) == (device, dtype) else copy.deepcopy(self).to(device, dtype)
+        size = self.config.patch_size if patch_size is None else patch_size
+        statistics = self.current_size_statistics()
         result = copy.deepcopy(self).eval()
+        result._use(statistics.get(size, {}))
         for backbone in result.backbones:
             assert isinstance(backbone, Backbone)
-            backbone.fold()
+            backbone.fold(dtype)
         if isinstance(result.projection, nn.Linear) and isinstance(result.output_norm, nn.BatchNorm1d):
-            result.projection = folded(result.projection, result.output_norm)
+            fold_into(result.projection, result.output_norm, dtype)
             result.output_norm = nn.Identity()
         result.dropout = nn.Dropout(0.0)
-        result.is_folded, result.size_statistics = True, {}
-        result.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        result.folded_for = size if size in statistics else self.config.patch_size
+        result.size_statistics = dict(statistics)  # by which it knows the sizes it is not for
+        result.to(device, dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return result.requires_grad_(False)
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether this is a copy made by `fold`."""
+        return self.folded_for is not None
 
     def statistics(self) -> dict[str, Tensor]:
         """The means and variances of every BatchNorm, by their names in the state dict."""
         return {name: tensor for name, tensor in self.named_buffers() if name.endswith(STATISTICS)}
 
-    @torch.no_grad()
+    def current_size_statistics(self) -> dict[int, dict[str, Tensor]]:
+        """`size_statistics`, or nothing where none of them are in use: then the weights were trained on since."""
+        now = self.statistics()
+        is_current = self.is_folded or any(
+            all(torch.equal(values.to(now[name]), now[name]) for name, values in statistics.items())
+            for statistics in self.size_statistics.values()
+        )
+        return self.size_statistics if is_current else {}
+
     def use_statistics(self, patch_size: int) -> None:
         """Take the statistics of a patch size into use, where there are some (see size_statistics)."""
-        for name, values in self.size_statistics.get(patch_size, {}).items():
-            self.get_buffer(name).copy_(values)
-
-    def at_size(self, patch_size: int) -> "Descriptor":
-        """The model itself, or where it has other statistics for patches of this size, a copy that uses them."""
-        if patch_size == self.config.patch_size or patch_size not in self.size_statistics:
-            return self
-        result = copy.deepcopy(self)
-        result.use_statistics(patch_size)
-        return result
+        self._use(self.size_statistics.get(patch_size, {}))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""
@@ -146,6 +166,18 @@ class Descriptor(nn.Module):
         """The configuration, for print(model)."""
         return ", ".join(f"{name}={value}" for name, value in self.config.to_dict().items())
 
+    @torch.no_grad()
+    def _use(self, statistics: Mapping[str, Tensor]) -> None:
+        for name, values in statistics.items():
+            self.get_buffer(name).copy_(values)
+
+    def _check_folded_for(self, N: int) -> None:
+        if self.is_folded and N in self.size_statistics and self.folded_for != N:
+            raise ArgumentError(
+                f"this copy was folded for {self.folded_for} px patches, got {N} px: "
+                f"describe with the model itself, or with its fold({N})"
+            )
+
     def _dtype(self) -> torch.dtype:
         return next(self.backbones.parameters()).dtype
 
@@ -158,6 +190,7 @@ class Descriptor(nn.Module):
         if len(shape) != 4 or shape[1] != 1 or shape[2] != shape[3]:
             raise ArgumentError(f"patches must have shape (B, 1, N, N), got {shape}")
         check_patch_size(self.config, shape[2])
+        self._check_folded_for(shape[2])
 
 
 def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:

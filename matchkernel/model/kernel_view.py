@@ -30,7 +30,7 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
         (B, n * n, D), positions row by row.
     """
     with torch.no_grad():
-        folded = model.fold()
+        folded = model.fold(patches.shape[-1])
         maps = folded.feature_maps(patches)
         parts = [_terms(folded, k, phi, weighted) for k, phi in enumerate(maps)]
         n = maps[0].shape[-1]

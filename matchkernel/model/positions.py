@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
+from matchkernel.model.precision import exact_type
 
 GRIDS = ("cells", "endpoints")
 
@@ -34,10 +35,9 @@ def positions(n: int, grid: str = "cells", device: torch.device | None = None) -
         raise ArgumentError(f"a position grid needs a map of at least 2 x 2 cells, got n = {n}")
     if grid not in GRIDS:
         raise ArgumentError(f"grid must be one of {', '.join(GRIDS)}, got {grid!r}")
-    exact = torch.float32 if device is not None and device.type == "mps" else torch.float64  # MPS has no float64
     span = n if grid == "cells" else n - 1
     # 2i - (n + 1) is a whole number, so the axis is exactly odd: a quarter turn of the grid permutes the very bits.
-    axis = torch.arange(1 - n, n, 2, dtype=exact, device=device) / span
+    axis = torch.arange(1 - n, n, 2, dtype=exact_type(device), device=device) / span
     return coordinates(axis[None, :].expand(n, n), axis[:, None].expand(n, n))
 
 

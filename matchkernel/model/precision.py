@@ -1,4 +1,4 @@
-"""Where half precision is not enough: sums of squares."""
+"""Which precision to compute in: half precision is not enough for sums of squares, nor right for CPUs."""
 
 import threading
 from collections.abc import Iterator
@@ -8,9 +8,19 @@ import torch
 from torch import Tensor
 
 
+def widened_type(dtype: torch.dtype) -> torch.dtype:
+    """float32 for float16 and bfloat16; every other type itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def widened(values: Tensor) -> Tensor:
     """float16 and bfloat16 as float32; everything else as it is."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    return values.to(widened_type(values.dtype))
+
+
+def exact_type(device: torch.device | None) -> torch.dtype:
+    """float64, or float32 on Apple's GPUs (mps), which have no float64."""
+    return torch.float32 if device is not None and device.type == "mps" else torch.float64
 
 
 def unit_rows(rows: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     if taken:
         raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
     named = dict(model.state_dict())
-    for size, statistics in model.size_statistics.items() if _are_current(model) else ():
+    for size, statistics in model.current_size_statistics().items():
         named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     bad = _bad_numbers(tensors)
@@ -149,15 +149,6 @@ def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:
         return f"NaN or infinite numbers in {bad}, as {dtype}"
     bad = next((name for name, t in tensors.items() if name.endswith(".running_var") and bool((t < 0).any())), None)
     return f"negative variances in {bad}" if bad else ""
-
-
-def _are_current(model: Descriptor) -> bool:
-    """Whether the statistics of one of its sizes are those in use: if not, all of them are of other weights."""
-    now = model.statistics()
-    return any(
-        all(torch.equal(values.to(now[name]), now[name]) for name, values in statistics.items())
-        for statistics in model.size_statistics.values()
-    )
 
 
 def _sizes(names: Iterable[str]) -> list[int]:

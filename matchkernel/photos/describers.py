@@ -16,9 +16,8 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.opencv import load_opencv
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.model.config import VARIANTS
-from matchkernel.model.describe import describe, inference_copy
+from matchkernel.model.describe import describe, open_device
 from matchkernel.model.descriptors import Descriptor, build
-from matchkernel.model.devices import open_device
 from matchkernel.model.weights import load
 from matchkernel.storage.tensors import digest
 
@@ -107,8 +106,9 @@ def _threshold(network: Descriptor) -> dict[str, float]:
 
 
 def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
-    runner = inference_copy(network if network.is_folded else network.fold(), device)
     config = network.config
+    place = next(network.parameters()).device if device is None else open_device(device)
+    runner = network.fold(device=place)  # a copy: the digest below holds, whatever becomes of the model
     settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
     settings |= _threshold(network)
 
@@ -119,7 +119,7 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
             rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
         return rows
 
-    return Describer(network.name, config.D or 0, settings, compute, next(runner.parameters()).device)
+    return Describer(network.name, config.D or 0, settings, compute, place)
 
 
 def state_digest(network: Descriptor) -> str:

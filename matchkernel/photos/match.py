@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.devices import matching_device, open_device
+from matchkernel.model.describe import matching_device, open_device
 from matchkernel.photos.describers import THRESHOLD
 from matchkernel.photos.features import Features
 from matchkernel.photos.nearest import Nearest, has_faiss, two_nearest

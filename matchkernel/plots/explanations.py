@@ -10,11 +10,11 @@ import torch
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.model.config import MAX_S
+from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SYSTEMS, position_codes
 from matchkernel.model.kernel_view import display_map, raw_encodings, receptive_field, similarity_map
 from matchkernel.model.positions import coordinates, positions
-from matchkernel.model.resize import resize_patches
 from matchkernel.model.von_mises import feature_map, fourier_coefficients, kernel, truncated_kernel
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.conventions import draw_conventions

@@ -49,12 +49,11 @@ def validation_pairs(patch_set: PatchSet, seed: int = 0) -> np.ndarray:
 
 def _validate_one(model: Descriptor, patch_set: PatchSet) -> dict[str, float]:
     device = next(model.parameters()).device
-    runner = model.fold()
     rows = torch.empty(len(patch_set), model.config.D or 0, device=device)
     step = 2**16
     for start in range(0, len(patch_set), step):
         piece = torch.from_numpy(np.array(patch_set.patches[start : start + step])).to(device)
-        rows[start : start + step] = describe(piece, runner, resize=True)
+        rows[start : start + step] = describe(piece, model, resize=True)
     pairs = torch.from_numpy(validation_pairs(patch_set)).to(device)
     distances = (rows[pairs[:, 0]] - rows[pairs[:, 1]]).norm(dim=1).cpu().numpy()
     labels = torch.from_numpy(np.array(patch_set.labels)).to(device)

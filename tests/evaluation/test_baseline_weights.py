@@ -12,7 +12,7 @@ from made_baselines import FILES, made_patches, weights
 
 from matchkernel.errors import MatchKernelError, WeightsError
 from matchkernel.evaluation.baselines.by_name import baseline
-from matchkernel.model.resize import resize_patches
+from matchkernel.model.describe import resize_patches
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.by_name import BASELINES, baseline
 from matchkernel.geometry import detect
-from matchkernel.model.resize import resize_patches
+from matchkernel.model.describe import resize_patches
 
 STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
 

@@ -13,9 +13,9 @@ import jobs
 import run
 from score import map_statistics, score_maps
 
+from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import similarity_map
-from matchkernel.model.resize import resize_patches
 from matchkernel.model.weights import save
 
 PAIRS = 3

@@ -1,7 +1,9 @@
+import copy
+
 import pytest
 import torch
 
-from matchkernel.model.backbone import RECEPTIVE_FIELD, STRIDE, Backbone, normalize_patches
+from matchkernel.model.backbone import RECEPTIVE_FIELD, STRIDE, Backbone, fold_into, normalize_patches
 
 
 def test_normalisation_is_hardnets():
@@ -44,3 +46,20 @@ def test_receptive_field_of_a_cell():
     half = RECEPTIVE_FIELD // 2
     assert seen.amin(0).tolist() == [STRIDE * row - half, STRIDE * column - half]
     assert seen.amax(0).tolist() == [STRIDE * row + half, STRIDE * column + half]
+
+
+@pytest.mark.parametrize(("layer", "shape"), [
+    (torch.nn.Linear(7, 5), (4, 7)),
+    (torch.nn.Linear(7, 5, bias=False), (4, 7)),
+    (torch.nn.Conv2d(2, 5, 3, stride=2, padding=1, bias=False), (4, 2, 9, 9)),
+])  # fmt: skip
+def test_layer_and_norm_become_one_layer(layer, shape):
+    kind = torch.nn.BatchNorm1d if len(shape) == 2 else torch.nn.BatchNorm2d
+    norm, layer = kind(5, affine=False).double().eval(), copy.deepcopy(layer).double()
+    norm.running_mean.normal_(), norm.running_var.uniform_(0.1, 3)
+    x = torch.randn(*shape, dtype=torch.float64)
+    expected = norm(layer(x))
+    fold_into(layer, norm, torch.float64)
+    assert (layer(x) - expected).abs().max() < 1e-12
+    fold_into(layer, norm, torch.float32)
+    assert layer.weight.dtype == layer.bias.dtype == torch.float32

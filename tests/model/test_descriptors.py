@@ -125,7 +125,7 @@ def test_fold_is_equal(variant, dtype, tolerance, textures, trained_like):
     assert not any(isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d) for module in folded.modules())
     assert any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())  # the model itself stays
     with torch.no_grad():
-        assert torch.equal(folded.fold()(patches), folded(patches))
+        assert folded.fold() is folded
         assert torch.equal(folded.train()(patches), folded.eval()(patches))
 
 
@@ -154,15 +154,12 @@ def test_gradients_of_the_last_convolution_and_the_projection(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_double_half_deepcopy_and_state_dict(variant, textures, trained_like):
+def test_double_deepcopy_and_state_dict(variant, textures, trained_like):
     model = trained_like(small(variant))
     patches = textures(3)
     with torch.no_grad():
         rows = model(patches)
         assert (copy.deepcopy(model).double()(patches.double()) - rows).abs().max() < 1e-5
-        half = copy.deepcopy(model).half()(patches.half())
-        assert half.dtype == torch.float16
-        assert (half.float() - rows).abs().max() < 0.01  # 10 bits of mantissa
         assert torch.equal(copy.deepcopy(model)(patches), rows)
         fresh = small(variant).eval()
         assert fresh.load_state_dict(model.state_dict()).missing_keys == []
@@ -185,11 +182,9 @@ def test_torch_export_with_dynamic_batch(variant, textures, trained_like):
             assert torch.allclose(program(patches), model(patches), atol=1e-6)
 
 
-COMPILED = [variant if variant == "sum" else pytest.param(variant, marks=pytest.mark.slow) for variant in VARIANTS]
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("variant", COMPILED)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_torch_compile_fullgraph(variant, textures, trained_like):
     torch.compiler.reset()
     model = trained_like(small(variant))
@@ -218,17 +213,25 @@ def test_training_switches_are_where_they_should_be(textures):
     assert build("dual").dropout.p == 0
 
 
-def test_dropout_falls_on_elements_of_the_map_once(textures):
-    """`combined` has one map: what is dropped is dropped for both of its halves, element by element, and rescaled."""
+class Ones(torch.nn.Module):
+    def forward(self, patches):
+        return torch.ones(len(patches), 8, 8, 8)
+
+
+def test_dropout_falls_on_elements_of_the_map_once():
+    """`combined` has one map: what is dropped is dropped for both of its halves, element by element, and rescaled.
+
+    On a map of ones, since a map from random weights has zeros of its own, in some channels many.
+    """
     model = build("combined", d=8, dropout=0.5).train()
-    torch.manual_seed(0)
-    first, second = model.feature_maps(textures(8))
+    model.backbones[0] = Ones()
+    first, second = model.feature_maps(torch.rand(8, 1, 32, 32))
     assert first is second
-    dropped = (first == 0).float().mean((2, 3))
-    assert 0 < float(dropped.std()) < 0.2  # not whole channels: then it would be near 0.5
-    assert not (dropped == 1).all(1).any()
-    plain = model.eval().feature_maps(textures(8))[0]
-    assert (plain == 0).float().mean() < float(dropped.mean())
+    assert first.unique().tolist() == [0, 2]
+    assert 0.4 < float((first == 0).float().mean()) < 0.6  # of 4,096 elements: 12 deviations
+    per_channel = (first == 0).float().mean((2, 3))  # of 64 elements each: 0 or 1 once in 10^17 runs
+    assert float(per_channel.min()) > 0
+    assert float(per_channel.max()) < 1
 
 
 def test_initialisation_is_orthogonal_of_gain_06_and_repeatable():

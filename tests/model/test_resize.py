@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.model.resize import resize_patches, resize_weights
+from matchkernel.model.describe import resize_patches, resize_weights
 
 
 def test_halving_is_the_mean_of_2_x_2():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.model.resize import resize_patches
+from matchkernel.model.describe import resize_patches
 from matchkernel.training.augment import Augmentation, draw_warps, sample_patches
 from matchkernel.training.feed import WARPS, generator_at
 

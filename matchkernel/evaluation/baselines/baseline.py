@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.resize import resize_patches
+from matchkernel.model.describe import resize_patches
 from matchkernel.storage.progress import Progress, adding
 
 # Patches at a time. A network always gets so many, the last piece filled up with blank ones: PyTorch picks its

@@ -9,7 +9,6 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.geometry.conventions import frames_from_kornia, frames_to_kornia
 from matchkernel.geometry.frames import Frames
-from matchkernel.model.describe import inference_copy
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 
 
@@ -36,7 +35,7 @@ def frames_from_lafs(lafs: Tensor | np.ndarray) -> Frames:
 
 
 def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
-    """kornia's `LAFDescriptor` around a descriptor, which goes in unchanged; also the `descriptor` of `LocalFeature`.
+    """kornia's `LAFDescriptor` around the folded copy of a descriptor; also the `descriptor` of `LocalFeature`.
 
     The range of the image does not matter, since every patch is normalised by itself. kornia samples the patches, so
     descriptors differ slightly from those of `matchkernel.photos.extract`, which uses this package's sampler.
@@ -48,7 +47,7 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
     features = load_kornia_features()
     size = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, size)
-    return features.LAFDescriptor(inference_copy(model.at_size(size)), patch_size=size, grayscale_descriptor=True)
+    return features.LAFDescriptor(model.fold(size), patch_size=size, grayscale_descriptor=True)
 
 
 def load_kornia_features() -> Any:

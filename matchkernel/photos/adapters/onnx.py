@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, MissingExtraError, WorkError
-from matchkernel.model.describe import inference_copy
 from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_patch_size
 from matchkernel.model.weights import NORMALIZATION, OWN_KEYS, read_card
 from matchkernel.storage.files import replacing
@@ -58,7 +57,7 @@ def export_onnx(
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
         raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
-    reference = copy.deepcopy(inference_copy(model.at_size(N), "cpu")).float()  # which may be the model itself
+    reference = copy.deepcopy(model.fold(N, torch.device("cpu"))).float()  # a folded model folds to itself
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
     words |= {key: value for key, value in (card or {}).items() if key not in words}
@@ -128,7 +127,7 @@ def _packages() -> Any:
 
 def _program(model: Descriptor, N: int) -> Any:
     """torch's ONNX program of the folded model. Its example has two patches: of one, the batch would become fixed."""
-    folded = model.fold().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    folded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     means = [isinstance(part, SumOverPositions) for part in folded.aggregations]
     folded.aggregations = nn.ModuleList(
         MeanAsProduct() if mean else part for mean, part in zip(means, folded.aggregations, strict=True)
