@@ -70,7 +70,7 @@ def test_mkd_says_what_it_learned_on(here, tmp_path):
     assert (found["train_set"], found["parameters"]) == ("many", 238 + 238 * 128)
     result = run("evaluate", "phototourism", tmp_path / "many", *words)
     assert result.exit_code == 2
-    assert "mkd was trained on each set" in result.stderr
+    assert "mkd was trained on every set" in result.stderr
 
 
 def test_names_that_clash_within_a_run_are_found_before_the_work(here, tmp_path):

@@ -75,7 +75,7 @@ MISTAKES = [
     ((*PATCHES, "--baseline", "orb", "--distance", "l2"), "Hamming"),
     ((*PATCHES, "--model", "absent.safetensors"), "no such file"),
     ((*PATCHES, "--model", "seed0.safetensors", "--model", "./seed0.safetensors"), "a second one of"),
-    ((*PATCHES, "--model", "seed0.safetensors"), "was trained on each set"),
+    ((*PATCHES, "--model", "seed0.safetensors"), "was trained on every set"),
     ((*PATCHES, "--model", "seed0.safetensors", "--device", "abacus"), "device 'abacus'"),
     ((*evaluate("phototourism", "nowhere", "--baseline", "sift"),), "nowhere: no such folder"),
     ((*evaluate("phototourism", "one", "./one", "--baseline", "sift"),), "two sets have the name 'one'"),

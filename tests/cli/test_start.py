@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from matchkernel.evaluation.hpatches.run import TASKS
+from matchkernel.evaluation.hpatches.evaluate import TASKS
 from typer.testing import CliRunner
 
 from matchkernel.cli import app as whole
