@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from matchkernel.evaluation.hpatches.evaluate import TASKS
 from typer.testing import CliRunner
 
 from matchkernel.cli import app as whole
+from matchkernel.evaluation.hpatches.evaluate import TASKS
 from matchkernel.evaluation.patch_sets import QUERIES
 
 HEAVY = ("torch", "cv2", "matplotlib", "kornia", "scipy", "h5py")
