@@ -10,7 +10,7 @@ import torch
 from timing import interleaved_medians, write_result
 
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
-from matchkernel.geometry.detect import detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.sampling import extract_patches
 
 SIZES = (32, 64)
@@ -19,7 +19,7 @@ SIZES = (32, 64)
 def main() -> None:
     """Measure, print, write."""
     image = skimage.data.camera()
-    frames = detect_dog(image, magnification=SET_MAGNIFICATION).frames
+    frames = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(image).frames
     tensor = torch.from_numpy(image).float()[None, None]
     lafs = torch.from_numpy(np.concatenate([frames.shapes, frames.centers[..., None]], -1)).float()[None]
     result = {"keypoints": len(frames), "kornia": kornia.__version__, "sizes": {}}

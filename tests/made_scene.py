@@ -18,7 +18,7 @@ from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Photo, Scene, read_scene
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
-from matchkernel.geometry.detect import detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.images import write_png
 
@@ -99,7 +99,7 @@ def render_scene(
     for number, view in enumerate(views):
         photo = render(planes, view, random)
         write_png(folder / "images" / f"{number:03}.png", photo)
-        detected = detect_dog(photo, magnification=SET_MAGNIFICATION).frames
+        detected = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(photo).frames
         place, _ = intersect(planes, view.centre, view.rays(detected.centers))
         seen = np.isfinite(place).all(1)
         frames.append(detected[seen])

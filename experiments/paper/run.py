@@ -33,8 +33,7 @@ from score import method_of, score_maps, score_sequences, score_sets, score_stri
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
-from matchkernel.model.weights import load, read_card
-from matchkernel.photos.describers import state_digest
+from matchkernel.model.weights import load, read_card, state_digest
 from matchkernel.storage.files import replacing
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log

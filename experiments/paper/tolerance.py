@@ -20,7 +20,7 @@ from data import SEQUENCES
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
-from matchkernel.geometry.detect import detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_frames
 from matchkernel.geometry.sampling import extract_patches
@@ -57,7 +57,7 @@ def main() -> None:
     parts: dict[str, list[np.ndarray]] = {"reference": [], **{kind: [] for kind in AMOUNTS}}
     for name in [sequence for names in SEQUENCES["validation"].values() for sequence in names]:
         one, two = (read_gray(data / "homography" / name / f"{k}.jpg") for k in (1, 2))
-        frames = detect_dog(one, magnification=SET_MAGNIFICATION).frames
+        frames = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(one).frames
         exact, in_front = warp_frames(read_homography(data / "homography" / name / "H_1_2"), frames)
         largest = Frames(exact.centers, exact.shapes * 2)  # covers every change
         inside = frames.are_inside(one.shape[1], one.shape[0]) & largest.are_inside(two.shape[1], two.shape[0])

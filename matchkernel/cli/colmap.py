@@ -8,21 +8,20 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
-from matchkernel.cli.match import DEFAULT, Contrast, Edge, Keypoints, Magnification, Model, Upright
-from matchkernel.cli.options import Device, Json, Untrained
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import Detector
-from matchkernel.photos.reconstruct import DETECTOR, Ratio, ReconstructSettings, reconstruct
+from matchkernel.cli.options import Device, Json, PhotoModel, Untrained, detector_options
+from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 
 
+@detector_options(COLMAP_LIKE)
 def colmap(
+    *,
     images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="workspace to make; an interrupted run resumes when run again")
     ],
-    model: Model = "dual",
+    model: PhotoModel = "dual",
     untrained: Untrained = False,
-    keypoints: Keypoints = DETECTOR.keypoints,
+    detector: Detector,
     ratio: Annotated[
         float | None,
         typer.Option(
@@ -35,17 +34,15 @@ def colmap(
         int | None,
         typer.Option(min=1, help="match each image with this many next ones in the order of names, not with all"),
     ] = None,
-    contrast: Contrast = DETECTOR.contrast,
-    edge: Edge = DEFAULT.edge,
-    upright: Upright = False,
-    magnification: Magnification = DEFAULT.magnification,
     single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Reconstruct a scene: our features and matches; COLMAP's importers, verification and mapper."""
+    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.reconstruct import Ratio, ReconstructSettings, reconstruct
+
     with user_errors():
-        detector = Detector(keypoints, contrast, edge, upright, magnification)
         chosen: Ratio = "calibrated" if ratio is None else None if ratio == 1 else ratio
         settings = ReconstructSettings(detector, chosen, overlap, single_camera)
         describer = open_describer(model, untrained=untrained, device=device)

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
 from matchkernel.errors import FileError, MissingExtraError
-from matchkernel.geometry.opencv import load_opencv
 from matchkernel.model.weights import available
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
+from matchkernel.storage.extras import need_opencv
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this near to the truth is right
@@ -113,7 +113,7 @@ def load_motorcycle() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def turned_copy(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The image turned by 30 degrees and reduced to 0.7, on black; (3, 3) homography from the image to the copy."""
-    cv2 = load_opencv()
+    cv2 = need_opencv()
     height, width = image.shape[:2]
     turn = SCALE * np.array(
         [

@@ -15,9 +15,9 @@ from matchkernel.data.scene import Scene, read_scene
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
-from matchkernel.geometry.detect import rootsift
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
@@ -161,7 +161,9 @@ def _pairs(
     sizes = frames.half_widths * depths
     where = PatchPlaces(chosen.labels[tracked], chosen.photos[tracked], places[tracked], sizes[tracked])
     easy = draw_test_pairs(where, settings.pairs, settings.seed)
-    hard = draw_hard_pairs(where, lambda rows: rootsift(patches[tracked[rows]]), settings.pairs, settings.seed)
+    hard = draw_hard_pairs(
+        where, lambda rows: to_rootsift(patch_sift(patches[tracked[rows]])), settings.pairs, settings.seed
+    )
     for pairs in (easy, hard):
         pairs[:, :2] = tracked[pairs[:, :2]]
     return {f"m50_{len(easy)}_{len(easy)}_0": easy, f"m50hard_{len(hard)}_{len(hard)}_0": hard}

@@ -12,7 +12,7 @@ from matchkernel.data.hpatches import NOISES, SIDE, draw_retrieval, draw_verific
 from matchkernel.data.patch_set import FORMAT, MANIFEST, content_hashes
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
-from matchkernel.geometry.detect import detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import Jitter, jittered
@@ -133,7 +133,7 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
     except (ArgumentError, FileError) as error:
         return {"patches": 0, "why": str(error)}
     random = np.random.default_rng((settings.seed, *sequence.name.encode()))
-    detected = detect_dog(images[0], magnification=settings.magnification).frames
+    detected = Detector(keypoints=0, magnification=settings.magnification).detect(images[0]).frames
     reference = _spread_out(detected)
     dropped["nearly repeats another"] = len(detected) - len(reference)
     regions = _regions(reference, images, homographies, random, dropped)

@@ -1,16 +1,19 @@
-"""Keypoints from OpenCV: DoG frames of an image, and RootSIFT of patches."""
+"""DoG keypoints of an image, by OpenCV's SIFT detector."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.opencv import load_opencv
+from matchkernel.storage.extras import need_opencv
 
-# The region of HPatches' SIFT baseline: a keypoint of this diameter in the middle of a 65 px patch.
-SIFT_SIZE_OF_65 = 10.8
+# OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
+SIFT_PIXELS = 16_000_000
+LIMITS: dict[str, float] = {"contrast": 1e3, "edge": 1e6, "magnification": 1e3, "most_pixels": 10**9}
 
 
 @dataclass(frozen=True)
@@ -21,38 +24,89 @@ class Detection:
     scores: np.ndarray  # (K,) contrast
 
 
-def detect_dog(
-    image: np.ndarray, most: int = 0, contrast: float = 0.04, edge: float = 10.0, magnification: float = MAGNIFICATION
-) -> Detection:
-    """DoG keypoints of OpenCV's SIFT, with the precise upscaling that its default leaves out (a quarter pixel).
-
-    Args:
-        image: (H, W) uint8 gray.
-        most: keep so many of the strongest; 0 keeps all.
-        contrast: threshold on contrast.
-        edge: threshold on edges.
-        magnification: half side of a region / sigma.
-    """
-    if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
-        raise ArgumentError(f"an image is (H, W) uint8 gray, got {image.dtype} of shape {image.shape}")
-    sift = load_opencv().SIFT_create(contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True)
-    found = sift.detect(image, None)
-    rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in found], np.float64).reshape(-1, 5)
-    # OpenCV's order depends on its threads: sorted by strength, then place, the same image gives the same list.
-    order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))
-    rows = rows[order][: most or None]
-    return Detection(frames_from_opencv(rows[:, :4], magnification), rows[:, 4])
+def _option(default: Any, explanation: str) -> Any:
+    return field(default=default, metadata={"help": explanation})
 
 
-def rootsift(patches: np.ndarray) -> np.ndarray:
-    """RootSIFT of square patches, upright, over the region HPatches uses: (K, N, N) uint8 -> (K, 128) unit rows."""
-    if patches.ndim != 3 or patches.dtype != np.uint8:
-        raise ArgumentError(f"RootSIFT takes (K, N, N) uint8 patches, got {patches.dtype} of shape {patches.shape}")
-    cv2 = load_opencv()
-    sift = cv2.SIFT_create()
-    side = patches.shape[-1]
-    keypoint = cv2.KeyPoint((side - 1) / 2, (side - 1) / 2, SIFT_SIZE_OF_65 * side / 65, 0)
-    rows = np.zeros((len(patches), 128), np.float32)
-    for row, patch in zip(rows, patches, strict=True):
-        row[:] = sift.compute(np.ascontiguousarray(patch), [keypoint])[1][0]
-    return np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
+@dataclass(frozen=True)
+class Detector:
+    """How keypoints are found. Options of functions and verbs are derived from these fields; `help` is for both."""
+
+    keypoints: int = _option(4000, "maximum number of keypoints per image, strongest first; 0 for all")
+    contrast: float = _option(0.04, "contrast threshold of the detector")
+    edge: float = _option(10.0, "edge threshold of the detector")
+    upright: bool = _option(False, "ignore keypoint orientation: one upright region per position and size")
+    magnification: float = _option(MAGNIFICATION, "half side of a region / sigma of its keypoint")
+    # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
+    # bytes per pixel of this number.
+    most_pixels: int = SIFT_PIXELS
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keypoints, int | np.integer) or self.keypoints < 0:
+            raise ArgumentError(f"keypoints must be a whole number, 0 (all) or more, got {self.keypoints!r}")
+        object.__setattr__(self, "keypoints", int(self.keypoints))  # JSON has no numpy numbers
+        for name, most in LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) <= most:
+                raise ArgumentError(f"{name} must be above 0 and at most {most:,.0f}, got {value!r}")
+            object.__setattr__(self, name, type(most)(value))
+
+    def settings(self) -> dict[str, Any]:
+        """What is recorded with features."""
+        return {"detector": f"OpenCV {need_opencv().__version__} SIFT, precise upscale", **asdict(self)}
+
+    def detect(self, gray: np.ndarray) -> Detection:
+        """Keypoints of (H, W) uint8 gray, strongest first."""
+        points = self.detect_points(gray)
+        rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
+        return Detection(frames_from_opencv(rows[:, :4], self.magnification), rows[:, 4])
+
+    def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None) -> list[Any]:
+        """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1.
+
+        OpenCV's precise upscaling is on: without it keypoints lie a quarter pixel to the right and down.
+
+        Args:
+            gray: (H, W) uint8.
+            mask: (H, W) uint8; only keypoints where it is not 0.
+        """
+        if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
+            raise ArgumentError(f"an image is (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
+        gray, factor = halved(gray, self.most_pixels)
+        mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+        sift = need_opencv().SIFT_create(
+            contrastThreshold=self.contrast, edgeThreshold=self.edge, enable_precise_upscale=True
+        )
+        points = sift.detect(gray, mask)
+        rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
+        # OpenCV's order depends on its threads; sorted by strength, then position, an image always gives the same list.
+        order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))
+        if self.upright:  # a position with several orientations comes out once for each
+            order = order[np.sort(np.unique(rows[order, :3], axis=0, return_index=True)[1])]
+        found = [_enlarged(points[index], factor) for index in order[: self.keypoints or None]]
+        for point in found if self.upright else ():
+            point.angle = -1
+        return found
+
+
+# As many keypoints as COLMAP takes, and as weak: OpenCV divides its threshold by three layers, COLMAP's is 0.0067.
+COLMAP_LIKE = Detector(keypoints=8192, contrast=0.02)
+
+
+def halved(image: np.ndarray, most_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most `most_pixels`; also the factor from its coordinates to the image's."""
+    cv2, factor = need_opencv(), 1
+    while image.size > most_pixels and image.size > 1:
+        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) lies at (2 i, 2 j)
+    return image, factor
+
+
+def _enlarged(point: Any, factor: int) -> Any:
+    """A keypoint of a halved image as one of the whole image."""
+    if factor == 1:
+        return point
+    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, with a sign
+    (x, y), rest = point.pt, point.octave & ~255
+    return need_opencv().KeyPoint(
+        x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id
+    )

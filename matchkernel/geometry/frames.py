@@ -44,6 +44,10 @@ class Frames:
         """(K,) direction of the patch's x axis in the image: atan2(a21, a11)."""
         return np.arctan2(self.shapes[:, 1, 0], self.shapes[:, 0, 0])
 
+    def scaled(self, factor: float) -> "Frames":
+        """The same regions in an image whose coordinates are `factor` times as large."""
+        return Frames(self.centers * factor, self.shapes * factor)
+
     def corners(self) -> np.ndarray:
         """(K, 4, 2) corners of the regions, in the order of the patch's pixels round."""
         square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)

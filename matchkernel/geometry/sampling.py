@@ -4,7 +4,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.opencv import load_opencv
+from matchkernel.storage.extras import need_opencv
 
 SAMPLER = "pyramid-1"  # named in manifests; changes when the pixels of a patch would
 
@@ -32,7 +32,7 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
         raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
     if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
         raise ArgumentError("frames hold numbers that are not finite")
-    cv2 = load_opencv()
+    cv2 = need_opencv()
     pyramid = [image]
     levels = _levels(frames.half_widths * 2 / size, min(image.shape))
     for _ in range(int(levels.max(initial=0))):

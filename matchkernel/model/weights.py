@@ -186,3 +186,9 @@ def _at_size(config: DescriptorConfig, patch_size: int, path: Path) -> Descripto
     if not VARIANTS[config.variant].any_size:
         raise WeightsError(f"{path}: {why_size_is_fixed(config)}, asked for {patch_size} px")
     return dataclasses.replace(config, patch_size=patch_size)
+
+
+def state_digest(model: Descriptor) -> str:
+    """sha256 of what a model computes: its configuration and tensors, whatever its card says."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    return digest({"config": str(model.config.to_dict())}, tensors)

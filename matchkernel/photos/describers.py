@@ -11,15 +11,14 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
-from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.opencv import load_opencv
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.model.config import VARIANTS
 from matchkernel.model.describe import describe, open_device
 from matchkernel.model.descriptors import Descriptor, build
-from matchkernel.model.weights import load
-from matchkernel.storage.tensors import digest
+from matchkernel.model.weights import load, state_digest
+from matchkernel.storage.extras import need_opencv
 
 CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
@@ -29,10 +28,6 @@ THRESHOLD = "match_threshold"  # such a distance in a weight file's card and in 
 # as strict, with the same share of right matches, see docs/adapters.md.
 SIFT_RATIO, LEARNED_RATIO = 0.8, 0.85
 CPU = torch.device("cpu")
-# OpenCV's SIFT_create defaults, which a keypoint's octave and layer are told from.
-FIRST_SIGMA, LAYERS = 1.6, 3
-# OpenCV's SIFT doubles the image and keeps eleven float32 pictures of that size: 180 bytes a pixel, 2.8 GB here.
-SIFT_PIXELS = 16_000_000
 
 
 @dataclass(frozen=True)
@@ -122,74 +117,12 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
     return Describer(network.name, config.D or 0, settings, compute, place)
 
 
-def state_digest(network: Descriptor) -> str:
-    """Of what a network computes: its configuration and tensors, whatever its file says of it."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    return digest({"config": str(network.config.to_dict())}, tensors)
-
-
 def _of_sift(name: str, device: torch.device) -> Describer:
-    cv2 = load_opencv()
-    extractor = cv2.SIFT_create(enable_precise_upscale=True)
-
     def compute(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
-        image, factor = reduced(image)
-        frames = scaled(frames, 1 / factor)
-        rows = np.zeros((len(frames), 128), np.float32)
-        points = _sift_keypoints(image, frames, magnification)
-        # OpenCV doubles the image only if some keypoint asks for it; one more that does makes rows independent of
-        # each other and equal to those of detectAndCompute.
-        points.append(cv2.KeyPoint(0, 0, FIRST_SIGMA, 0, 0, _packed_octave(-1, 1)))
-        rows[:] = extractor.compute(image, points)[1][:-1]
-        rows[~_have_content(image, frames)] = 0  # OpenCV gives rounding errors at full length
-        if name == "rootsift":
-            rows = np.sqrt(rows / np.maximum(rows.sum(1, keepdims=True), 1e-12))
+        rows = frame_sift(image, frames, magnification)
+        rows = to_rootsift(rows) if name == "rootsift" else rows
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    weights = f"OpenCV {cv2.__version__} SIFT.compute, octaves told from sizes"
+    weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
     settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name]}
     return Describer(name, 128, settings, compute, device, SIFT_RATIO)
-
-
-def reduced(image: np.ndarray, most: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
-    """Halve (H, W) gray until it has at most so many pixels; also by what its coordinates are to be multiplied."""
-    cv2, factor = load_opencv(), 1
-    while image.size > most and image.size > 1:
-        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) stands at (2 i, 2 j)
-    return image, factor
-
-
-def scaled(frames: Frames, factor: float) -> Frames:
-    """Frames in an image whose coordinates are so many times as large."""
-    return Frames(frames.centers * factor, frames.shapes * factor)
-
-
-def _sift_keypoints(image: np.ndarray, frames: Frames, magnification: float) -> list[Any]:
-    """OpenCV keypoints with the octave and layer that detection would have given them; a frame knows its size only.
-
-    Left at octave 0, as KeyPoint(x, y, size, angle) makes them, large regions would be sampled from the sharp image.
-    """
-    KeyPoint = load_opencv().KeyPoint
-    rows = frames_to_opencv(frames, magnification)
-    steps = np.round(LAYERS * np.log2(np.maximum(rows[:, 2], 1e-6) / (2 * FIRST_SIGMA)))
-    highest = max(0, int(np.log2(min(image.shape))) - 2)  # a smaller image says nothing
-    octaves = np.clip(np.floor((steps - 1) / LAYERS), -1, highest)
-    layers = np.clip(steps - LAYERS * octaves, 1, LAYERS)
-    packed = zip(octaves.astype(int).tolist(), layers.astype(int).tolist(), strict=True)
-    return [
-        KeyPoint(x, y, size, angle, 0, _packed_octave(*o))
-        for (x, y, size, angle), o in zip(rows.tolist(), packed, strict=True)
-    ]
-
-
-def _packed_octave(octave: int, layer: int) -> int:
-    return (octave & 255) | (layer << 8)
-
-
-def _have_content(image: np.ndarray, frames: Frames) -> np.ndarray:
-    """(K,) whether a region is not of one gray value."""
-    found = np.zeros(len(frames), bool)
-    for start in range(0, len(frames), FRAMES_AT_A_TIME):
-        patches = extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], 16).reshape(-1, 256)
-        found[start : start + len(patches)] = patches.min(1) < patches.max(1)
-    return found

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -12,111 +10,52 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.geometry.detect import Detection, detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.opencv import load_opencv
-from matchkernel.photos.describers import SIFT_PIXELS, Describer, Model, open_describer, reduced, scaled
+from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.storage.images import read_gray
+from matchkernel.storage.settings import with_options
 
-KEYPOINTS, CONTRAST, EDGE = 4000, 0.04, 10.0
-LIMITS: dict[str, float] = {"contrast": 1e3, "edge": 1e6, "magnification": 1e3, "most_pixels": 10**9}
 FARTHEST = 1e6  # pixels; beyond, OpenCV's fixed-point sampling overflows
 
 Image = np.ndarray | str | Path
 
 
-@dataclass(frozen=True)
-class Detector:
-    """DoG keypoints of OpenCV's SIFT.
-
-    Attributes:
-        keypoints: the strongest so many; 0 for all.
-        contrast: threshold on contrast.
-        edge: threshold on edges.
-        upright: do not turn regions with the gradient; one region at each place and size.
-        magnification: half side of a region / sigma.
-        most_pixels: an image of more is halved for detection, which loses its very smallest keypoints only and keeps
-            memory below 180 bytes for each of these pixels.
-    """
-
-    keypoints: int = KEYPOINTS
-    contrast: float = CONTRAST
-    edge: float = EDGE
-    upright: bool = False
-    magnification: float = MAGNIFICATION
-    most_pixels: int = SIFT_PIXELS
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.keypoints, int | np.integer) or self.keypoints < 0:
-            raise ArgumentError(f"keypoints must be a whole number, 0 (all) or more, got {self.keypoints!r}")
-        object.__setattr__(self, "keypoints", int(self.keypoints))  # numpy's numbers are none of JSON's
-        for name, most in LIMITS.items():
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) <= most:
-                raise ArgumentError(f"{name} must be above 0 and at most {most:,.0f}, got {value!r}")
-            object.__setattr__(self, name, type(most)(value))
-
-    def settings(self) -> dict[str, Any]:
-        """What is recorded with features."""
-        return {"detector": f"OpenCV {load_opencv().__version__} SIFT, precise upscale", **asdict(self)}
-
-    def detect(self, gray: np.ndarray) -> Detection:
-        """Keypoints of (H, W) uint8 gray, strongest first."""
-        gray, factor = reduced(gray, self.most_pixels)
-        found = detect_dog(gray, 0 if self.upright else self.keypoints, self.contrast, self.edge, self.magnification)
-        found = Detection(scaled(found.frames, factor), found.scores)
-        if not self.upright:
-            return found
-        half_widths = found.frames.half_widths
-        # A place with several orientations comes out once for each: upright they are the same region.
-        places = np.column_stack([found.frames.centers, half_widths.astype(np.float32)])
-        first = np.sort(np.unique(places, axis=0, return_index=True)[1])[: self.keypoints or None]
-        frames = Frames.turned_squares(found.frames.centers[first], half_widths[first], np.zeros(len(first)))
-        return Detection(frames, found.scores[first])
-
-
 def extract(
     image: Image,
     model: Model,
+    detector: Detector | None = None,
     *,
-    keypoints: int = KEYPOINTS,
-    contrast: float = CONTRAST,
-    edge: float = EDGE,
-    upright: bool = False,
     frames: Frames | None = None,
-    magnification: float = MAGNIFICATION,
     device: str | torch.device | None = None,
+    **options: Any,
 ) -> Features:
     """Find keypoints in an image and describe the regions around them.
 
     Args:
         image: a file, or (H, W) gray or (H, W, 3) RGB pixels, uint8 or uint16.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (see open_describer).
-        keypoints: the strongest so many; 0 for all.
-        contrast: threshold of the detector on contrast.
-        edge: threshold of the detector on edges.
-        upright: do not turn regions with the gradient; one region at each place and size.
-        frames: regions to describe instead of detecting any (the four arguments above are then not used).
-        magnification: half side of a region / sigma of the keypoint.
+        detector: how keypoints are found (default: Detector()).
+        frames: regions to describe instead of detecting any; of the detector only `magnification` is then used.
         device: where to run the network (default: where the model is).
+        options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:
-        K features, strongest first, or in the order of the frames given. K = 0 gives (0, D) descriptors. A region
-        without content (of one gray value, or outside the image) keeps its place, with a row of zeros that nothing
-        matches.
+        K features, strongest first, or in the order of the given frames. K = 0 gives (0, D) descriptors. A region
+        without content (of one gray value, or outside the image) keeps its place, with a row of zeros that matches
+        nothing.
     """
-    detector = Detector(keypoints, contrast, edge, upright, magnification)
+    chosen = with_options(detector or Detector(), options)
     describer = open_describer(model, device=device)
     gray = as_gray(image)
     if frames is None:
-        return extract_with(gray, describer, detector)
+        return extract_with(gray, describer, chosen)
     check_frames(frames)
-    rows = describer.compute(gray, frames, magnification)
+    rows = describer.compute(gray, frames, chosen.magnification)
     rows[~_touch(frames, gray)] = 0
     scores = np.ones(len(frames), np.float32)
-    settings = {"detector": "frames given", "magnification": detector.magnification, **describer.settings}
+    settings = {"detector": "frames given", "magnification": chosen.magnification, **describer.settings}
     return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
 
 

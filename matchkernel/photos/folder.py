@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import THRESHOLD, Describer
-from matchkernel.photos.extract import Detector, extract_with, recorded_settings
+from matchkernel.photos.extract import extract_with, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.h5_files import check_name, load_h5py
 from matchkernel.photos.hloc import image_names, read_features, recorded_facts, write_features

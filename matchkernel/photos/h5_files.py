@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError, MissingExtraError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
 DEFLATE = 1032  # the most that gzip can shrink: a dataset may claim so many times the bytes of its file, no more
@@ -25,12 +26,8 @@ READING_FAILS = (
 
 
 def load_h5py() -> Any:
-    """The module h5py, or an error that names the extra which brings it."""
-    try:
-        import h5py
-    except ImportError:
-        raise MissingExtraError("hloc's .h5 files need h5py: pip install 'matchkernel[photos]'") from None
-    return h5py
+    """The module h5py."""
+    return need("h5py", "photos", "reading and writing hloc's .h5 files")
 
 
 @contextmanager

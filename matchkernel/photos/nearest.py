@@ -9,7 +9,6 @@ rows at a time. 100,000 x 100,000 rows of 128 float32 took 450 MB beyond the 100
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from matchkernel.errors import MissingExtraError
 from matchkernel.model.precision import full_precision
+from matchkernel.storage.extras import need
 
 ROWS, COLUMNS = 1024, 8192  # of a tile
 NUMBERS_AT_A_TIME = 2**22  # float64, of pairs that are computed again
@@ -106,7 +106,7 @@ class _Search:
 
     def with_faiss(self) -> np.ndarray:
         """Let FAISS propose candidates; returns the rows for which they may not hold the two nearest."""
-        index = load_faiss().IndexFlatL2(self.b.shape[1])
+        index = need("faiss", "faiss", "this engine").IndexFlatL2(self.b.shape[1])
         index.add(self.b.float().cpu().numpy())
         count = min(FAISS_NEIGHBOURS, len(self.b))
         near, found = index.search(self.a.float().cpu().numpy(), count)
@@ -159,19 +159,10 @@ def _second_bound(tile: Tensor) -> Tensor:
     return torch.maximum(tile[:, :half].amin(1), tile[:, half:].amin(1))
 
 
-def load_faiss() -> Any:
-    """The module faiss, or an error that names the extra which brings it."""
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("FAISS is not installed: pip install 'matchkernel[faiss]'") from None
-    return faiss
-
-
 def has_faiss() -> bool:
     """Whether FAISS can be used."""
     try:
-        load_faiss()
+        need("faiss", "faiss", "this engine")
     except MissingExtraError:
         return False
     return True

@@ -1,7 +1,7 @@
 """Two images in, verified matches out."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import CONTRAST, EDGE, KEYPOINTS, Detector, Image, as_gray, extract_with, timed
+from matchkernel.photos.extract import Image, as_gray, extract_with, timed
 from matchkernel.photos.features import Features
 from matchkernel.photos.match import Matches, check_ratio, check_threshold, match
 from matchkernel.photos.verify import INLIER_PIXELS, Verification, check_pixels, verify
 from matchkernel.storage.files import replacing
+from matchkernel.storage.settings import with_options
 
 _NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 STAGES = ("read", "detect", "describe", "match", "verify")
@@ -26,11 +27,7 @@ class MatchSettings:
     """How two images are matched.
 
     Attributes:
-        keypoints: the strongest so many of each image; 0 for all.
-        contrast: threshold of the detector on contrast.
-        edge: threshold of the detector on edges.
-        upright: do not turn regions with the gradient.
-        magnification: half side of a region / sigma.
+        detector: how keypoints are found.
         mutual: keep a pair only if each is the other's nearest.
         ratio: keep a pair only if the nearest is closer than ratio times the second nearest; None for no test.
         threshold: largest distance of descriptors; "calibrated" for the value that came with the weights, if any.
@@ -38,11 +35,7 @@ class MatchSettings:
         pixels: largest error of an inlier.
     """
 
-    keypoints: int = KEYPOINTS
-    contrast: float = CONTRAST
-    edge: float = EDGE
-    upright: bool = False
-    magnification: float = MAGNIFICATION
+    detector: Detector = field(default_factory=Detector)
     mutual: bool = True
     ratio: float | None = None
     threshold: float | Literal["calibrated"] | None = "calibrated"
@@ -55,11 +48,6 @@ class MatchSettings:
         check_ratio(self.ratio)
         check_threshold(self.threshold)
         check_pixels(self.pixels)
-        self.detector()
-
-    def detector(self) -> Detector:
-        """The part that finds keypoints."""
-        return Detector(self.keypoints, self.contrast, self.edge, self.upright, self.magnification)
 
 
 @dataclass(frozen=True)
@@ -139,19 +127,14 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how (default: MatchSettings()).
         device: where to run the network and to match (default: where the model is).
-        options: fields of MatchSettings, instead of `settings`.
+        options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
     """
-    if settings is not None and options:
-        raise ArgumentError("give settings or single options, not both")
-    unknown = options.keys() - MatchSettings.__dataclass_fields__.keys()
-    if unknown:
-        raise ArgumentError(f"there is no option {', '.join(sorted(unknown))}: see MatchSettings")
-    chosen = settings or MatchSettings(**options)
+    chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device)
     seconds = dict.fromkeys(STAGES, 0.0)
     with timed("read", seconds):
         pixels = as_gray(a), as_gray(b)
-    first, second = (extract_with(gray, describer, chosen.detector(), seconds) for gray in pixels)
+    first, second = (extract_with(gray, describer, chosen.detector, seconds) for gray in pixels)
     with timed("match", seconds):
         found = match(
             first,

@@ -15,8 +15,8 @@ import torch
 from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
 from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError, WorkError
+from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.extract import Detector
 from matchkernel.photos.features import load_features
 from matchkernel.photos.folder import extract_images
 from matchkernel.photos.match import check_ratio, match
@@ -36,7 +36,6 @@ ANALYZED = {
     "error": r"Mean reprojection error: ([\d.]+)px",
 }
 
-DETECTOR = Detector(keypoints=8192, contrast=0.02)  # COLMAP's: OpenCV divides by its three layers, COLMAP has 0.0067
 Ratio = float | Literal["calibrated"] | None
 
 
@@ -52,7 +51,7 @@ class ReconstructSettings:
         single_camera: all images are of one camera with one focal length.
     """
 
-    detector: Detector = DETECTOR
+    detector: Detector = COLMAP_LIKE
     ratio: Ratio = "calibrated"
     overlap: int | None = None
     single_camera: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.homography import check_homography, warp_points
-from matchkernel.geometry.opencv import load_opencv
+from matchkernel.storage.extras import need_opencv
 
 Geometry = Literal["homography", "fundamental"]
 
@@ -99,7 +99,7 @@ def sampson_errors(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) ->
 
 
 def _fit(a: np.ndarray, b: np.ndarray, geometry: Geometry, threshold: float, iterations: int) -> np.ndarray | None:
-    cv2 = load_opencv()
+    cv2 = need_opencv()
     options: dict[str, Any] = {"maxIters": iterations, "confidence": CONFIDENCE}
     try:
         if geometry == "homography":

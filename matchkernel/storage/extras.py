@@ -26,3 +26,8 @@ def need(module: str, extra: str, what: str) -> ModuleType:
         is_broken = not isinstance(error, ModuleNotFoundError)  # installed, but a library of the system is missing
         reason = f" ({' '.join(str(error).split())[:150]})" if is_broken or missing != top else ""
         raise MissingExtraError(f"{what} needs {package}{reason}: pip install 'matchkernel[{extra}]'") from None
+
+
+def need_opencv() -> ModuleType:
+    """The module cv2."""
+    return need("cv2", "photos", "finding keypoints and cutting patches")

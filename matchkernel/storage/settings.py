@@ -146,6 +146,21 @@ def to_dict(settings: Any) -> dict[str, Any]:
     return result
 
 
+def with_options(settings: Settings, options: Mapping[str, Any]) -> Settings:
+    """A dataclass with these fields changed; fields of a dataclass inside it may be named directly."""
+    own = {field.name for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
+    changes = {name: value for name, value in options.items() if name in own}
+    rest = {name: value for name, value in options.items() if name not in own}
+    for name in own if rest else ():
+        inner = getattr(settings, name)
+        known = {field.name for field in dataclasses.fields(inner)} if dataclasses.is_dataclass(inner) else set()
+        if known & rest.keys():
+            changes[name] = with_options(inner, {key: rest.pop(key) for key in known & rest.keys()})
+    if rest:
+        raise ArgumentError(f"there is no option {', '.join(sorted(rest))}: see {type(settings).__name__}")
+    return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+
+
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tables laid over each other: later values win, tables within tables are merged."""
     result: dict[str, Any] = {}

@@ -64,7 +64,7 @@ def test_nothing_to_read_is_an_error(photos, tmp_path):
         ("words.png", "-o", "rows", "--model", "sift"),
         ("photos", "-o", "words.png", "--model", "sift"),
         ("photos", "-o", "rows", "--model", "mystery"),
-        ("photos", "-o", "nowhere/f.h5", "--model", "sift"),
+        ("photos", "-o", "words.png/f.h5", "--model", "sift"),
     ):
         result = run("extract", *arguments)
         assert result.exit_code == 2

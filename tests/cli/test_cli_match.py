@@ -31,11 +31,10 @@ def pair(tmp_path, monkeypatch):
 
 
 def test_a_picture_and_json(pair):
-    result = run("match", "a.png", "b.png", "-o", "m.png", "--json", "m.json", "--model", "rootsift")
+    result = run("match", "a.png", "b.png", "-o", "m.png", "--json", "--model", "rootsift")
     assert result.exit_code == 0, result.stderr
-    assert result.stdout == ""
     assert "agree on a homography" in result.stderr
-    found = json.loads(Path("m.json").read_text())
+    found = json.loads(result.stdout)
     assert found.keys() == {"keypoints0", "keypoints1", "matches", "inliers", "geometry", "model", "seconds"}
     expected = pair @ [100, 80, 1]
     mapped = np.array(found["model"]) @ [100, 80, 1]
@@ -47,14 +46,27 @@ def test_a_weight_file_and_options(pair):
     network = matchkernel.build("sum", d=8, generator=torch.Generator().manual_seed(0))
     matchkernel.save(network, "small.safetensors")
     result = run(
-        "match", "a.png", "b.png", "--json", "m.json", "--model", "small.safetensors", "--keypoints", 50,
+        "match", "a.png", "b.png", "--json", "--model", "small.safetensors", "--keypoints", 50,
         "--geometry", "fundamental", "--ratio", 0.99, "--no-mutual", "--upright", "--device", "cpu", "--pixels", 2,
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
-    found = json.loads(Path("m.json").read_text())
+    found = json.loads(result.stdout)
     assert len(found["keypoints0"]) == 50
     assert found["geometry"] == "fundamental"
     assert "small" in result.stderr
+
+
+def test_no_input_is_overwritten(pair):
+    """`--json` once took a file name, here that of the weights; -o may not be a weight file either."""
+    network = matchkernel.build("sum", d=8, generator=torch.Generator().manual_seed(0))
+    for weights in ("small.safetensors", "small.png"):
+        matchkernel.save(network, "small.safetensors")
+        Path("small.safetensors").rename(weights)
+        before = Path(weights).read_bytes()
+        for option in ("--json", "-o"):
+            result = run("match", "a.png", "b.png", option, weights, "--model", weights, "--keypoints", 50)
+            assert result.exit_code == 2, (option, weights)
+            assert Path(weights).read_bytes() == before, (option, weights)
 
 
 def test_without_weights_the_way_on_is_said(pair):
@@ -70,33 +82,33 @@ def test_without_weights_the_way_on_is_said(pair):
 
 def test_images_without_keypoints_end_well(pair, tmp_path):
     for name, least in write_odd_images(tmp_path).items():
-        result = run("match", name, "b.png", "--json", "m.json", "--model", "sift")
+        result = run("match", name, "b.png", "--json", "--model", "sift")
         assert result.exit_code == 0, result.stderr
         if not least:
-            found = json.loads(Path("m.json").read_text())
+            found = json.loads(result.stdout)
             assert (found["matches"], found["inliers"], found["model"]) == ([], [], None)
             assert "none is determined" in result.stderr
 
 
 def test_two_identical_images(pair):
-    result = run("match", "a.png", "a.png", "--json", "m.json", "--model", "sift")
+    result = run("match", "a.png", "a.png", "--json", "--model", "sift")
     assert result.exit_code == 0
-    found = json.loads(Path("m.json").read_text())
+    found = json.loads(result.stdout)
     assert all(i == j for i, j in found["matches"])
     assert np.array(found["model"]) == pytest.approx(np.eye(3), abs=1e-6)
 
 
 def test_a_users_mistake_is_one_line_and_nothing_is_written(pair, tmp_path):
     names = list(write_bad_images(tmp_path))
-    mistakes = [("a.png", name, "-o", "m.png", "--json", "m.json", "--model", "sift") for name in names]
+    mistakes = [("a.png", name, "-o", "m.png", "--json", "--model", "sift") for name in names]
     mistakes += [
         ("a.png", "b.png", "--model", "mystery"),
         ("a.png", "b.png", "--model", "mystery", "--untrained"),
         ("a.png", "b.png", "--model", "sift", "--ratio", "3"),
         ("a.png", "b.png", "--model", "sift", "--pixels", "0"),
         ("a.png", "b.png", "--model", "sift", "--contrast", "-1"),
-        ("a.png", "b.png", "--model", "sift", "-o", "nowhere/m.png"),
-        ("a.png", "b.png", "--model", "sift", "--json", "nowhere/m.json"),
+        ("a.png", "b.png", "--model", "sift", "-o", "a.png/m.png"),
+        ("a.png", "a.png", "--model", "sift", "-o", "a.png"),
         ("a.png", "b.png", "--model", "sum", "--untrained", "--device", "abacus"),
     ]
     before = sorted(tmp_path.iterdir())

@@ -4,8 +4,8 @@ import pytest
 from matchkernel.data.summary import verify
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.detect import rootsift
 from matchkernel.geometry.jitter import Jitter
+from matchkernel.geometry.sift import patch_sift, to_rootsift
 
 STILL = Jitter(0, 0, 0, 0)
 
@@ -26,7 +26,7 @@ def test_without_changes_patches_of_a_point_are_equal(tmp_path):
 def test_a_descriptor_finds_the_point_again(tmp_path):
     """The set is solvable but not trivial: RootSIFT ranks most second patches first, not all."""
     built = build_synthetic(tmp_path / "set", SyntheticSettings(points=100, patches=2))
-    rows = rootsift(np.asarray(built.patches))
+    rows = to_rootsift(patch_sift(np.asarray(built.patches)))
     first = (rows[::2] @ rows[1::2].T).argmax(1) == np.arange(100)
     assert 0.5 < first.mean() < 1
 

@@ -14,7 +14,7 @@ from made_baselines import FILES, made_patches, weights
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.by_name import BASELINES, baseline
-from matchkernel.geometry import detect
+from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.model.describe import resize_patches
 
 STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
@@ -83,7 +83,7 @@ def test_rank_1_on_a_real_sequence(name, seen, strips, made):
 
 
 def test_rootsift_is_that_of_the_data_tools(patches):
-    assert np.abs(baseline("rootsift").describe(patches) - detect.rootsift(patches)).max() < 1e-7
+    assert np.abs(baseline("rootsift").describe(patches) - to_rootsift(patch_sift(patches))).max() < 1e-7
 
 
 def test_sift_is_what_opencv_says(patches):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.geometry.opencv import load_opencv
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.weights import SHIPPED, read_card
-from matchkernel.photos.describers import SIFTS, open_describer, state_digest
+from matchkernel.model.weights import SHIPPED, read_card, state_digest
+from matchkernel.photos.describers import SIFTS, open_describer
+from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def _changed_textures(generator, count):
     smooth = np.fft.irfft2(spectrum * np.exp(-((frequency / 0.06) ** 2)), (128, 128))
     smooth -= smooth.min((1, 2), keepdims=True)
     smooth = (smooth / smooth.max((1, 2), keepdims=True)).astype(np.float32)
-    cv2 = load_opencv()
+    cv2 = need_opencv()
     copies = []
     for image in smooth:
         turn, scale = generator.uniform(-25, 25), 2 ** generator.uniform(-0.35, 0.35)

@@ -22,9 +22,10 @@ from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.extract import extract
 from matchkernel.photos.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
 
 needs_colmap = pytest.mark.skipif(

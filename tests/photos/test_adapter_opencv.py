@@ -8,7 +8,7 @@ import matchkernel
 from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_to_opencv
-from matchkernel.geometry.detect import detect_dog
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.adapters.opencv import DescriptorExtractor
 from matchkernel.photos.extract import extract
 
@@ -84,7 +84,7 @@ def test_the_manners_are_those_of_sift(extractor):
 
 
 def test_rows_are_those_of_extract(extractor, model, image):
-    """One detector, one description, whichever door: the keypoints of detect_dog, the rows of extract."""
+    """One detector, one description, whichever door: the keypoints of Detector, the rows of extract."""
     points, rows = extractor.detectAndCompute(image)
     features = extract(image, model, keypoints=80)
     given = np.array([(*p.pt, p.size, p.angle) for p in points])
@@ -92,7 +92,7 @@ def test_rows_are_those_of_extract(extractor, model, image):
     assert np.abs(rows - features.descriptors).max() < 1e-4
     assert rows.dtype == np.float32
     assert np.abs(np.linalg.norm(rows, axis=1) - 1).max() < 1e-5
-    assert len(detect_dog(image, 80).frames) == len(points)
+    assert len(Detector(80).detect(image).frames) == len(points)
 
 
 def test_compute_keeps_the_order_and_the_keypoints_themselves(extractor, image):

@@ -8,9 +8,10 @@ from made_images import blob, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
+from matchkernel.geometry.detect import Detector, halved
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos.describers import CUT, open_describer, reduced
-from matchkernel.photos.extract import Detector, as_gray, extract
+from matchkernel.photos.describers import CUT, open_describer
+from matchkernel.photos.extract import as_gray, extract
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.storage.images import read_gray
 
@@ -220,7 +221,7 @@ def test_a_large_image_is_reduced_for_detection_and_points_stay_where_they_are()
         near = np.linalg.norm(frames.centers - [200.4, 150.8], axis=1)
         assert near.min() < 0.2
         assert frames.half_widths[near.argmin()] / 8 == pytest.approx(8 * 2 ** (-1 / 6), rel=0.05)
-    shrunk, factor = reduced(image, 10**4)
+    shrunk, factor = halved(image, 10**4)
     assert (shrunk.shape, factor) == ((75, 100), 4)
-    assert reduced(np.zeros((1, 50), np.uint8), 10)[0].shape == (1, 7)
-    assert reduced(np.zeros((1, 1), np.uint8), 0)[0].shape == (1, 1)
+    assert halved(np.zeros((1, 50), np.uint8), 10)[0].shape == (1, 7)
+    assert halved(np.zeros((1, 1), np.uint8), 0)[0].shape == (1, 1)

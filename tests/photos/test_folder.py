@@ -5,8 +5,9 @@ import pytest
 from made_images import save, texture, write_bad_images
 
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer
-from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features
 from matchkernel.photos.folder import extract_images, find_images
 from matchkernel.photos.hloc import image_names, read_features

@@ -9,8 +9,9 @@ import pytest
 from made_images import save, texture
 
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer
-from matchkernel.photos.extract import Detector, extract
+from matchkernel.photos.extract import extract
 from matchkernel.photos.folder import extract_images, find_images
 from matchkernel.photos.hloc import append_features, image_names, read_features
 

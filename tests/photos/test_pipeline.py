@@ -117,8 +117,8 @@ def test_options_that_are_not_there():
         match_images(texture(), texture(), "sift", keypoint=3)
     with pytest.raises(ArgumentError, match="geometry"):
         match_images(texture(), texture(), "sift", geometry="affine")
-    with pytest.raises(ArgumentError, match="not both"):
-        match_images(texture(), texture(), "sift", MatchSettings(), keypoints=3)
+    found = match_images(texture(), texture(), "sift", MatchSettings(geometry="none"), keypoints=3)
+    assert (found.geometry, len(found.features[0])) == ("none", 3)
 
 
 def test_the_demos_truth_is_true():

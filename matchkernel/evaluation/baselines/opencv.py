@@ -8,10 +8,8 @@ from torch import Tensor
 
 from matchkernel.errors import MissingExtraError
 from matchkernel.evaluation.baselines.baseline import RESIZED, Baseline
-from matchkernel.geometry.detect import SIFT_SIZE_OF_65
-from matchkernel.geometry.opencv import load_opencv
-
-EXTRA = "pip install 'matchkernel[baselines]'"
+from matchkernel.geometry.sift import SIFT_SIZE_OF_65, patch_sift, to_rootsift
+from matchkernel.storage.extras import need
 
 
 def sift() -> Baseline:
@@ -23,13 +21,8 @@ def sift() -> Baseline:
 def rootsift() -> Baseline:
     """RootSIFT (Arandjelovic and Zisserman 2012): the root of SIFT with unit sum."""
     rows, settings = _sift()
-
-    def compute(piece: Tensor) -> np.ndarray:
-        found = rows(piece)
-        return np.sqrt(found / np.maximum(found.sum(1, keepdims=True), 1e-12))
-
     settings["after"] = "divided by the sum, then the square root"
-    return Baseline("rootsift", "l2", 128, 0, True, 65, settings, compute)
+    return Baseline("rootsift", "l2", 128, 0, True, 65, settings, lambda piece: to_rootsift(rows(piece)))
 
 
 def orb() -> Baseline:
@@ -63,7 +56,9 @@ def brief() -> Baseline:
     try:
         extractor = cv2.xfeatures2d.BriefDescriptorExtractor_create(bytes=64)
     except AttributeError:
-        raise MissingExtraError(f"brief needs opencv-contrib-python-headless: {EXTRA}") from None
+        raise MissingExtraError(
+            "brief needs opencv-contrib-python-headless: pip install 'matchkernel[baselines]'"
+        ) from None
     settings = {
         "library": f"OpenCV {cv2.__version__}",
         "patch": f"29 px, {RESIZED}; its border repeated 14 times",
@@ -81,7 +76,7 @@ def _sift() -> tuple[Callable[[Tensor], np.ndarray], dict[str, str]]:
         "keypoint": f"KeyPoint(32, 32, {SIFT_SIZE_OF_65}, 0)",
         "call": "SIFT_create()",
     }
-    return _one_by_one(cv2.SIFT_create(), (32, 32, SIFT_SIZE_OF_65, 0), 128), settings
+    return lambda piece: patch_sift(piece[:, 0].round().byte().numpy()), settings
 
 
 def _one_by_one(
@@ -94,7 +89,6 @@ def _one_by_one(
         rows = np.zeros((len(piece), width), np.float32)
         images = np.pad(piece[:, 0].round().byte().numpy(), [(0, 0), (border, border), (border, border)], "edge")
         for row, image in zip(rows, images, strict=True):
-            # Of a constant image OpenCV's SIFT gives rounding errors at full length.
             found = extractor.compute(image, [point])[1] if image.min() < image.max() else None
             if found is not None:  # None would be a keypoint dropped at the border, and is counted as not described
                 row[:] = found[0]
@@ -104,7 +98,4 @@ def _one_by_one(
 
 
 def _load() -> Any:
-    try:
-        return load_opencv()
-    except MissingExtraError:
-        raise MissingExtraError(f"sift, rootsift, orb and brief need OpenCV: {EXTRA}") from None
+    return need("cv2", "baselines", "describing with sift, rootsift, orb or brief")

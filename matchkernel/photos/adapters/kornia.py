@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_from_kornia, frames_to_kornia
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.descriptors import Descriptor, check_patch_size
+from matchkernel.storage.extras import need
 
 
 def lafs_from_frames(frames: Frames) -> Tensor:
@@ -44,16 +45,7 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
         model: the descriptor.
         patch_size: side of the patches kornia cuts (default: the size the model was trained at).
     """
-    features = load_kornia_features()
+    features = need("kornia.feature", "kornia", "handing descriptors to kornia")
     size = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, size)
     return features.LAFDescriptor(model.fold(size), patch_size=size, grayscale_descriptor=True)
-
-
-def load_kornia_features() -> Any:
-    """The module kornia.feature, or an error that names the extra which brings it."""
-    try:
-        import kornia.feature
-    except ImportError:
-        raise MissingExtraError("this needs kornia: pip install 'matchkernel[kornia]'") from None
-    return kornia.feature

@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from matchkernel.errors import ArgumentError, MissingExtraError, WorkError
+from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_patch_size
 from matchkernel.model.weights import NORMALIZATION, OWN_KEYS, read_card
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
 LARGEST_DIFFERENCE = 1e-4  # of any number of a unit row from torch's
@@ -117,12 +117,9 @@ def _check_path(path: Path) -> None:
 
 def _packages() -> Any:
     """onnxruntime; onnx and onnxscript are looked for too, since torch's exporter needs them."""
-    try:
-        for name in ("onnx", "onnxscript"):
-            import_module(name)
-        return import_module("onnxruntime")
-    except ImportError as error:
-        raise MissingExtraError(f"ONNX export needs {error.name}: pip install 'matchkernel[onnx]'") from None
+    need("onnx", "onnx", "ONNX export")
+    need("onnxscript", "onnx", "ONNX export")
+    return need("onnxruntime", "onnx", "ONNX export")
 
 
 def _program(model: Descriptor, N: int) -> Any:

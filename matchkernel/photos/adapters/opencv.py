@@ -7,10 +7,12 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
-from matchkernel.geometry.opencv import load_opencv
-from matchkernel.photos.describers import Model, open_describer, reduced
-from matchkernel.photos.extract import CONTRAST, EDGE, KEYPOINTS, Detector, extract
+from matchkernel.geometry.conventions import frames_from_opencv
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.describers import Model, open_describer
+from matchkernel.photos.extract import extract
+from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.settings import with_options
 
 
 class DescriptorExtractor:
@@ -21,29 +23,21 @@ class DescriptorExtractor:
 
     Args:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
-        keypoints: the strongest so many; 0 for all.
-        contrast: threshold of the detector on contrast.
-        edge: threshold of the detector on edges.
-        magnification: half side of a region / sigma, where sigma is half the size of a keypoint.
+        detector: how keypoints are found (default: Detector()).
         device: where to run the network (default: where the model is).
+        options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
     """
 
     def __init__(
         self,
         model: Model,
+        detector: Detector | None = None,
         *,
-        keypoints: int = KEYPOINTS,
-        contrast: float = CONTRAST,
-        edge: float = EDGE,
-        magnification: float = MAGNIFICATION,
         device: str | torch.device | None = None,
+        **options: Any,
     ) -> None:
-        self.detector = Detector(keypoints, contrast, edge, magnification=magnification)
+        self.detector = with_options(detector or Detector(), options)
         self.describer = open_describer(model, device=device)
-        # The default leaves keypoints a quarter pixel to the right and down of where they are.
-        self._sift = load_opencv().SIFT_create(
-            contrastThreshold=self.detector.contrast, edgeThreshold=self.detector.edge, enable_precise_upscale=True
-        )
 
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
         """Keypoints of SIFT, strongest first; of a mask (H, W) uint8 only those where it is not 0."""
@@ -52,12 +46,7 @@ class DescriptorExtractor:
             raise ArgumentTypeError(f"a mask is a numpy array, got {type(mask).__name__}")
         if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
             raise ArgumentError(f"a mask is uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
-        gray, factor = reduced(gray, self.detector.most_pixels)
-        mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
-        found = [_enlarged(point, factor) for point in self._sift.detect(gray, mask)]
-        # As detect_dog: OpenCV's order depends on its threads.
-        ordered = sorted(found, key=lambda p: (-p.response, p.pt[1], p.pt[0], p.size, p.angle))
-        return tuple(ordered[: self.detector.keypoints or None])
+        return tuple(self.detector.detect_points(gray, mask))
 
     def compute(self, image: np.ndarray, keypoints: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray | None]:
         """Describe keypoints: those described, in the order given, and (N, D) float32 unit rows, None for no rows.
@@ -65,16 +54,15 @@ class DescriptorExtractor:
         A keypoint whose region has one gray value throughout has no description and is left out, as OpenCV's own
         extractors leave out what they cannot describe. An angle of -1 means upright.
         """
-        KeyPoint = load_opencv().KeyPoint
+        KeyPoint = need_opencv().KeyPoint
         if not isinstance(keypoints, Sequence) or not all(isinstance(point, KeyPoint) for point in keypoints):
             raise ArgumentTypeError("keypoints must be a list or tuple of cv2.KeyPoint objects")
         rows = np.array([(*point.pt, point.size, point.angle) for point in keypoints], np.float64).reshape(-1, 4)
         if (rows[:, 2] < 0).any():
             first = int((rows[:, 2] < 0).argmax())
             raise ArgumentError(f"keypoint {first} has a size of {rows[first, 2]:g}; a diameter above 0 is wanted")
-        magnification = self.detector.magnification
-        frames = frames_from_opencv(rows, magnification)
-        features = extract(self._gray(image), self.describer, frames=frames, magnification=magnification)
+        frames = frames_from_opencv(rows, self.detector.magnification)
+        features = extract(self._gray(image), self.describer, self.detector, frames=frames)
         kept = np.asarray(features.descriptors.any(1))
         points = tuple(point for point, keep in zip(keypoints, kept.tolist(), strict=True) if keep)
         return points, features.descriptors[kept] if points else None
@@ -91,11 +79,11 @@ class DescriptorExtractor:
 
     def descriptorType(self) -> int:
         """cv2.CV_32F."""
-        return int(load_opencv().CV_32F)
+        return int(need_opencv().CV_32F)
 
     def defaultNorm(self) -> int:
         """cv2.NORM_L2, for matchers."""
-        return int(load_opencv().NORM_L2)
+        return int(need_opencv().NORM_L2)
 
     def empty(self) -> bool:
         """False: there is something to compute with."""
@@ -106,7 +94,7 @@ class DescriptorExtractor:
         return f"matchkernel.{self.describer.name}"
 
     def _gray(self, image: np.ndarray) -> np.ndarray:
-        cv2 = load_opencv()
+        cv2 = need_opencv()
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or not image.size:
             found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
             raise ArgumentTypeError(f"an image is uint8 and not empty, as cv2.imread gives it, got {found}")
@@ -115,14 +103,3 @@ class DescriptorExtractor:
         if image.ndim != 3 or image.shape[2] not in (3, 4):
             raise ArgumentError(f"an image is (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}")
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY if image.shape[2] == 3 else cv2.COLOR_BGRA2GRAY))
-
-
-def _enlarged(point: Any, factor: int) -> Any:
-    """A keypoint of an image reduced by a power of two as one of the whole image."""
-    if factor == 1:
-        return point
-    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, with a sign
-    (x, y), rest = point.pt, point.octave & ~255
-    return load_opencv().KeyPoint(
-        x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id
-    )
