@@ -28,6 +28,16 @@ def golden() -> Path:
 
 
 @pytest.fixture(scope="session")
+def rendered(tmp_path_factory) -> Path:
+    """A rendered scene of six photos with exact truth: images/, sparse/ (text), database.db and truth/; read only."""
+    from made_scene import render_scene  # needs OpenCV
+
+    folder = tmp_path_factory.mktemp("rendered") / "planes"
+    render_scene(folder, photos=6, seed=1, width=400, height=300)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def hpatches_sample() -> Path:
     """One real HPatches sequence."""
     return _shared("data/hpatches_sample/i_contruction")

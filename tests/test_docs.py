@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import write_sequence
-from made_scene import render_scene
 from PIL import Image
 
 from matchkernel.data.phototourism import write_mosaics, write_tables
@@ -28,7 +27,7 @@ def blocks(page, language):
 
 
 @pytest.fixture
-def folder_of_a_user(tmp_path):
+def folder_of_a_user(tmp_path, rendered):
     """A folder with the files the pages speak of."""
     generator = np.random.default_rng(0)
     np.save(tmp_path / "patches.npy", generator.integers(0, 256, (5, 32, 32), dtype=np.uint8))
@@ -37,7 +36,7 @@ def folder_of_a_user(tmp_path):
     write_mosaics(tmp_path / "liberty", generator.integers(0, 256, (300, 64, 64), dtype=np.uint8))
     write_tables(tmp_path / "liberty", np.repeat(np.arange(100), 3), np.zeros((300, 5)), {})
     write_sequence(tmp_path / "sequences" / "v_texture")
-    render_scene(tmp_path / "scene", photos=4, width=320, height=240)
+    shutil.copytree(rendered, tmp_path / "scene")
     return tmp_path
 
 

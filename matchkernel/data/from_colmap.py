@@ -8,7 +8,7 @@ import numpy as np
 
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
-from matchkernel.data.patch_set import PatchSet, create_patch_set, group_by_label, open_patch_set
+from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set, group_by_label, open_patch_set
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
 from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Scene, read_scene
@@ -18,21 +18,25 @@ from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import check_new_folder, file_hash
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
+from matchkernel.storage.settings import check_ranges, setting
 
 
 @dataclass(frozen=True)
 class CutSettings:
     """How patches are chosen and cut."""
 
-    size: int = PATCH
-    magnification: float = SET_MAGNIFICATION  # half side of the region / sigma
+    size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
+    magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
     geometric: bool = True  # look for positives beyond the tracks
-    pairs: int = 10_000  # positives, and as many negatives, of each test list; 0: no lists
-    seed: int = 0
+    pairs: int = setting(10_000, low=0)  # positives, and as many negatives, in each test list; 0: no lists
+    seed: int = setting(0, low=0)
     mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ def build_from_colmap(
         progress: called with the number of photos done and their total.
     """
     settings = settings or CutSettings()
+    check_new_folder(target, images, sparse)
     scene = read_scene(images, sparse, database, all_keypoints=all_keypoints, magnification=settings.magnification)
     if not scene.photos:
         reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())

@@ -18,10 +18,11 @@ from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.overlap import overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.files import file_hash, read_small_text
+from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
+from matchkernel.storage.settings import check_ranges, setting
 
 # Amounts for which the median overlap of a region with its jittered self is .85, .72 and .60, as HPatches reports for
 # its three levels (tests/data/test_from_homographies.py measures them).
@@ -34,10 +35,13 @@ LARGEST_STRETCH = 6.0  # of a region by a homography; beyond, a patch shows a sm
 class HomographySettings:
     """How patches are chosen and cut."""
 
-    most: int = 1000  # patches of a sequence, the strongest
-    magnification: float = SET_MAGNIFICATION
-    seed: int = 0
-    verification: int = 50_000  # rows of each list
+    most: int = setting(1000, low=2)  # maximum number of patches per sequence, strongest first
+    magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
+    seed: int = setting(0, low=0)
+    verification: int = setting(50_000, low=1)  # rows of each verification list
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def build_from_homographies(
         progress: called with the number of sequences done and their total.
     """
     settings = settings or HomographySettings()
+    check_new_folder(target, source)
     found = _find_sequences(Path(source), sequences)
     files = {
         f"{s.name}/{p.name}": file_hash(p) for s in found for p in sorted(s.images[0].parent.iterdir()) if p.is_file()

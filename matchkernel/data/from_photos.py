@@ -8,7 +8,7 @@ from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mappe
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
-from matchkernel.storage.files import read_small_text
+from matchkernel.storage.files import check_new_folder, read_small_text
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress
@@ -39,8 +39,7 @@ def build_from_photos(
         progress: told how many of how many COLMAP or build_from_colmap has done.
     """
     photos, target = Path(photos), Path(target)
-    if target.exists():
-        raise FileError(f"{target}: exists already; remove it or choose another place")
+    check_new_folder(target, photos)
     workspace = target.with_name(target.name + "-colmap")
     if not workspace.exists():
         reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)

@@ -107,6 +107,10 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
         if missing:
             raise FileError(f"{folder}: {missing[0]}.png is missing")
         counts[folder.name] = len(_read_strip(folder / "ref.png"))
+    if not counts and (root / "patches.npy").is_file():
+        raise FileError(f"{root}: is a patch set, not a set in the HPatches layout")
+    if not counts and (root / "ref.png").is_file():
+        raise FileError(f"{root}: is one sequence; give the folder that holds it")
     if not counts:
         raise FileError(f"{root}: no sequences here (folders with ref.png)")
     return HPatchesSet(root, counts)

@@ -23,6 +23,8 @@ def read_patches(path: str | Path) -> np.ndarray:
         (B, N, N) or (B, 1, N, N) in the file's own number type.
     """
     path = Path(path)
+    if path.is_dir():
+        raise FileError(f"{path}: {_kind_of_folder(path)}")
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     readers = {".npy": _read_npy, ".png": _read_strip}
@@ -31,6 +33,16 @@ def read_patches(path: str | Path) -> np.ndarray:
             f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}"
         )
     return readers[path.suffix.lower()](path)
+
+
+def _kind_of_folder(path: Path) -> str:
+    if any(path.glob("*/ref.png")):
+        return "is a set in the HPatches layout; give one strip of a sequence, such as ref.png"
+    if (path / "ref.png").is_file():
+        return "is a sequence of HPatches; give one of its strips, such as ref.png"
+    if (path / "patches.npy").is_file():
+        return "is a patch set; give its patches.npy"
+    return "is a folder; patches are read from a .npy or .png file"
 
 
 def _read_npy(path: Path) -> np.ndarray:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
@@ -26,6 +26,7 @@ from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, re
 from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
+LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut
 ZEROS = bytes(1 << 20)
 
 
@@ -83,7 +84,7 @@ class PatchSetBuild:
     build: Build
     patches: np.ndarray
 
-    def steps(self, names: list[str]) -> Iterator[tuple[int, str]]:
+    def steps(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
         """The steps not done yet, numbered; each is marked done when the next is asked for."""
         for number, name in enumerate(names):
             if name not in self.build.done:
@@ -114,12 +115,13 @@ class PatchSetBuild:
 
 @contextmanager
 def create_patch_set(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
-    """Make a patch set of `count` patches of `side` pixels; see resumable_build for what a stop in between means."""
+    """Make a patch set of `count` patches of `side` pixels; see `resumable_build` for how an interrupted build resumes."""
+    shape = (count, side, side)
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
-        if not _is_allocated(path, (count, side, side)):
+        if not _is_allocated(path, shape):
             build.forget()  # what was done was in the file that is not whole
-            _allocate(path, (count, side, side))
+            _allocate(path, shape)
         # r+ on a file whose blocks are taken: a full disk was an error above and cannot be a crash here.
         patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
         yield PatchSetBuild(build, patches)
@@ -128,6 +130,7 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
 def open_patch_set(folder: str | Path) -> PatchSet:
     """Open a patch set. Shapes and counts are checked; bytes are checked by summary.verify."""
     folder = Path(folder)
+    _refuse_other_kinds(folder)
     manifest = read_manifest(folder)
     patches = _read_array(folder / "patches.npy", 3, np.uint8)
     labels = _read_array(folder / "labels.npy", 1, np.int64)
@@ -267,6 +270,17 @@ def check_hashes(folder: str | Path) -> dict[str, Any]:
     return manifest
 
 
+def _refuse_other_kinds(folder: Path) -> None:
+    if folder.is_file():
+        raise FileError(f"{folder}: is a file; a patch set is a folder")
+    if (folder / "ref.png").is_file():
+        raise FileError(f"{folder}: is a sequence of HPatches, not a patch set")
+    if any(folder.glob("*/ref.png")):
+        raise FileError(
+            f"{folder}: is a set in the HPatches layout, not a patch set; `matchkernel evaluate hpatches` scores it"
+        )
+
+
 def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
     """Pair lists by kind: their name before the first underscore."""
     found: dict[str, np.ndarray] = {}
@@ -298,7 +312,7 @@ def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
             header = np.lib.format.read_array_header_1_0(file) if version == (1, 0) else None
-            expected = file.tell() + int(np.prod(shape))
+            expected = file.tell() + math.prod(shape)
         return header == (shape, False, np.dtype(np.uint8)) and path.stat().st_size == expected
     except (OSError, ValueError):
         return False

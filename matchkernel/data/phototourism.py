@@ -11,7 +11,7 @@ import torch
 
 from matchkernel.data.patch_set import create_patch_set
 from matchkernel.errors import FileError
-from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
+from matchkernel.storage.files import LONG_TEXT, check_new_folder, file_hash, read_small_text
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 
@@ -95,6 +95,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
         progress: called with the number of patches done and their total.
     """
     source = Path(source)
+    check_new_folder(target, source)
     if source.is_file():
         _pack_cache(source, target)
         return

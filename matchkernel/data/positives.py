@@ -13,23 +13,27 @@ import numpy as np
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.scene import Photo, Scene
 from matchkernel.geometry.cameras import PROJECTABLE, project
+from matchkernel.storage.settings import check_ranges, setting
 
 LEAST_NEIGHBOURS = 3  # tracked keypoints around a place, without which nothing is known about its depth
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """When a keypoint is taken for a projected point."""
+    """How far a keypoint may be from what is predicted for a projected point."""
 
-    pixels: float = 2.0  # distance from the projection
-    share: float = 0.2  # the same, as a share of the keypoint's half width; the smaller counts
-    octaves: float = 0.5  # of its scale from the predicted one
-    degrees: float = 22.5  # of its orientation from the predicted one
-    view_degrees: float = 50.0  # between the rays to the photo and to the nearest photo of the track
-    depth: float = 0.05  # relative difference of depth that neighbours of the same surface may have
-    neighbours: int = 8  # photo's own tracked keypoints that are asked for their depth
-    agreeing: float = 0.6  # share of them that must agree
-    reach: float = 0.06  # how far neighbours may be, as a share of the photo's longer side
+    pixels: float = setting(2.0, low=0)  # maximum distance from the projection
+    share: float = setting(0.2, low=0)  # the same, as a share of the keypoint's half width; the smaller one counts
+    octaves: float = setting(0.5, low=0)  # between its scale and the predicted one
+    degrees: float = setting(22.5, low=0)  # between its orientation and the predicted one
+    view_degrees: float = setting(50.0, low=0)  # between the rays to the photo and to the nearest photo of the track
+    depth: float = setting(0.05, low=0)  # relative difference of depth between neighbours on the same surface
+    neighbours: int = setting(8, low=1)  # tracked keypoints of the photo around the place whose depth is compared
+    agreeing: float = setting(0.6, low=0, high=1)  # share of them that must agree
+    reach: float = setting(0.06, low=0)  # how far neighbours may be, as a share of the photo's longer side
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True)

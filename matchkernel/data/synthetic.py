@@ -5,27 +5,30 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, create_patch_set, open_patch_set
+from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set, open_patch_set
 from matchkernel.data.phototourism import PATCH
-from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.progress import Progress
+from matchkernel.storage.settings import check_ranges, setting
 
 TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 
 
 @dataclass(frozen=True)
 class SyntheticSettings:
-    """How large a set, and how much its patches of a point differ."""
+    """The size of a set, and how much the patches of a point differ."""
 
-    points: int = 1000
-    patches: int = 4  # of each point
-    size: int = PATCH
-    seed: int = 0
+    points: int = setting(1000, low=1)
+    patches: int = setting(4, low=1)  # of each point
+    size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
+    seed: int = setting(0, low=0)
     jitter: Jitter = field(default_factory=lambda: Jitter(shift=0.08, octaves=0.2, degrees=12.0, stretch=0.15))
-    light: float = 1.0  # strength of gain, offset, gradient, gamma and noise; 0: none
+    light: float = setting(1.0, low=0)  # strength of gain, offset, gradient, gamma and noise; 0: none
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def build_synthetic(
@@ -41,10 +44,8 @@ def build_synthetic(
         progress: called with the number of points done and their total.
     """
     settings = settings or SyntheticSettings()
-    if settings.points < 1 or settings.patches < 1 or settings.size < 8:
-        raise ArgumentError("a synthetic set needs a point, a patch of it, and 8 px")
     count = settings.points * settings.patches
-    textures = [str(k) for k in range(-(-settings.points // POINTS_PER_TEXTURE))]
+    textures = map(str, range(-(-settings.points // POINTS_PER_TEXTURE)))
     with create_patch_set(target, count, settings.size, {"settings": asdict(settings), "sampler": SAMPLER}) as build:
         for number, _ in build.steps(textures):
             first = number * POINTS_PER_TEXTURE

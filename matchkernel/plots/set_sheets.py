@@ -8,6 +8,7 @@ from matchkernel.data.hpatches import IMAGES, open_hpatches
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
 from matchkernel.plots.contact_sheet import draw_contact_sheet
+from matchkernel.storage.files import check_output
 from matchkernel.storage.images import write_png
 
 
@@ -30,6 +31,7 @@ def write_contact_sheet(
         only_geometric: choose among points that have patches found by geometry.
         seed: of the choice.
     """
+    check_output(out, folder, suffixes=(".png",))
     random = np.random.default_rng(seed)
     if any(Path(folder).glob("*/ref.png")):
         write_png(out, draw_contact_sheet(_strips(folder, points, random), columns=columns))

@@ -1,11 +1,11 @@
 """matchkernel data, as a user meets it."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from helpers import write_sequence
-from made_scene import render_scene
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -25,13 +25,6 @@ def synthetic(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cli") / "scene"
-    render_scene(folder, photos=4, seed=2, width=320, height=240)
-    return folder
-
-
 def test_synthetic_info_verify_show(synthetic, tmp_path):
     facts = json.loads(run("info", synthetic, "--json").stdout)
     assert (facts["patches"], facts["points"], facts["side"]) == (90, 30, 64)
@@ -45,8 +38,16 @@ def test_synthetic_info_verify_show(synthetic, tmp_path):
         assert sheet.width > 3 * 64
 
 
-def test_from_colmap(scene, tmp_path):
-    arguments = (scene / "images", scene / "sparse", scene / "database.db", "-o", tmp_path / "set", "--pairs", 50)
+def test_from_colmap(rendered, tmp_path):
+    arguments = (
+        rendered / "images",
+        rendered / "sparse",
+        rendered / "database.db",
+        "-o",
+        tmp_path / "set",
+        "--pairs",
+        50,
+    )
     result = run("from-colmap", *arguments)
     assert result.exit_code == 0, result.stderr
     built = open_patch_set(tmp_path / "set")
@@ -71,38 +72,63 @@ def test_pack(tmp_path):
     assert "300 patches of 100 points" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("pack", "absent", "-o", "set"),
-        ("verify", "absent"),
-        ("info", "absent"),
-        ("show", "absent", "-o", "x.png"),
-        ("from-colmap", "absent", "absent", "absent", "-o", "set"),
-        ("from-homographies", "absent", "-o", "set"),
-        ("synthetic", "-o", "nowhere/set"),
-        ("synthetic", "-o", "."),
-        ("synthetic", "-o", "/"),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_exit_2(arguments, tmp_path, monkeypatch):
+def test_mistakes_are_one_line_and_exit_2(synthetic, sequence_set, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    before = [(path, path.read_bytes()) for path in (*synthetic.rglob("*.*"), *sequence_set.rglob("*.*"))]
+    for arguments, message in (
+        (("pack", "absent", "-o", "set"), "absent: no such folder"),
+        (("verify", "absent"), "absent: no such folder"),
+        (("info", "absent"), "absent: no such folder"),
+        (("show", "absent", "-o", "x.png"), "absent: no such folder"),
+        (("from-colmap", "absent", "absent", "absent", "-o", "set"), "no such file"),
+        (("from-homographies", "absent", "-o", "set"), "absent: no such folder"),
+        (("synthetic", "-o", "."), "exists already"),
+        (("synthetic", "-o", "/"), "exists already"),
+        (("synthetic", "-o", "file/set"), "file is not a folder"),
+        (("synthetic", "-o", "set", "--points", 10**10), "GB of disk"),
+        (("synthetic", "-o", "set", "--points", 10**18), "GB of disk"),
+        (("synthetic", "-o", "set", "--size", 1_000_000), "size must be from 8 to 1,024"),
+        (("show", synthetic, "-o", synthetic / "patches.npy"), "must end in .png"),
+        (("show", synthetic, "-o", "sheet.jpg"), "must end in .png"),
+        (("show", synthetic, "-o", synthetic / "sheet.png"), "is inside the input"),
+        (("show", sequence_set, "-o", sequence_set / "v_texture" / "ref.png"), "is inside the input"),
+        (("from-homographies", sequence_set, "-o", sequence_set / "v_texture" / "set"), "is inside the input"),
+        (("pack", synthetic, "-o", synthetic / "set"), "is inside the input"),
+        (("from-colmap", synthetic, synthetic, "file", "-o", synthetic / "set"), "is inside the input"),
+        (("from-photos", synthetic, "-o", synthetic / "set"), "is inside the input"),
+    ):
+        result = run(*arguments)
+        assert message in result.stderr, (arguments, result.stderr)
+        assert result.exit_code == (1 if "GB" in message else 2), arguments
+        assert result.stderr.startswith("error: "), arguments
+        assert result.stderr.count("\n") == 1, arguments
+        assert [path.name for path in tmp_path.iterdir()] == ["file"], arguments
+    assert all(path.read_bytes() == content for path, content in before)
 
 
-def test_from_homographies(tmp_path):
-    write_sequence(tmp_path / "source" / "v_texture")
-    (tmp_path / "source" / "v_texture" / "notes").mkdir()  # a folder among the files is no matter
-    arguments = ("from-homographies", tmp_path / "source", "-o", tmp_path / "set", "--most", 20, "--verification", 50)
-    result = run(*arguments, "--sequence", "v_texture", "--sequence", "v_texture")
+def test_missing_folders_are_made(tmp_path):
+    assert run("synthetic", "-o", tmp_path / "sets" / "new" / "mine", "--points", 2, "--size", 8).exit_code == 0
+    assert run("verify", tmp_path / "sets" / "new" / "mine").exit_code == 0
+    assert run("show", tmp_path / "sets" / "new" / "mine", "-o", tmp_path / "sheets" / "a.png").exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def sequence_set(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    write_sequence(folder / "source" / "v_texture")
+    (folder / "source" / "v_texture" / "notes").mkdir()  # a folder among the files is no matter
+    options = ("--most", 20, "--verification", 50, "--sequence", "v_texture", "--sequence", "v_texture")
+    result = run("from-homographies", folder / "source", "-o", folder / "set", *options)
     assert result.exit_code == 0, result.stderr
     assert "1 sequences, 20 patches" in result.stderr
-    assert run("verify", tmp_path / "set").exit_code == 0
-    assert "v_texture" in run("info", tmp_path / "set").stdout
+    return folder / "set"
+
+
+def test_from_homographies(sequence_set, tmp_path):
+    assert run("verify", sequence_set).exit_code == 0
+    assert "v_texture" in run("info", sequence_set).stdout
+    shutil.copytree(sequence_set, tmp_path / "set")
     (tmp_path / "set" / "v_texture" / "e1.png").write_bytes(b"")
     assert "e1.png is damaged" in run("verify", tmp_path / "set").stderr
 
@@ -117,8 +143,6 @@ def test_a_foreign_folder_in_the_way_is_left_alone(tmp_path):
 
 
 def test_damage_is_told(synthetic, tmp_path):
-    import shutil
-
     shutil.copytree(synthetic, tmp_path / "set")
     with (tmp_path / "set" / "patches.npy").open("r+b") as file:
         file.seek(-1, 2)

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from matchkernel.data.hpatches import IMAGES, open_hpatches, read_splits
+from matchkernel.data.patch_files import read_patches
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
 
 
@@ -179,3 +182,30 @@ def test_any_json_is_read_or_gives_our_error(tmp_path, content):
 def test_random_bytes_give_our_error(tmp_path, content):
     (tmp_path / "splits.json").write_bytes(content)
     only_our_error(tmp_path / "splits.json")
+
+
+def test_other_kinds_of_sets_are_told_apart(tmp_path):
+    """A folder or a file of another kind is called what it is, not a broken array or an empty set."""
+    sequence = tmp_path / "hpatches" / "i_one"
+    sequence.mkdir(parents=True)
+    for image in IMAGES:
+        Image.fromarray(np.zeros((2 * 65, 65), np.uint8)).save(sequence / f"{image}.png")
+    build_synthetic(tmp_path / "made", SyntheticSettings(points=1, patches=1, size=8))
+    for by, path, message in (
+        (open_patch_set, tmp_path / "hpatches", "is a set in the HPatches layout, not a patch set"),
+        (open_patch_set, sequence, "is a sequence of HPatches, not a patch set"),
+        (open_patch_set, sequence / "ref.png", "is a file; a patch set is a folder"),
+        (read_patches, tmp_path / "hpatches", "is a set in the HPatches layout; give one strip of a sequence"),
+        (read_patches, sequence, "is a sequence of HPatches; give one of its strips"),
+        (read_patches, tmp_path / "made", "is a patch set; give its patches.npy"),
+        (read_patches, tmp_path, "is a folder; patches are read from a .npy or .png file"),
+        (open_hpatches, tmp_path / "made", "is a patch set, not a set in the HPatches layout"),
+        (open_hpatches, sequence, "is one sequence; give the folder that holds it"),
+        (open_hpatches, tmp_path, "no sequences here"),
+    ):
+        with pytest.raises(FileError) as caught:
+            by(path)
+        assert f"{path}: {message}" in str(caught.value)
+    (tmp_path / "hpatches" / "manifest.json").write_text('{"format": 1, "kind": "homographies", "sha256": {}}')
+    with pytest.raises(FileError, match="hpatches: is a set in the HPatches layout, not a patch set"):
+        open_patch_set(tmp_path / "hpatches")

@@ -59,7 +59,7 @@ def refused(path, reason):
 
 def test_files_that_are_refused(patches, tmp_path):
     refused(tmp_path / "absent.npy", "no such file")
-    refused(tmp_path, "no such file")
+    refused(tmp_path, "is a folder")
     (tmp_path / "p.txt").write_text("1 2 3")
     refused(tmp_path / "p.txt", "not from .txt")
     np.save(tmp_path / "flat.npy", patches[0])

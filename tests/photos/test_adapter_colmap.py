@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_scene import render_scene
 from PIL import Image
 
 from matchkernel.colmap.database import read_database_keypoints
@@ -35,11 +34,9 @@ SETTINGS = ReconstructSettings(Detector(keypoints=500))
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory):
+def scene(rendered):
     """Six rendered photos of textured planes, 400 x 300."""
-    folder = tmp_path_factory.mktemp("scene")
-    render_scene(folder, photos=6, seed=1, width=400, height=300)
-    return folder / "images"
+    return rendered / "images"
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import shutil
 import onnxruntime
 import pytest
 import torch
-from made_scene import render_scene
 from typer.testing import CliRunner
 
 import matchkernel
@@ -56,9 +55,8 @@ def test_mistakes_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")
-def test_colmap_reconstructs_a_folder(tmp_path):
-    render_scene(tmp_path / "scene", photos=6, seed=1, width=400, height=300)
-    arguments = ["colmap", str(tmp_path / "scene" / "images"), "-o", str(tmp_path / "ws"), "--keypoints", "500"]
+def test_colmap_reconstructs_a_folder(rendered, tmp_path):
+    arguments = ["colmap", str(rendered / "images"), "-o", str(tmp_path / "ws"), "--keypoints", "500"]
     done = run(app, [*arguments, "--model", "rootsift", "--json"])
     assert done.exit_code == 0, done.output
     assert "6 of 6 images" in done.stderr
