@@ -115,7 +115,7 @@ class PatchSetBuild:
 
 @contextmanager
 def create_patch_set(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
-    """Make a patch set of `count` patches of `side` pixels; see `resumable_build` for how an interrupted build resumes."""
+    """Make a patch set of `count` patches of `side` pixels; an interrupted build resumes, see resumable_build."""
     shape = (count, side, side)
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
