@@ -42,8 +42,8 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/turned-copy-dual.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
 
-results: .venv/dev  ## write docs/results.md and its charts from the results of the experiments
-	$(BIN)/python experiments/paper/page.py
+results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
+	$(BIN)/python experiments/paper/tables.py
 
 clean:  ## remove everything the other targets made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,18 +9,14 @@ whitening on the patches of group A, which the models of the experiments are tra
 import argparse
 import json
 import platform
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
-
 import torch
-from data import GROUPS, sequences_folder
-from run import RESULTS, write
+from data import GROUPS, RESULTS, sequences_folder
+from run import write
 from score import score_sets, score_strips, short_hpatches
 
 from matchkernel.cli.console import run_script

@@ -1,7 +1,9 @@
-"""The photos of the experiments: groups of scenes, sequences with homographies, and the patch sets cut from them.
+"""Cut the patch sets of the experiments: groups of scenes, and sequences with homographies.
 
 python experiments/paper/data.py DATA SETS [--scenes ...] [--sequences validation test] [--magnification 6]
                                            [--no-geometric]
+python experiments/paper/data.py DATA SETS --tolerance    # pairs shifted, rotated and scaled: SETS/tolerance.npz
+python experiments/paper/data.py DATA SETS --regions      # sizes of the regions of group A: results/regions.json
 
 Scenes are given by name or by group. Other cuts of the same photos lie in folders of SETS: `SETS/x8`, `SETS/tracks`.
 DATA holds `scenes/<scene>/{images,sparse,database.db}` and `homography/<sequence>/{1..6.jpg,H_1_2..H_1_6}`.
@@ -10,17 +12,23 @@ DATA holds `scenes/<scene>/{images,sparse,database.db}` and `homography/<sequenc
 import argparse
 import json
 import shutil
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+import numpy as np
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.homography import warp_frames
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.storage.files import replacing
+from matchkernel.storage.images import read_gray
 
+RESULTS = Path(__file__).parents[1] / "results"
 GROUPS = {
     "A": ("liberty", "lund_door", "fox", "horns", "truck", "statue", "kitchen"),
     "B": ("brandenburg", "castle", "fountain", "sacre_coeur"),
@@ -42,6 +50,12 @@ SEQUENCES = {
         "light": ("webcam_mexico", "webcam_frankfurt", "exposure_memorial"),
     },
 }
+PAIRS, PAIR_SIZE = 300, 64  # keypoints per sequence and pixels, of the pairs of known changes
+AMOUNTS = {
+    "shift": np.linspace(0, 0.6, 9),  # half sides, in a direction drawn for each keypoint
+    "rotation": np.linspace(0, 45, 10),  # degrees
+    "scale": np.linspace(-1, 1, 9),  # octaves
+}
 
 
 def scenes_of(group: str) -> tuple[str, ...]:
@@ -49,8 +63,13 @@ def scenes_of(group: str) -> tuple[str, ...]:
     return SHIPPED if group == "shipped" else GROUPS.get(group) or tuple(s for g in group for s in GROUPS[g])
 
 
+def sequences_of(split: str) -> list[str]:
+    """Names of the sequences of a split."""
+    return [name for names in SEQUENCES[split].values() for name in names]
+
+
 def sequences_folder(split: str) -> str:
-    """What the set of a split of sequences is called."""
+    """Name of the set cut from the sequences of a split."""
     return f"homography_{split}"
 
 
@@ -64,14 +83,13 @@ def build(work: tuple[str, str, Path, Path, float, bool]) -> str:
         settings = CutSettings(magnification=magnification, geometric=geometric, mosaics=False)
         build_from_colmap(place / "images", place / "sparse", place / "database.db", target, settings)
     else:
-        names = [sequence for kind in SEQUENCES[name].values() for sequence in kind]
         settings_h = HomographySettings(magnification=magnification)
-        build_from_homographies(data / "homography", target, settings_h, sequences=names)
+        build_from_homographies(data / "homography", target, settings_h, sequences=sequences_of(name))
     return f"{target.name} cut"
 
 
 def copy_strips(source: Path, target: Path) -> None:
-    """The strips of a real HPatches sequence, with a split that names it."""
+    """Copy the strips of a real HPatches sequence, with a split that names it."""
     if not source.is_dir() or target.exists():
         return
     shutil.copytree(source, target)
@@ -80,17 +98,77 @@ def copy_strips(source: Path, target: Path) -> None:
     (target / "tasks" / "splits" / "splits.json").write_text(json.dumps(splits) + "\n", encoding="utf-8")
 
 
+def changed(frames: Frames, kind: str, amount: float, directions: np.ndarray) -> Frames:
+    """Frames shifted, rotated or scaled in the coordinates of their own patches."""
+    if kind == "shift":
+        step = amount * np.stack([np.cos(directions), np.sin(directions)], -1)
+        return Frames(frames.centers + (frames.shapes @ step[..., None])[..., 0], frames.shapes)
+    if kind == "rotation":
+        t = np.deg2rad(amount)
+        return Frames(frames.centers, frames.shapes @ np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]))
+    return Frames(frames.centers, frames.shapes * 2**amount)
+
+
+def cut_tolerance(data: Path, sets: Path) -> None:
+    """Cut matching patches of images 1 and 2 of the validation sequences, those of image 2 changed by known amounts."""
+    random = np.random.default_rng(0)
+    parts: dict[str, list[np.ndarray]] = {"reference": [], **{kind: [] for kind in AMOUNTS}}
+    for name in sequences_of("validation"):
+        one, two = (read_gray(data / "homography" / name / f"{k}.jpg") for k in (1, 2))
+        frames = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(one).frames
+        exact, in_front = warp_frames(read_homography(data / "homography" / name / "H_1_2"), frames)
+        largest = Frames(exact.centers, exact.shapes * 2)  # covers every change
+        inside = frames.are_inside(one.shape[1], one.shape[0]) & largest.are_inside(two.shape[1], two.shape[0])
+        chosen = np.flatnonzero(in_front & inside)[:PAIRS]
+        directions = random.uniform(0, 2 * np.pi, len(chosen))
+        parts["reference"].append(extract_patches(one, frames[chosen], PAIR_SIZE))
+        for kind, amounts in AMOUNTS.items():
+            cut = [extract_patches(two, changed(exact[chosen], kind, a, directions), PAIR_SIZE) for a in amounts]
+            parts[kind].append(np.stack(cut))
+        print(name, len(chosen), flush=True)
+    arrays = {kind: np.concatenate(cuts, 0 if kind == "reference" else 1) for kind, cuts in parts.items()}
+    arrays |= {f"{kind}_amounts": amounts for kind, amounts in AMOUNTS.items()}
+    with replacing(sets / "tolerance.npz") as part, part.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def measure_regions(sets: Path, target: Path = RESULTS / "regions.json") -> None:
+    """Write how many pixels of their photos the regions of group A cover: why larger patches need not hold more."""
+    shapes = np.concatenate([np.load(sets / scene / "frame.npy")[:, 2:] for scene in GROUPS["A"]]).reshape(-1, 2, 2)
+    sides = 2 * np.sqrt(np.abs(np.linalg.det(shapes)))
+    found = {
+        "scenes": GROUPS["A"],
+        "regions": len(sides),
+        "median side": float(np.median(sides)),
+        "share below": {str(size): float((sides < size).mean()) for size in (32, 64)},
+    }
+    with replacing(target) as part:
+        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Cut the sets asked for, several at a time."""
+    """Cut what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("sets", type=Path)
     parser.add_argument("--scenes", nargs="*", default=list(GROUPS), help="scenes, or groups of them")
     parser.add_argument("--sequences", nargs="*", default=list(SEQUENCES), help="splits of the sequences")
     parser.add_argument("--magnification", type=float, default=SET_MAGNIFICATION)
-    parser.add_argument("--no-geometric", action="store_true", help="matches by tracks alone")
+    parser.add_argument("--no-geometric", action="store_true", help="positives from tracks only")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--tolerance", action="store_true", help="cut SETS/tolerance.npz instead")
+    parser.add_argument("--regions", action="store_true", help="measure the regions of SETS instead")
     options = parser.parse_args()
+    if options.tolerance:
+        cut_tolerance(options.data, options.sets)
+    elif options.regions:
+        measure_regions(options.sets)
+    else:
+        cut_sets(options)
+
+
+def cut_sets(options: argparse.Namespace) -> None:
+    """Cut scenes and sequences, several at a time."""
     options.sets.mkdir(parents=True, exist_ok=True)
     copy_strips(options.data / "hpatches_sample", options.sets / "hpatches_sample")
     work = [("sequences", s, options.data, options.sets / sequences_folder(s)) for s in options.sequences]
@@ -98,8 +176,8 @@ def main() -> None:
     work += [("scene", scene, options.data, options.sets / scene) for scene in scenes]
     how = (options.magnification, not options.no_geometric)
     with ProcessPoolExecutor(options.processes) as pool:
-        for word in pool.map(build, [(*item, *how) for item in work]):
-            print(word, flush=True)
+        for line in pool.map(build, [(*item, *how) for item in work]):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,55 +1,143 @@
-"""The models of every experiment: what is trained on what, and what is measured."""
+"""Every model of the experiments as tables: a name, the settings it changes (as `--set` takes them), what is measured.
 
-from collections.abc import Iterator
+To add a model, add a line to a table (or a table to EXPERIMENTS). Names of jobs are the keys of the results in
+experiments/results: a job whose settings change needs a new name.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import log2
 from typing import Any
 
+from matchkernel.storage.settings import merged, parse_override
+
 Settings = dict[str, Any]
 SEEDS = (0, 1, 2)
-AGAIN = "-seed1"  # names of second trainings of `ship` end so
-STEPS = 10_000  # of 512 pairs, in the experiments of the paper
-SCREENING = 5_000  # steps when choices are compared on validation
-PAPER_STEPS = 39_060  # of 512 pairs: the paper's 20 million
+AGAIN = "-seed1"  # ending of the names of second trainings in `ship`
+STEPS = "sampling.steps=10000"  # of 512 pairs, in the paper's experiments
+SCREENING = "sampling.steps=5000"  # when choices are compared on validation
 
-# The eight of the HPatches experiment: six of them at N = 32 with s = 1, as the paper's light ones, `dual` with both.
-DESCRIPTORS: dict[str, Settings] = {
-    "fc": {"variant": "fc"},
-    "dual-s2": {"variant": "dual", "s": 2},
-    "dual-s1": {"variant": "dual", "s": 1},
-    "cartesian-s1": {"variant": "cartesian", "s": 1},
-    "polar-s1": {"variant": "polar", "s": 1},
-    "combined-s1": {"variant": "combined", "s": 1},
-    "sum": {"variant": "sum"},
-    "concat": {"variant": "concat"},
+# The HPatches experiment: all at N = 32; the light ones with s = 1, as in the paper, `dual` with both.
+DESCRIPTORS = {
+    "fc": "model.variant=fc",
+    "dual-s2": "model.variant=dual model.s=2",
+    "dual-s1": "model.variant=dual model.s=1",
+    "cartesian-s1": "model.variant=cartesian model.s=1",
+    "polar-s1": "model.variant=polar model.s=1",
+    "combined-s1": "model.variant=combined model.s=1",
+    "sum": "model.variant=sum",
+    "concat": "model.variant=concat",
 }
-# M behind `sum`: with s = 0 the position code is a constant, so this is M applied to the plain sum of the map; with
-# BatchNorm after it, as after every M here, and without.
-PROJECTED_SUMS: dict[str, Settings] = {
-    "sum-m": {"variant": "cartesian", "s": 0, "center_weight": False},
-    "sum-m-plain": {"variant": "cartesian", "s": 0, "center_weight": False, "output_norm": "none"},
+# M after `sum`: with s = 0 the position code is constant, so M is applied to the plain sum of the map; with BatchNorm
+# after it, as after every M here, and without.
+PROJECTED_SUMS = {
+    "sum-m": "model.variant=cartesian model.s=0 model.center_weight=false",
+    "sum-m-plain": "model.variant=cartesian model.s=0 model.center_weight=false model.output_norm=none",
 }
-# Whose similarity maps are measured, and how shifts, turns and scales change their descriptors.
-MAPPED = ("fc", "dual-s2", "dual-s1", "cartesian-s1", "polar-s1", "combined-s1")
-TRANSFERRED = ("fc", "dual-s1", "dual-s2")  # trained on every group, tested on the others
+AT_64 = ("fc", "cartesian-s1", "dual-s2")  # trained at N = 64 too
+MAPPED = ("fc", "dual-s2", "dual-s1", "cartesian-s1", "polar-s1", "combined-s1")  # similarity maps and tolerance
 CONTROL = "sum"  # measured with them: what features without a position give
+RESIZED = ("dual-s2", "dual-s1", "cartesian-s1")  # used at other patch sizes too
+TRANSFERRED = ("fc", "dual-s1", "dual-s2")  # trained on every group, tested on the others
+
+HYNET = "loss.same_side=true loss.hybrid=2.0 loss.margin=1.2"
+GEOMETRY = "augmentation.rotation_degrees={} augmentation.scale_octaves={} augmentation.shift={}"
+LIGHT = (
+    "augmentation.gamma={} augmentation.contrast={} augmentation.light_gradient={}"
+    " augmentation.blur={} augmentation.noise={}"
+)
+HALF_LIGHT, WHOLE_LIGHT = LIGHT.format(0.2, 0.15, 0.1, 0.35, 2.0), LIGHT.format(0.4, 0.3, 0.2, 0.7, 4.0)
+SIZES = "sampling.patch_sizes=[24,32,48]"
+
 KAPPAS = (1, 2, 4, 8, 16)
+KAPPA = "model.kappa_cartesian={0}.0 model.kappa_polar={0}.0"
+ABLATION_BASE = f"model.variant=dual model.s=2 {KAPPA.format(8)} {SCREENING}"  # whatever the defaults become
+# One change at a time from the base above, trained on group A.
+ABLATION = {
+    **{f"kappa-s{s}-{k}": f"model.s={s} {KAPPA.format(k)}" for s, k in product((1, 2, 3), KAPPAS) if (s, k) != (2, 8)},
+    "encoding-norm-s1": f"model.s=1 {KAPPA.format(1)} model.encoding_norm=true",  # to compare with kappa-s1-1
+    "encoding-norm-s2": "model.encoding_norm=true",
+    "output-norm-none": "model.output_norm=none",
+    "pairs-1024": "sampling.pairs=1024",
+    "pairs-2048": "sampling.pairs=2048",
+    "pairs-4096": "sampling.pairs=4096",
+    "dropout-0.1": "model.dropout=0.1",
+    "dropout-0.3": "model.dropout=0.3",
+    "statistics-joint": "loop.statistics=joint",
+    "geometry-none": GEOMETRY.format(0.0, 0.0, 0.0),  # none, half and double of the preset's
+    "geometry-half": GEOMETRY.format(4.0, 0.06, 0.025),
+    "geometry-double": GEOMETRY.format(16.0, 0.24, 0.1),
+    "photometric-half": HALF_LIGHT,
+    "photometric-whole": WHOLE_LIGHT,
+    "photometric-double": LIGHT.format(0.8, 0.6, 0.4, 1.4, 8.0),
+}
 MAGNIFICATIONS = (5, 8, 10)  # beside 6, that of the ordinary sets
 TRACKS = "tracks"  # the cut without geometric positives
-# Regions that models by our recipe are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
-TRAINED_REGIONS = {"x6": ("", 0.0)} | {f"x6-to-x{m}": (f"x{m}", round(log2(m / 6), 3)) for m in (8, 10, 12)}
-OURS = {"dual": "dual", "light": "light-cartesian"}  # models by our recipe -> their jobs, without the regions
-# The models of the package -> the jobs of `ship` they come from.
-PACKAGE = {**{name: f"{job}-x6" for name, job in OURS.items()}, "dual-paper": "dual-paper", "fc": "fc"}
+
+RECIPE_BASE = f"model.variant=dual model.s=1 {SCREENING} sampling.pairs=1024"
+# One change at a time from the base above, trained on all scenes that shipped weights may see.
+RECIPE = {
+    "base": "",
+    f"base{AGAIN}": "seed=1",
+    "photometric": WHOLE_LIGHT,
+    "pairs-2048": "sampling.pairs=2048",
+    "same-side": "loss.same_side=true",
+    "s2-kappa8": "model.s=2",
+    "s2-kappa2": f"model.s=2 {KAPPA.format(2)}",
+    "cartesian": "model.variant=cartesian",
+    "hynet-loss": HYNET,
+    "encoding-norm": "model.encoding_norm=true",
+    "geometry": f"{GEOMETRY.format(15.0, 0.25, 0.1)} augmentation.aspect_octaves=0.15",
+    "second-order": "loss.same_side=true loss.squared=true loss.second_order=1.0",
+    "average": "optimizer.average=0.999",
+    "mixed-sizes": SIZES,
+    "cosine": "optimizer.schedule=cosine",
+    "rate-half": "optimizer.rate=5.0",
+    "rate-double": "optimizer.rate=20.0",
+    "cartesian-s2": "model.variant=cartesian model.s=2",
+    "polar": "model.variant=polar",
+    "combined": "model.variant=combined",
+}
 BEST = "best-2048"  # changes of the recipe that gained, together
+BEST_BASE = f"model.s=2 sampling.pairs=2048 {HYNET} optimizer.rate=20.0"
+# One change at a time from `best-2048`; the last three are the candidates for the light model of the package.
+BEST_CHANGES = {
+    "": "",
+    "-rate-40": "optimizer.rate=40.0",
+    "-geometry": f"{GEOMETRY.format(11.0, 0.18, 0.075)} augmentation.aspect_octaves=0.08",
+    "-photometric": HALF_LIGHT,
+    "-encoding-norm": "model.encoding_norm=true",
+    "-s1": "model.s=1",
+    "-mixed-sizes": SIZES,
+    "-in-4096": "sampling.pairs=4096 sampling.steps=2500",  # as many pairs in all, more of them at a time
+    "-in-8192": "sampling.pairs=8192 sampling.steps=1250",
+    "-cartesian": "model.variant=cartesian model.s=1",
+    "-polar": "model.variant=polar model.s=1",
+    "-combined": "model.variant=combined model.s=1",
+}
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
-PRESET_GEOMETRY = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "shift": 0.05}  # of the preset `paper`
-LIGHT = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
-HYNET = {"same_side": True, "hybrid": 2.0, "margin": 1.2}
-GEOMETRY = {"rotation_degrees": 15.0, "scale_octaves": 0.25, "shift": 0.1, "aspect_octaves": 0.15}
-SOME_GEOMETRY = {"rotation_degrees": 11.0, "scale_octaves": 0.18, "shift": 0.075, "aspect_octaves": 0.08}  # half way
+LARGE = "sampling.pairs=4096 sampling.steps=6000"
+DUAL, PAPER = "model.variant=dual model.s=2", "sampling.steps=39060"  # the paper's 20 million pairs, 512 at a time
+OUR_LOSS = f"{HYNET} optimizer.rate=40.0"
+OUR_RECIPE = f"{LARGE} {OUR_LOSS}"
+# Models trained twice, then what lies between the paper's recipe and ours, trained once.
+BY_PAPER = {"dual-paper": f"{DUAL} {PAPER}", "fc": f"model.variant=fc {PAPER}"}
+BY_US = {
+    "dual": f"{DUAL} model.encoding_norm=true {OUR_RECIPE}",
+    "light-cartesian": f"model.variant=cartesian model.s=1 model.encoding_norm=true {OUR_RECIPE}",
+}
+BETWEEN = {
+    "dual-paper-in-4096": f"{DUAL} {LARGE}",
+    "dual-hynet-in-4096": f"{DUAL} {LARGE} {HYNET}",
+    "fc-by-our-recipe": f"model.variant=fc {OUR_RECIPE}",
+    "dual-in-2048": f"{DUAL} model.encoding_norm=true {OUR_LOSS} sampling.pairs=2048 sampling.steps=12000",
+}
+# Regions that models by our recipe are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
+REGIONS = {"x6": ("", 0.0)} | {f"x6-to-x{m}": (f"x{m}", round(log2(m / 6), 3)) for m in (8, 10, 12)}
+# Models of the package -> the jobs of `ship` they come from.
+PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
 
 @dataclass(frozen=True)
@@ -64,170 +152,63 @@ class Job:
     score_cut: str = ""  # scored on SETS/<score_cut>/...
 
 
+def settings(*texts: str) -> Settings:
+    """Settings written as `table.key=value ...`, later ones laid over earlier ones."""
+    return merged(*map(parse_override, " ".join(texts).split()))
+
+
+def seeded(name: str, train: str, text: str, seed: int, scores: Iterable[str] = (), **cuts: str) -> Job:
+    """A job of a seed, which its name tells."""
+    return Job(f"{name}-seed{seed}", train, settings(text, f"seed={seed}"), tuple(scores), **cuts)
+
+
 def descriptors() -> Iterator[Job]:
-    """The HPatches experiment: every descriptor, trained on group A, three seeds; and N = 64 for three of them."""
-    resolution_free = ("dual-s2", "dual-s1", "cartesian-s1")
-    for seed in SEEDS:
-        for name, model in DESCRIPTORS.items():
-            scores = ("test", "strips", *(("groups",) if name in TRANSFERRED else ()))
-            scores += ("sizes",) if name in resolution_free else ()
-            scores += ("tolerance", "maps") if name in (*MAPPED, CONTROL) else ()
-            settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
-            yield Job(f"{name}-n32-seed{seed}", "A", settings, scores)
-    for name, model in PROJECTED_SUMS.items():
-        for seed in SEEDS:
-            settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
-            yield Job(f"{name}-n32-seed{seed}", "A", settings, ("test", "strips"))
-    for seed in SEEDS:
-        for name in ("fc", "cartesian-s1", "dual-s2"):
-            model = {**DESCRIPTORS[name], "patch_size": 64}
-            settings = {"model": model, "sampling": {"steps": STEPS}, "seed": seed}
-            yield Job(f"{name}-n64-seed{seed}", "A", settings, ("test", "strips"))
+    """The HPatches experiment: every descriptor, trained on group A, three seeds; three of them at N = 64 too."""
+    asked = {"groups": TRANSFERRED, "sizes": RESIZED, "tolerance": (*MAPPED, CONTROL), "maps": (*MAPPED, CONTROL)}
+    for seed, (name, text) in product(SEEDS, DESCRIPTORS.items()):
+        scores = [score for score, names in asked.items() if name in names]
+        yield seeded(f"{name}-n32", "A", f"{text} {STEPS}", seed, ("test", "strips", *scores))
+    for (name, text), seed in product(PROJECTED_SUMS.items(), SEEDS):
+        yield seeded(f"{name}-n32", "A", f"{text} {STEPS}", seed, ("test", "strips"))
+    for seed, name in product(SEEDS, AT_64):
+        text = f"{DESCRIPTORS[name]} model.patch_size=64 {STEPS}"
+        yield seeded(f"{name}-n64", "A", text, seed, ("test", "strips"))
 
 
 def transfer() -> Iterator[Job]:
-    """Table 2's protocol: train on B and on C, test on the two others (A is trained in `descriptors`)."""
-    for seed in SEEDS:
-        for group in "BC":
-            for name in TRANSFERRED:
-                settings = {"model": DESCRIPTORS[name], "sampling": {"steps": STEPS}, "seed": seed}
-                yield Job(f"{name}-on-{group}-seed{seed}", group, settings, ("groups",))
+    """The protocol of the paper's Table 2: train on B and on C, test on the two others (A is in `descriptors`)."""
+    for seed, group, name in product(SEEDS, "BC", TRANSFERRED):
+        yield seeded(f"{name}-on-{group}", group, f"{DESCRIPTORS[name]} {STEPS}", seed, ("groups",))
 
 
 def ablation() -> Iterator[Job]:
-    """One change at a time from `dual` s = 2 with kappa 8, trained on group A; `base` with two seeds."""
-    model = {"variant": "dual", "s": 2, "kappa_cartesian": 8.0, "kappa_polar": 8.0}  # whatever the defaults become
-    base: Settings = {"model": model, "sampling": {"steps": SCREENING}}
-    yield from (_changed("base", "A", base, {}, seed) for seed in (0, 1))
-    for name, change in {**kappa_changes(), **norm_changes(), **other_changes()}.items():
-        yield _changed(name, "A", base, change, 0)
-    yield _changed("positives-geometric", "B", base, {}, 0)  # B: brandenburg has the keypoints they are found among
-    yield _changed("positives-tracks", "B", base, {}, 0, train_cut=TRACKS)
-    for amount in MAGNIFICATIONS:
-        cut = f"x{amount}"
-        yield _changed(f"magnification-{amount}", "A", base, {}, 0, train_cut=cut, score_cut=cut)
-
-
-def kappa_changes() -> dict[str, Settings]:
-    """Every kappa, of both coordinate systems together, for s = 1, 2, 3; that of `base` is left out."""
-    pairs = [(s, kappa) for s in (1, 2, 3) for kappa in KAPPAS if (s, kappa) != (2, 8)]
-    return {
-        f"kappa-s{s}-{kappa}": {"model": {"s": s, "kappa_cartesian": float(kappa), "kappa_polar": float(kappa)}}
-        for s, kappa in pairs
-    }
-
-
-def norm_changes() -> dict[str, Settings]:
-    """A norm before M (s = 1 beside `kappa-s1-1`, s = 2 beside `base`), and none after it."""
-    return {
-        "encoding-norm-s1": {"model": {"s": 1, "kappa_cartesian": 1.0, "kappa_polar": 1.0, "encoding_norm": True}},
-        "encoding-norm-s2": {"model": {"encoding_norm": True}},
-        "output-norm-none": {"model": {"output_norm": "none"}},
-    }
-
-
-def other_changes() -> dict[str, Settings]:
-    """Batch, dropout, statistics, and augmentation, of geometry and of light apart."""
-    geometry, light = {"none": 0.0, "half": 0.5, "double": 2.0}, {"half": 0.5, "whole": 1.0, "double": 2.0}
-    return {
-        **{f"pairs-{pairs}": {"sampling": {"pairs": pairs}} for pairs in (1024, 2048, 4096)},
-        **{f"dropout-{share}": {"model": {"dropout": share}} for share in (0.1, 0.3)},
-        "statistics-joint": {"loop": {"statistics": "joint"}},
-        **{f"geometry-{word}": {"augmentation": _times(PRESET_GEOMETRY, k)} for word, k in geometry.items()},
-        **{f"photometric-{word}": {"augmentation": _times(LIGHT, k)} for word, k in light.items()},
-    }
+    """One change at a time; `base` with two seeds; then positives (on group B) and magnifications."""
+    yield from (seeded("base", "A", ABLATION_BASE, seed) for seed in (0, 1))
+    yield from (seeded(name, "A", f"{ABLATION_BASE} {change}", 0) for name, change in ABLATION.items())
+    yield seeded(
+        "positives-geometric", "B", ABLATION_BASE, 0
+    )  # brandenburg of B has the keypoints they are found among
+    yield seeded("positives-tracks", "B", ABLATION_BASE, 0, train_cut=TRACKS)
+    for m in MAGNIFICATIONS:
+        yield seeded(f"magnification-{m}", "A", ABLATION_BASE, 0, train_cut=f"x{m}", score_cut=f"x{m}")
 
 
 def recipe() -> Iterator[Job]:
-    """Changes of `dual` s = 1 with 1024 pairs a batch, one at a time, then some that gained together.
-
-    Trained on everything that shipped weights may see.
-    """
-    base: Settings = {"model": {"variant": "dual", "s": 1}, "sampling": {"steps": SCREENING, "pairs": 1024}}
-    changes: dict[str, Settings] = {
-        "base": {},
-        "base-seed1": {"seed": 1},
-        "photometric": {"augmentation": LIGHT},
-        "pairs-2048": {"sampling": {"pairs": 2048}},
-        "same-side": {"loss": {"same_side": True}},
-        "s2-kappa8": {"model": {"s": 2}},
-        "s2-kappa2": {"model": {"s": 2, "kappa_cartesian": 2.0, "kappa_polar": 2.0}},
-        "cartesian": {"model": {"variant": "cartesian"}},
-        "hynet-loss": {"loss": HYNET},
-        "encoding-norm": {"model": {"encoding_norm": True}},
-        "geometry": {"augmentation": GEOMETRY},
-        "second-order": {"loss": {"same_side": True, "squared": True, "second_order": 1.0}},
-        "average": {"optimizer": {"average": 0.999}},
-        "mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
-        "cosine": {"optimizer": {"schedule": "cosine"}},
-        "rate-half": {"optimizer": {"rate": 5.0}},
-        "rate-double": {"optimizer": {"rate": 20.0}},
-        "cartesian-s2": {"model": {"variant": "cartesian", "s": 2}},
-        "polar": {"model": {"variant": "polar"}},
-        "combined": {"model": {"variant": "combined"}},
-    }
-    for name, change in {**changes, **best_changes()}.items():
-        yield Job(name, "shipped", _over(base, change), ("sizes",) if name in SIZED else ())
-
-
-def best_changes() -> dict[str, Settings]:
-    """2,048 pairs a batch, HyNet's loss and twice the rate, with the paper's s = 2; and what may add to them."""
-    best: Settings = {"model": {"s": 2}, "sampling": {"pairs": 2048}, "loss": HYNET, "optimizer": {"rate": 20.0}}
-    changes: dict[str, Settings] = {
-        "": {},
-        "-rate-40": {"optimizer": {"rate": 40.0}},
-        "-geometry": {"augmentation": SOME_GEOMETRY},
-        "-photometric": {"augmentation": _times(LIGHT, 0.5)},
-        "-encoding-norm": {"model": {"encoding_norm": True}},
-        "-s1": {"model": {"s": 1}},
-        "-mixed-sizes": {"sampling": {"patch_sizes": [24, 32, 48]}},
-        # as many pairs in all, more of them at a time
-        "-in-4096": {"sampling": {"pairs": 4096, "steps": SCREENING // 2}},
-        "-in-8192": {"sampling": {"pairs": 8192, "steps": SCREENING // 4}},
-        # candidates for the light model of the package
-        **{f"-{variant}": {"model": {"variant": variant, "s": 1}} for variant in ("cartesian", "polar", "combined")},
-    }
-    return {f"{BEST}{name}": _over(best, change) for name, change in changes.items()}
+    """Changes of the recipe one at a time, then some that gained together."""
+    best = {f"{BEST}{name}": f"{BEST_BASE} {change}" for name, change in BEST_CHANGES.items()}
+    for name, change in {**RECIPE, **best}.items():
+        yield Job(name, "shipped", settings(RECIPE_BASE, change), ("sizes",) if name in SIZED else ())
 
 
 def ship() -> Iterator[Job]:
     """The weights of the package, each trained twice, and what lies between the paper's recipe and ours."""
-    paper, large = {"steps": PAPER_STEPS}, {"pairs": 4096, "steps": 6_000}
-    longer = {"pairs": large["pairs"] // 2, "steps": 2 * large["steps"]}
-    ours: Settings = {"sampling": large, "loss": HYNET, "optimizer": {"rate": 40.0}}
-    dual, fc = {"variant": "dual", "s": 2}, {"variant": "fc"}
-    normed = {"encoding_norm": True}
-    models: dict[str, Settings] = {
-        "dual": {"model": dual | normed, **ours},
-        "light-cartesian": {"model": {"variant": "cartesian", "s": 1} | normed, **ours},
-    }
     for seed, ending in enumerate(("", AGAIN)):
-        yield Job(f"dual-paper{ending}", "shipped", {"model": dual, "sampling": paper, "seed": seed})
-        yield Job(f"fc{ending}", "shipped", {"model": fc, "sampling": paper, "seed": seed})
-        for (region, (cut, zoom)), (name, settings) in product(TRAINED_REGIONS.items(), models.items()):
-            zoomed = settings | {"augmentation": {"zoom_octaves": zoom}, "seed": seed}
+        for name, text in BY_PAPER.items():
+            yield Job(f"{name}{ending}", "shipped", settings(text, f"seed={seed}"))
+        for (region, (cut, zoom)), (name, text) in product(REGIONS.items(), BY_US.items()):
+            zoomed = settings(text, f"augmentation.zoom_octaves={zoom} seed={seed}")
             yield Job(f"{name}-{region}{ending}", "shipped", zoomed, train_cut=cut)
-    yield Job("dual-paper-in-4096", "shipped", {"model": dual, "sampling": large})
-    yield Job("dual-hynet-in-4096", "shipped", {"model": dual, "sampling": large, "loss": HYNET})
-    yield Job("fc-by-our-recipe", "shipped", {"model": fc, **ours})
-    yield Job("dual-in-2048", "shipped", {"model": dual | normed, **ours, "sampling": longer})
-
-
-def _changed(name: str, train: str, base: Settings, change: Settings, seed: int, **cuts: str) -> Job:
-    return Job(f"{name}-seed{seed}", train, _over(base, {**change, "seed": seed}), **cuts)
-
-
-def _over(base: Settings, change: Settings) -> Settings:
-    """A change laid over settings, table by table."""
-    return {**base, **{key: _laid(base.get(key), value) for key, value in change.items()}}
-
-
-def _laid(under: Any, over: Any) -> Any:
-    return {**(under or {}), **over} if isinstance(over, dict) else over
-
-
-def _times(amounts: Settings, factor: float) -> Settings:
-    return {name: factor * amount for name, amount in amounts.items()}
+    yield from (Job(name, "shipped", settings(text)) for name, text in BETWEEN.items())
 
 
 EXPERIMENTS: dict[str, list[Job]] = {

@@ -1,9 +1,10 @@
 """Train and score the models of an experiment, several at a time; what is done is not done again.
 
-python experiments/paper/run.py EXPERIMENT... --sets SETS [--only JOB...] [--workers 3] [--results FOLDER]
+python experiments/paper/run.py EXPERIMENT... --sets SETS --keep WEIGHTS [--only JOB...] [--workers 3]
+python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS --only JOB... --scores test strips
 
-Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py and tolerance.py; a job that
-names another cut of them finds it in SETS/<cut>.
+Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py; a job that names another cut
+of them finds it in SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
 """
 
 import argparse
@@ -19,27 +20,26 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
-
 import torch
 import torch._dynamo
-from data import GROUPS, scenes_of, sequences_folder
+from data import GROUPS, RESULTS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
 from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
+from matchkernel.errors import FileError, MatchKernelError
 from matchkernel.model.weights import load, read_card, state_digest
 from matchkernel.storage.files import replacing
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
 
-RESULTS = Path(__file__).parent / "results"
+MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps")  # beyond those of validation
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
@@ -55,30 +55,43 @@ def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingCon
 
 
 def do(
-    job: Job, sets: Path, device: str, keep: Path, steps: int | None, turn: AbstractContextManager, until: float
+    job: Job,
+    before: dict[str, Any] | None,
+    sets: Path,
+    device: str,
+    keep: Path,
+    steps: int | None,
+    turn: AbstractContextManager,
+    until: float,
 ) -> dict[str, Any] | None:
-    """Train a model, unless its weights are kept from a run that was stopped while it was scored, and measure it.
+    """Train a model, unless its weights are kept from an earlier run, and measure what is missing.
 
     None where it is too late to train when its turn comes.
     """
     config = configuration(job, sets, steps)
     keep.mkdir(parents=True, exist_ok=True)
     weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
-    if not facts.exists() or TrainingConfig.from_dict(json.loads(read_card(weights)["training"])) != config:
+    if before is not None:
+        refuse_other_weights(job, before, weights)
+    elif not facts.exists() or TrainingConfig.from_dict(json.loads(read_card(weights)["training"])) != config:
         with turn:
             if time.time() > until:
                 return None
             how = train_job(config, weights, device)
         with replacing(facts) as part:
             part.write_text(json.dumps(how), encoding="utf-8")
+    done = before["scores"] if before else {}
     start = time.perf_counter()
-    scores = measure(job, sets, device, weights)
-    return {
-        **about(job, weights),
-        **json.loads(facts.read_text(encoding="utf-8")),
-        "scoring_seconds": round(time.perf_counter() - start, 1),
-        "scores": scores,
-    }
+    scores = {**measure(job, sets, device, weights, done), **done}
+    seconds = round(time.perf_counter() - start, 1)
+    known = before or {**about(job, weights), **json.loads(facts.read_text(encoding="utf-8"))}
+    return {**known, "scoring_seconds": seconds, "scores": scores}
+
+
+def refuse_other_weights(job: Job, before: dict[str, Any], weights: Path) -> None:
+    """Raise unless a weight file is the model whose results are there."""
+    if any(before.get(key, value) != value for key, value in about(job, weights).items()):
+        raise FileError(f"{weights} is not the model whose results are stored under {job.name}")
 
 
 def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, Any]:
@@ -115,6 +128,11 @@ def about(job: Job, weights: Path) -> dict[str, Any]:
     }
 
 
+def wanted_scores(job: Job) -> tuple[str, ...]:
+    """What a job asks for."""
+    return ("scenes", "validation", *job.scores)
+
+
 def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[str] = ()) -> dict[str, Any]:
     """All that a job asks for, apart from what is done."""
     device = "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
@@ -134,7 +152,7 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
         "tolerance": lambda: score_tolerance(model, sets / "tolerance.npz", device),
         "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }
-    return {name: ways[name]() for name in ("scenes", "validation", *job.scores) if name not in done}
+    return {name: ways[name]() for name in wanted_scores(job) if name not in done}
 
 
 def others(group: str, sets: Path) -> list[tuple[str, Path]]:
@@ -146,9 +164,11 @@ def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int |
     """Do jobs until there are none, or it is too late to start another."""
     parent = os.getppid()
     while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
-        experiment, job = task
+        experiment, job, before = task
         try:
-            result = do(job, sets, device, keep / experiment, steps, turn, until)
+            result = do(job, before, sets, device, keep / experiment, steps, turn, until)
+        except MatchKernelError as error:
+            result = {"error": str(error)}
         except Exception:
             result = {"error": traceback.format_exc()}
         if result is not None:
@@ -170,14 +190,15 @@ def main() -> None:
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", help="these jobs, in this order")
+    parser.add_argument("--scores", nargs="+", choices=MORE_SCORES, default=[], help="measure these too")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--training", type=int, default=3, help="workers that may train at a time; the others score")
+    parser.add_argument("--training", type=int, default=3, help="maximum number of workers that train at a time")
     parser.add_argument("--device", default="auto")
     parser.add_argument(
-        "--keep", type=Path, help="for weights, in <keep>/<experiment>; what is there is not trained again"
+        "--keep", type=Path, help="folder for weights, <keep>/<experiment>; weights found there are not trained again"
     )
-    parser.add_argument("--steps", type=int, help="instead of the jobs' own, for trying out")
-    parser.add_argument("--seconds", type=float, default=1e9, help="start no job after so many")
+    parser.add_argument("--steps", type=int, help="steps of every job, for trying out")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no job after this time")
     options = parser.parse_args()
     names = {job.name for experiment in options.experiments for job in EXPERIMENTS[experiment]}
     if not names.issuperset(options.only or ()):
@@ -200,10 +221,12 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
     results: dict[str, dict[str, Any]] = {}
     for experiment in options.experiments:
         path = options.results / f"{experiment}.json"
-        results[experiment] = json.loads(path.read_text()) if path.exists() else {}
+        results[experiment] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for experiment, job in wanted_jobs(options.experiments, options.only):
-        if job.name not in results[experiment]:
-            tasks.put((experiment, job))
+        asked = replace(job, scores=tuple(dict.fromkeys((*job.scores, *options.scores))))
+        before = results[experiment].get(job.name)
+        if before is None or not before["scores"].keys() >= set(wanted_scores(asked)):
+            tasks.put((experiment, asked, before))
     until = begun + options.seconds
     arguments = (tasks, answers, context.Semaphore(options.training), options.sets, options.device, keep, options.steps)
     workers = [context.Process(target=work, args=(*arguments, until)) for _ in range(options.workers)]
@@ -216,7 +239,7 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
             answer = answers.get(timeout=5)
         except queue.Empty:
             if not any(process.is_alive() for process in workers):
-                sys.exit("workers were ended from outside: what they did not answer is not done")
+                sys.exit("workers were ended from outside: jobs without an answer are not done")
             continue
         if answer is None:
             running -= 1

@@ -111,7 +111,7 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
 
     Args:
         model: the descriptor.
-        path: made by tolerance.py: `reference` (K, 64, 64), and `<kind>` (T, K, 64, 64) with `<kind>_amounts` (T,).
+        path: by data.py --tolerance: `reference` (K, 64, 64), and `<kind>` (T, K, 64, 64) with `<kind>_amounts` (T,).
         device: where to compute.
     """
     with np.load(path) as file:
@@ -135,7 +135,7 @@ def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PA
 
     Args:
         model: a descriptor whose positions are projected or encoded (or `sum`, to compare with).
-        path: made by tolerance.py; pairs of `reference` and the match that is not shifted, evenly from all of them.
+        path: by data.py --tolerance; pairs of `reference` and the unshifted match, taken evenly from all.
         device: where to compute.
         most: pairs.
 

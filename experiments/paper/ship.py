@@ -7,20 +7,16 @@ WEIGHTS is the folder `ship` in that of `run.py ship --keep`; their scores are r
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
-
+from data import RESULTS
 from jobs import PACKAGE
-from run import RESULTS
 
 from matchkernel.cli.console import run_script
 from matchkernel.model.weights import OWN_KEYS, SHIPPED, load, read_card, save
 
-MATCHING = Path(__file__).parents[1] / "results" / "matching_validation.json"  # by experiments/homography_matching.py
+MATCHING = RESULTS / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
     "BSD-2); for the others none is stated. No scene under non-commercial terms was trained on; recipes and "

@@ -1,238 +1,286 @@
-"""Tables of the HPatches experiment and of Table 2's protocol, as Markdown."""
+"""Fill the tables of docs/results.md and docs/models.md from the stored results, and check the numbers of their prose.
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+python experiments/paper/tables.py            # write the tables and the charts
+python experiments/paper/tables.py --check    # only say what does not agree; 1 where something does not
 
-from data import SEQUENCES
-from gather import (
+A table lies between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function of TABLES. Numbers in the text
+around them are typed: prose.py makes the sentences they belong to from the results.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jobs
+from charts import CHARTS
+from claims import Claim, own_targets, paper_claims
+from data import GROUPS, SEQUENCES
+from prose import OURS, PROSE
+from results import (
     NOISES,
     TASKS,
-    Everything,
-    Result,
-    Results,
-    Spread,
-    by_name,
-    kind_score,
+    kind_mean,
     look,
-    mean_of,
     parameters,
     percent,
-    same_data,
-    sampling,
+    photo_means,
+    read,
+    runs,
     score,
-    seed_of,
-    spread_of,
-    tasks_of,
-    without_seed,
+    signed,
+    three,
 )
 
-NOT_RUN = "Not run yet."
-GROUPS = "ABC"
-TIES = 5e-5  # a score that ties raise by less is not worth a word
-COMPARED = ("fc", "dual-s1", "dual-s2")  # in Table 2's protocol
-METRICS = {  # heading -> keys, whether less is better, decimals
-    "FPR@95, ordinary pairs": (("fpr95", "ordinary"), True, 3),
-    "FPR@95, hard pairs": (("fpr95", "hard"), True, 2),
-    "retrieval mAP": (("map",), False, 2),
+from matchkernel.cli.console import run_script
+from matchkernel.evaluation.spread import Spread
+from matchkernel.model.weights import SHIPPED
+from matchkernel.plots.canvas import save_png
+from matchkernel.report.blocks import Grid, ReportedMethod
+from matchkernel.report.tables import grid_markdown, markdown_table
+from matchkernel.storage.files import replacing
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HARD = ("fpr95", "hard")
+
+
+def claims_table(claims: list[Claim]) -> str:
+    """A row for each claim."""
+    head = ["claim", "here", "numbers (ours)", "tested"]
+    rows = [[c.text, "**holds**" if c.holds else "**does not hold**", c.figures, c.rule] for c in claims]
+    if claims[0].number:
+        head, rows = ["", *head], [[str(c.number), *row] for c, row in zip(claims, rows, strict=True)]
+    return markdown_table(head, rows, text_columns=head)
+
+
+def groups() -> str:
+    """What the groups of scenes and the splits of sequences are."""
+    rows = [[name, ", ".join(scenes)] for name, scenes in GROUPS.items()]
+    for split, kinds in SEQUENCES.items():
+        rows.append([f"{split} sequences", "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())])
+    return markdown_table(["group", "photos"], rows, text_columns=["photos"])
+
+
+def hpatches() -> str:
+    """Every descriptor and baseline on the test sequences."""
+    rows, safe = {}, {}
+    for name, size in [(n, 32) for n in (*jobs.DESCRIPTORS, *jobs.PROJECTED_SUMS)] + [(n, 64) for n in jobs.AT_64]:
+        configuration = runs("descriptors", f"{name}-n{size}")[0]["configuration"]
+        method = ReportedMethod(
+            f"`{name}`" + (", 64 px" if size == 64 else ""), parameters(configuration), is_ours=True
+        )
+        rows[method] = dict(zip(TASKS, three(name, size), strict=True))
+    for name, result in read("baselines").items():
+        method = ReportedMethod(f"`{name}`", result["parameters"], result["hand_crafted"])
+        rows[method] = {task: percent([look(result, "test", task)]) for task in TASKS}
+        safe[method] = {task: percent([look(result, "test", "tie_safe", task)]) for task in TASKS}
+    return grid_markdown(Grid("HPatches tasks", TASKS, rows, safe=safe))
+
+
+# Switch, default, the ablation that has it, others tried, and what was decided.
+MKD = "kept: that of MKD"
+SWITCHES: tuple[tuple[str, str, str, dict[str, str], str], ...] = (
+    ("κ, s = 1", "1", "kappa-s1-1", {str(k): f"kappa-s1-{k}" for k in (2, 4, 8, 16)}, "kept: a wide kernel"),
+    ("κ, s = 2", "8", "base", {str(k): f"kappa-s2-{k}" for k in (1, 2, 4, 16)}, MKD),
+    ("κ, s = 3", "8", "kappa-s3-8", {str(k): f"kappa-s3-{k}" for k in (1, 2, 4, 16)}, MKD),
+    ("s of `dual`", "2", "base", {"1": "kappa-s1-1", "3": "kappa-s3-8"}, "kept: the paper's best"),
+    ("norm before M, s = 1", "none", "kappa-s1-1", {"L2": "encoding-norm-s1"}, "kept: as the paper"),
+    ("norm before M, s = 2", "none", "base", {"L2": "encoding-norm-s2"}, "kept: as the paper; our recipe has it"),
+    ("BatchNorm after M", "yes", "base", {"none": "output-norm-none"}, "kept: HardNet has it"),
+    ("dropout", "0", "base", {"0.1": "dropout-0.1", "0.3": "dropout-0.3"}, "kept: simpler"),
+    ("BatchNorm statistics", "separate", "base", {"joint": "statistics-joint"}, "kept: HardNet's way"),
+    ("geometric changes", "preset", "base", {k: f"geometry-{k}" for k in ("none", "half", "double")}, "kept"),
+    ("photometric", "none", "base", {k: f"photometric-{k}" for k in ("half", "whole", "double")}, "kept: as the paper"),
+    ("pairs per batch", "512", "base", {k: f"pairs-{k}" for k in ("1024", "2048", "4096")}, "our recipe takes 4,096"),
+    ("positives", "geometric too", "positives-geometric", {"tracks only": "positives-tracks"}, "kept: more patches"),
+)
+
+
+def matching(experiment: str, name: str) -> Spread:
+    """Matching on the validation sequences."""
+    return score(experiment, name, "validation", "matching")
+
+
+def defaults() -> str:
+    """What was tried beside each default, as differences of matching on validation."""
+    rows = []
+    for switch, default, base, others, decided in SWITCHES:
+        start = matching("ablation", base).mean
+        tried = [f"{label} {signed(matching('ablation', job).mean - start)}" for label, job in others.items()]
+        rows.append([switch, default, "; ".join(tried), decided])
+    head = ["switch", "default", "tried: matching, difference", "decided"]
+    return markdown_table(head, rows, text_columns=head)
+
+
+# Model -> the one it is compared with, what is changed; from the paper's baseline to our default.
+INGREDIENTS = {
+    "fc": ("", "the paper's baseline and recipe"),
+    "dual-paper": ("fc", "`dual`, s = 2"),
+    "dual-paper-in-4096": ("dual-paper", "4,096 pairs per batch, 6,000 steps"),
+    "dual-hynet-in-4096": ("dual-paper-in-4096", "HyNet's loss"),
+    "dual-x6": ("dual-hynet-in-4096", "norm before M, rate 40: the shipped `dual`"),
+    "dual-x6-to-x8": ("dual-x6", "regions of 6 to 8 σ"),
+    "dual-in-2048": ("dual-x6", "2,048 pairs per batch, 12,000 steps"),
+    "fc-by-our-recipe": ("fc", "recipe of the shipped `dual`"),
 }
 
 
-def cell(value: Any) -> str:
-    """What a table shows of a value."""
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def ingredients() -> str:
+    """What each step gave in matching on validation."""
+    rows = []
+    for name, (before, change) in INGREDIENTS.items():
+        now = matching("ship", name)
+        gain = f"{signed(now.mean - matching('ship', before).mean)} to `{before}`" if before else "–"
+        rows.append([f"`{name}`", change, now.text(), gain])
+    return markdown_table(["model", "change", "matching", "difference"], rows, text_columns=["change", "difference"])
 
 
-def markdown(
-    head: Sequence[str], rows: Iterable[Sequence[Any]], low: Sequence[str] = (), beside: Sequence[str] = ()
-) -> str:
-    """A table; of two and more spreads in a column the best is bold.
-
-    Args:
-        head: names of the columns.
-        rows: cells, a `Spread` where a score stands.
-        low: columns in which less is better.
-        beside: first cells of rows that do not compete for the best.
-    """
-    rows = [list(row) for row in rows]
-    competing = [row for row in rows if row[0] not in beside]
-    best = [_best([row[k] for row in competing], name in low) for k, name in enumerate(head)]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in rows:
-        shown = [
-            f"**{value}**" if value is not None and value is best[k] else cell(value) for k, value in enumerate(row)
-        ]
-        lines.append("| " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+BESIDE = {  # models by their names in the tables -> jobs of `ship`
+    **{f"`{name}`": job for name, job in jobs.PACKAGE.items()},
+    "`dual-x6-to-x8`": "dual-x6-to-x8",
+    "`light-x6-to-x8`": "light-cartesian-x6-to-x8",
+    "`fc` by the recipe of `dual`": "fc-by-our-recipe",
+}
 
 
-def _best(column: list[Any], low: bool) -> Spread | None:
-    spreads = [value for value in column if isinstance(value, Spread)]
-    if len(spreads) < 2:
-        return None
-    return (min if low else max)(spreads, key=lambda spread: spread.mean)
+def shipped() -> str:
+    """The models of the package and those beside them on the test sequences, both trainings."""
+    keys = [*(("test", task) for task in TASKS), ("strips", "all")]
+    rows = []
+    for name, job in BESIDE.items():
+        cells = [" / ".join(f"{value:.2f}" for value in score("ship", job, *key).values) for key in keys]
+        rows.append([name, *cells])
+    return markdown_table(["model, seed 0 / seed 1", *TASKS, "matching, HPatches strips"], rows)
 
 
-def length(results: Iterable[Result]) -> str:
-    """`10,000 steps of 512 pairs`; several where they differ."""
-    pairs: dict[int, set[int]] = {}
-    for found in filter(None, map(sampling, results)):
-        pairs.setdefault(found[0], set()).add(found[1])
-    return "; ".join(
-        f"{steps:,} steps of {' or '.join(f'{p:,}' for p in sorted(sizes))} pairs"
-        for steps, sizes in sorted(pairs.items())
-    )
+def kinds() -> str:
+    """Matching of the models of the package by kind of change and by noise, seed 0."""
+    rows = {}
+    for name, job in jobs.PACKAGE.items():
+        run = read("ship")[job]
+        rows[name] = [kind_mean([run], kind).mean for kind in SEQUENCES["test"]]
+        rows[name] += [100 * look(run, "test", "by_noise", "matching", noise) for noise in NOISES]
+    shown = [[f"`{name}`", *(f"{value:.2f}" for value in values)] for name, values in rows.items()]
+    gains = [signed(a - b) for a, b in zip(rows["dual"], rows["fc"], strict=True)]
+    heads = [f"{kind} ({len(names)})" for kind, names in SEQUENCES["test"].items()]
+    return markdown_table(["model", *heads, *NOISES.values()], [*shown, ["`dual` − `fc`", *gains]])
 
 
-def origin(results: Iterable[Result]) -> str:
-    """One line under a table: length, seeds, seconds, machine, and the files it is from."""
-    results = list(results)
-    trained = [r for r in results if sampling(r)]
-    seeds = sorted({seed for r in trained if (seed := seed_of(r)) is not None})
-    seconds = sorted(r["seconds"] for r in trained if "seconds" in r)
-    scoring = sorted(r["seconds"] for r in results if "seconds" in r and not sampling(r))
-    files = dict.fromkeys(r["file"] for r in results)
-    machines = sorted({f"{r['hardware']}, torch {r['torch']}" for r in results if "hardware" in r})
-    parts = [
-        length(trained) if trained else "Nothing trained here",
-        f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "".join(f"seed {s}" for s in seeds),
-        f"{_range(seconds)} s of training a model" if seconds else "",
-        f"{_range(scoring)} s of scoring a baseline" if scoring else "",
-        *machines,
-        "from " + ", ".join(f"`{file}.json`" for file in files),
-    ]
-    return f"*{'; '.join(filter(None, parts))}.*"
+def photos() -> str:
+    """Pairs of photos of test; a slash between both trainings."""
+    means = photo_means("matching_test") | photo_means("matching_test_again") | photo_means("matching_test_larger")
+    columns = {"right": 1, "H 1 px": 100, "H 3 px": 100, "H 5 px": 100}
+    rows = []
+    for name in ("sift", "rootsift", *jobs.PACKAGE, "dual-x6-to-x8", "light-x6-to-x8"):
+        both = [means[n] for n in (name, f"{name}{jobs.AGAIN}") if n in means]
+        cells = []
+        for column, times in columns.items():
+            cells.append(" / ".join(f"{times * mean[column]:.1f}" for mean in both))
+        rows.append([f"`{name}`", *cells])
+    heads = ("right matches", "homography within 1 px, %", "3 px", "5 px")
+    return markdown_table(["descriptor", *heads], rows)
 
 
-def _range(sorted_values: list[float]) -> str:
-    """`60 to 75`, or `60`."""
-    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (sorted_values[0], sorted_values[-1])))
+def regions() -> str:
+    """Models trained on larger regions: patches of validation, and photos by the size of the regions used."""
+    means, sizes = photo_means("larger_regions"), read("larger_regions")["magnifications"]
+    rows = []
+    for (name, job), region in ((item, region) for item in OURS.items() for region in jobs.REGIONS):
+        cells = []
+        for size in sizes:
+            both = [means[f"{job}-{region}{end}, x{size:g}"] for end in ("", jobs.AGAIN)]
+            right, share = (sum(mean[column] for mean in both) / 2 for column in ("right", "H 3 px"))
+            cells.append(f"{right:.1f} / {100 * share:.1f}")
+        rows.append([f"`{name}-{region}`", matching("ship", f"{job}-{region}").text(), *cells])
+    return markdown_table(["model", "matching, patches", *(f"photos, {size:g} σ" for size in sizes)], rows)
 
 
-def caution(results: Iterable[Result], *parts: str, rows: str = "of this table") -> str:
-    """A warning where rows were scored on different data, else nothing."""
-    words = f"**Caution: not all rows {rows} were scored on the same data; those that were not cannot be compared.**"
-    return "" if same_data(results, *parts) else words
+def sizes() -> str:
+    """Matching on the validation sequences at other patch sizes than trained at."""
+    models = [("descriptors", "dual-s2-n32"), ("descriptors", "cartesian-s1-n32")]
+    models += [("recipe", name) for name in jobs.SIZED[1:]]
+    rows = []
+    for experiment, name in models:
+        run = runs(experiment, name)[0]
+        mixed = run["settings"]["sampling"].get("patch_sizes") or [run["configuration"]["patch_size"]]
+        cells = [score(experiment, name, "sizes", size, "matching").text() for size in look(run, "sizes")]
+        rows.append([f"`{name}`", ", ".join(map(str, mixed)), *cells])
+    used = look(runs(*models[0])[0], "sizes")
+    return markdown_table(["model", "trained at", *(f"used at {size}" for size in used)], rows)
 
 
-def hpatches_rows(everything: Everything, part: str = "test") -> dict[str, list[Result]]:
-    """Descriptors, then baselines, that have scores on the test sequences (or the strips)."""
-    found = by_name(everything.get("descriptors", {}))
-    found |= {name: [result] for name, result in everything.get("baselines", {}).items()}
-    kept = {name: [r for r in results if look(r, part)] for name, results in found.items()}
-    return {name: results for name, results in kept.items() if results}
+def models() -> str:
+    """The four weight files, on validation, seed 0."""
+    symbols = {"dual": "⋆ψ^c", "cartesian": "ψ^xy", "fc": "ψ, HardNet+"}
+    rows = []
+    for name, job in jobs.PACKAGE.items():
+        run = read("ship")[job]
+        model, sampling = run["configuration"], run["settings"]["sampling"]
+        what = symbols[model["variant"]] + (f", s = {model['s']}" if "s" in model else "")
+        what += ", norm before M" if model.get("encoding_norm") else ""
+        recipe = "our recipe" if sampling["pairs"] == 4096 else "the paper's recipe"
+        scores = [100 * look(run, "validation", task) for task in TASKS]
+        scores += [100 * sum(look(run, "scenes", s, *k) for s in look(run, "scenes")) / 2 for k in (HARD, ("map",))]
+        size = f"{(SHIPPED / f'{name}.safetensors').stat().st_size / 1e6:.1f} MB"
+        facts = [f"`{name}`", what, f"{parameters(model):,}"]
+        length = f"{recipe}: {sampling['steps']:,} steps of {sampling['pairs']:,} pairs"
+        rows.append([*facts, length, *(f"{value:.2f}" for value in scores), size])
+    head = ["name", "descriptor", "parameters", "trained with", *TASKS, "hard FPR@95", "scene mAP", "file"]
+    return markdown_table(head, rows, text_columns=("descriptor", "trained with"))
 
 
-def name_and_size(name: str, results: list[Result]) -> tuple[str, int | None]:
-    """`dual-s2-n32` -> `dual-s2` and 32; a baseline has no size."""
-    size = results[0].get("configuration", {}).get("patch_size")
-    return f"`{name.removesuffix(f'-n{size}')}`", size
+TABLES: dict[str, Callable[[], str]] = {
+    "claims": lambda: claims_table(paper_claims()),
+    "targets": lambda: claims_table(list(own_targets())),
+    "groups": groups,
+    "hpatches": hpatches,
+    "defaults": defaults,
+    "ingredients": ingredients,
+    "shipped": shipped,
+    "kinds": kinds,
+    "photos": photos,
+    "regions": regions,
+    "sizes": sizes,
+    "models": models,
+}
 
 
-def hpatches_table(everything: Everything) -> str:
-    """The three tasks on the test sequences."""
-    rows = hpatches_rows(everything)
-    head = ["descriptor", "N", "parameters", "D", "seeds", "verification", "matching", "retrieval"]
-    body = [
-        [
-            *name_and_size(name, results),
-            parameters(results[0]),
-            results[0].get("configuration", {}).get("D"),
-            len(results) if sampling(results[0]) else None,
-            *tasks_of(results, "test"),
-        ]
-        for name, results in rows.items()
-    ]
-    return markdown(head, body)
+def filled(text: str) -> str:
+    """A page with its tables written anew."""
+    return BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
 
 
-def ties(everything: Everything) -> str:
-    """One line on the baselines whose scores ties raise, nothing where there are none."""
-    words = []
-    for name, (result, *_) in hpatches_rows(everything).items():
-        safe = look(result, "test", "tie_safe")
-        if safe and any(look(result, "test", task) - safe[task] > TIES for task in TASKS):
-            words.append(f"`{name}` {' / '.join(percent(safe[task]) for task in TASKS)}")
-    return f"Ties raise some scores; counted against the method they are: {'; '.join(words)}." if words else ""
+def wrong(page: str, text: str) -> list[str]:
+    """What of a page does not agree with the results: tables, sentences, and decimals that no sentence covers."""
+    found = [f"{page}: the tables are not those of the results; run tables.py"] if filled(text) != text else []
+    prose = " ".join(BLOCK.sub("", text).split())
+    sentences = PROSE.get(page, list)()
+    found += [f"{page}: not found: {sentence}" for sentence in sentences if sentence not in prose]
+    for sentence in sentences:
+        prose = prose.replace(sentence, "")
+    loose = re.findall(r"\S*\d\.\d\S*", prose) if page in PROSE else []
+    return found + [f"{page}: no sentence of prose.py covers the number {number}" for number in loose]
 
 
-def kinds_table(everything: Everything) -> str:
-    """Matching by kind of change and by noise."""
-    kinds = SEQUENCES["test"]
-    head = ["descriptor", "N", *(f"{kind} ({len(names)})" for kind, names in kinds.items()), *NOISES.values()]
-    body = [
-        [
-            *name_and_size(name, results),
-            *(kind_score(results, "test", names) for names in kinds.values()),
-            *(score(results, "test", "by_noise", "matching", noise) for noise in NOISES),
-        ]
-        for name, results in hpatches_rows(everything).items()
-    ]
-    return markdown(head, body)
+def main() -> None:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a number is wrong")
+    check = parser.parse_args().check
+    pages = {page: (DOCS / page).read_text(encoding="utf-8") for page in ("results.md", "models.md")}
+    if not check:
+        pages = {page: filled(text) for page, text in pages.items()}
+        for page, text in pages.items():
+            with replacing(DOCS / page) as part:
+                part.write_text(text, encoding="utf-8")
+        for name, draw in CHARTS.items():
+            save_png(draw(), DOCS / "images" / name, dpi=130)
+    found = [line for page, text in pages.items() for line in wrong(page, text)]
+    print("\n".join(found) or "every number agrees with the results")
+    sys.exit(bool(found))
 
 
-def strips_table(everything: Everything) -> str:
-    """Matching on the strips of a real HPatches sequence."""
-    head = ["descriptor", "N", *NOISES.values(), "all"]
-    body = [
-        [*name_and_size(name, results), *(score(results, "strips", noise) for noise in (*NOISES, "all"))]
-        for name, results in hpatches_rows(everything, "strips").items()
-    ]
-    return markdown(head, body)
-
-
-def transfer_runs(everything: Everything) -> dict[str, list[Result]]:
-    """Descriptor -> models of Table 2's protocol, whichever file they are in."""
-    runs: dict[str, list[Result]] = {name: [] for name in COMPARED}
-    for results in (everything.get("descriptors", {}), everything.get("transfer", {})):
-        for name, result in _with_groups(results).items():
-            if name in runs:
-                runs[name] += result
-    return {name: found for name, found in runs.items() if found}
-
-
-def _with_groups(results: Results) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
-    for name, result in results.items():
-        if look(result, "groups"):
-            short = without_seed(name).split("-on-")[0].removesuffix("-n32")
-            found.setdefault(short, []).append(result)
-    return found
-
-
-def transfer_score(runs: list[Result], train: str, test: str, keys: tuple[str, ...]) -> Spread | None:
-    """A score of the models trained on one group and tested on another."""
-    return score([r for r in runs if r["train"] == train], "groups", test, *keys)
-
-
-def transfer_mean(runs: list[Result], keys: tuple[str, ...]) -> Spread | None:
-    """The mean of the six combinations, of every seed that has all six."""
-    seeds = sorted({seed for r in runs if (seed := seed_of(r)) is not None})
-    means = []
-    for seed in seeds:
-        of_seed = {r["train"]: r for r in runs if seed_of(r) == seed}
-        pairs = [(a, b) for a in GROUPS for b in GROUPS if a != b]
-        means.append(mean_of(look(of_seed[a], "groups", b, *keys) if a in of_seed else None for a, b in pairs))
-    return spread_of(means)
-
-
-def transfer_table(everything: Everything, metric: str) -> str:
-    """One score, a row for each combination, a column for each descriptor."""
-    keys, low, decimals = METRICS[metric]
-    runs = transfer_runs(everything)
-    rows: list[list[Any]] = [
-        [f"{a} → {b}", *(transfer_score(found, a, b, keys) for found in runs.values())]
-        for a in GROUPS
-        for b in GROUPS
-        if a != b
-    ]
-    rows.append(["mean of six", *(transfer_mean(found, keys) for found in runs.values())])
-    lines = [_bold_in_row(row, low, decimals) for row in rows]
-    return markdown(["train → test", *(f"`{name}`" for name in runs)], lines)
-
-
-def _bold_in_row(row: list[Any], low: bool, decimals: int) -> list[str]:
-    best = _best(row, low)
-    shown = [value.shown(decimals) if isinstance(value, Spread) else cell(value) for value in row]
-    return [f"**{words}**" if best is not None and row[k] is best else words for k, words in enumerate(shown)]
+if __name__ == "__main__":
+    run_script(main)

@@ -20,6 +20,7 @@ def markdown_table(
     *,
     lower_is_better: Collection[str] = (),
     not_compared: Collection[str] = (),
+    text_columns: Collection[str] = (),
     digits: int = 2,
     scale: float = 1.0,
 ) -> str:
@@ -30,6 +31,7 @@ def markdown_table(
         rows: cells of each row; None gives a dash, whole numbers get thousands separators.
         lower_is_better: names of columns in which the lowest mean is the best.
         not_compared: first cells of the rows that do not compete for the best.
+        text_columns: names of further columns that are left-aligned.
         digits: decimals of a `Spread`; means that are equal as printed are all the best.
         scale: what a `Spread` is multiplied by, 100 for shares to be shown in percent.
     """
@@ -48,7 +50,8 @@ def markdown_table(
                 for text, mean, is_in in zip(texts, means, is_compared, strict=True)
             ]
         )
-    lines = [_markdown_row(head), "|---|" + "---:|" * (len(head) - 1)]
+    rule = "".join("---|" if k == 0 or name in text_columns else "---:|" for k, name in enumerate(head))
+    lines = [_markdown_row(head), f"|{rule}"]
     return "\n".join([*lines, *map(_markdown_row, zip(*columns, strict=True))])
 
 

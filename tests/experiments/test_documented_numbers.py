@@ -1,22 +1,18 @@
 """Numbers that documents show are those of the results they name."""
 
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
-
 import numpy as np
 import pytest
-from data import SEQUENCES
-from image_pairs import means_of_sequences
+from data import RESULTS
 from jobs import PACKAGE
+from results import photo_means
 
 from matchkernel.photos.describers import LEARNED_RATIO, SIFT_RATIO
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "experiments" / "results"
 
 
 def page(name):
@@ -33,7 +29,7 @@ def page(name):
 def test_matching_of_every_descriptor(name, calibration):
     thresholds = json.loads((RESULTS / calibration).read_text())["thresholds"]
     used = json.loads((RESULTS / name).read_text())["models"]
-    for model, mean in means_of_sequences(RESULTS / name).items():
+    for model, mean in photo_means(name.removesuffix(".json")).items():
         homographies = " / ".join(f"{100 * mean[f'H {pixels} px']:.1f}" for pixels in (1, 3, 5))
         counts = f"{mean['matches']:.0f} | {mean['right']:.0f} | {100 * mean['accuracy 3 px']:.1f}"
         assert f"| `{model}` | {counts} | {homographies} | {thresholds[model]} |" in page("match.md")
@@ -42,7 +38,7 @@ def test_matching_of_every_descriptor(name, calibration):
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_how_far_a_second_training_moves(split):
-    first, again = (means_of_sequences(RESULTS / f"matching_{split}{end}.json") for end in ("", "_again"))
+    first, again = (photo_means(f"matching_{split}{end}") for end in ("", "_again"))
     moved = {
         column: max(abs(first[name][column] - again[f"{name}-seed1"][column]) for name in PACKAGE)
         for column in ("right", "H 3 px")
@@ -71,7 +67,7 @@ def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
 
 
 def test_matching_by_magnification():
-    means = list(means_of_sequences(RESULTS / "magnification.json").values())
+    means = list(photo_means("magnification").values())
     for name, column, times, digits in (
         ("matches", "matches", 1, 0),
         ("right", "right", 1, 0),
@@ -111,9 +107,7 @@ def test_statistics_by_size():
 
 
 def test_scores_of_the_shipped_models_in_the_readme():
-    results = {
-        e: json.loads((RESULTS.parent / "paper" / "results" / f"{e}.json").read_text()) for e in ("ship", "baselines")
-    }
+    results = {e: json.loads((RESULTS / f"{e}.json").read_text()) for e in ("ship", "baselines")}
     shown = {f"`{name}`": results["ship"][job] for name, job in PACKAGE.items()}
     shown |= {"the same `fc` by our recipe (not shipped)": results["ship"]["fc-by-our-recipe"]}
     shown["RootSIFT"] = results["baselines"]["rootsift"]
@@ -122,40 +116,3 @@ def test_scores_of_the_shipped_models_in_the_readme():
         row = next(line for line in lines if line.startswith((f"| {name} |", f"| {name},")))
         scores = [f"{100 * result['scores']['test'][task]:.1f}" for task in ("verification", "matching", "retrieval")]
         assert row.endswith(f"| {' | '.join(scores)} |"), row
-
-
-def test_numbers_in_the_cards_of_the_models():
-    ship = json.loads((RESULTS.parent / "paper" / "results" / "ship.json").read_text())
-    speed = json.loads((ROOT / "benchmarks" / "results" / "describe_speed.json").read_text())["rows"]
-    text = " ".join(page("models.md").split())
-    cards = dict(card.split("`", 1) for card in text.split(" ## What they")[0].split("### `")[1:])
-    assert list(cards) == list(PACKAGE)
-    for name, job in PACKAGE.items():
-        both = [ship[job], ship[f"{job}-seed1"]]
-        again = [f"{100 * run['scores'][split]['matching']:.2f}" for split in ("validation", "test") for run in both]
-        assert "matching {} and {} on validation, {} and {} on test".format(*again) in cards[name]
-        assert f"{ship[job]['seconds']:.0f} s" in cards[name]
-    typed = json.loads((RESULTS / "light_again.json").read_text())["matching"]["mean"]["all"]["ap_trapezoid"]
-    assert f"typed as it stands here, gave [{100 * typed:.2f}]" in cards["light"]
-    scores = [f"{100 * ship[job]['scores']['test']['matching']:.1f}" for job in PACKAGE.values()]
-    assert "matching is {}, {}, {} and {}".format(*scores) in text
-    for words, names, noise in (
-        ("{} against {} on three test sequences", SEQUENCES["test"]["light"], None),
-        ("{1} against {0} on four sequences", SEQUENCES["test"]["viewpoint, zoom"], None),
-        ("{1} against {0} on tough frames", (), "t"),
-    ):
-        by_seed = []
-        for seed in ("", "-seed1"):
-            tests = [ship[f"{PACKAGE[name]}{seed}"]["scores"]["test"] for name in ("dual", "light")]
-            by_seed.append(
-                [
-                    t["by_noise"]["matching"][noise]
-                    if noise
-                    else np.mean([t["by_sequence"][name]["matching"] for name in names])
-                    for t in tests
-                ]
-            )
-        assert words.format(*(f"{100 * value:.1f}" for value in by_seed[0])) in text
-        assert len({dual > light for dual, light in by_seed}) == 1  # "second trainings agree"
-    rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]
-    assert "{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)) in text

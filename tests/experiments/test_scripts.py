@@ -2,51 +2,42 @@
 
 import json
 import sys
-from pathlib import Path
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
 import data
 import homography_matching
-import measure
-import regions
+import pytest
+import run
 import ship
-import tolerance
+from hypothesis import given
+from hypothesis import strategies as st
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 
+MISTAKES = [
+    (data, ["none", "sets", "--regions"], "sets/liberty/frame.npy"),
+    (data, ["none", "sets", "--tolerance"], "none/homography/oxford_graf/1.jpg: no such file"),
+    (data, ["none", "sets", "--scenes", "fox", "--sequences", "--processes", "1"], "none/scenes/fox"),
+    (ship, ["none"], "none/dual-x6.safetensors: no such file"),
+    (run, ["ship", "--sets", "sets", "--only", "dual"], "no such jobs: dual"),
+    (homography_matching, ["none", "--models", "sift"], "none/oxford_graf"),
+    (homography_matching, ["none", "--models", "nothing"], "nothing: no such file"),
+    (homography_matching, ["none", "--models", "sift", "--out", "no/such.json"], "no/such.json: no such folder"),
+]
 
-@pytest.mark.parametrize(
-    ("script", "words", "told"),
-    [
-        (regions, ["none"], "none/liberty/frame.npy"),
-        (tolerance, ["none", "sets"], "none/homography/oxford_graf/1.jpg: no such file"),
-        (ship, ["none"], "none/dual-x6.safetensors: no such file"),
-        (measure, ["ship", "dual-x6", "none.safetensors", "--sets", "sets"], "none.safetensors: no such file"),
-        (measure, ["ship", "dual", "none.safetensors", "--sets", "sets"], "ship has no job dual"),
-        (homography_matching, ["none", "--models", "sift"], "none/oxford_graf"),
-        (homography_matching, ["none", "--models", "nothing"], "nothing: no such file"),
-        (homography_matching, ["none", "--models", "sift", "--out", "no/such.json"], "no/such.json: no such folder"),
-        (data, ["none", "sets", "--scenes", "fox", "--sequences", "--processes", "1"], "none/scenes/fox"),
-    ],
-)
-def test_a_mistake_is_one_line(script, words, told, tmp_path, monkeypatch, capsys):
+
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["script", *words])
-    committed = {path: path.read_bytes() for path in (ship.SHIPPED / "dual.safetensors", regions.REGIONS)}
-    with pytest.raises(SystemExit) as end:
-        run_script(script.main)
-    error = capsys.readouterr().err
-    assert end.value.code in (1, 2)
-    assert told in error.splitlines()[-1]
-    assert "Traceback" not in error
-    assert not list(tmp_path.rglob("*.*"))
+    committed = {path: path.read_bytes() for path in (ship.SHIPPED / "dual.safetensors", data.RESULTS / "regions.json")}
+    for script, words, told in MISTAKES:
+        monkeypatch.setattr(sys, "argv", ["script", *words])
+        with pytest.raises(SystemExit) as end:
+            run_script(script.main)
+        error = capsys.readouterr().err
+        assert end.value.code in (1, 2), words
+        assert told in error.splitlines()[-1], words
+        assert "Traceback" not in error, words
+        assert not list(tmp_path.rglob("*.*")), words
     assert all(path.read_bytes() == whole for path, whole in committed.items())
 
 

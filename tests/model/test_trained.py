@@ -83,7 +83,7 @@ def test_thresholds_are_those_measured():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_of_the_files_in_the_package(name):
-    ship = json.loads((ROOT / "experiments" / "paper" / "results" / "ship.json").read_text())
+    ship = json.loads((ROOT / "experiments" / "results" / "ship.json").read_text())
     job = {"dual": "dual-x6", "light": "light-cartesian-x6"}.get(name, name)
     assert state_digest(matchkernel.load(name)) == ship[job]["state_sha256"]
     for split in ("validation", "test"):

@@ -1,4 +1,4 @@
-"""The jobs of the paper's experiments: all can be trained, names say what they are, and cuts are found and told."""
+"""The jobs of the experiments: all can be trained, results belong to them, names say what they are; running them."""
 
 import json
 import math
@@ -7,13 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
-
 import data
 import jobs
+import numpy as np
+import pytest
 import run
 from jobs import EXPERIMENTS, Job
 from made_scene import render_scene
@@ -25,8 +22,6 @@ from matchkernel.model.weights import save
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import TrainingConfig
 
-EVERY = [pytest.param(job, id=f"{name}-{job.name}") for name, wanted in EXPERIMENTS.items() for job in wanted]
-KNOWN = {"test", "strips", "groups", "sizes", "tolerance", "maps"}
 SETS = Path("sets")
 
 
@@ -39,31 +34,35 @@ def settings_of(experiment, name):
     return run.configuration(job_of(experiment, name), SETS)
 
 
-@pytest.mark.parametrize("job", EVERY)
-def test_every_job_can_be_trained(job):
-    config = run.configuration(job, SETS)
-    assert config.seed == int(job.name.split("-seed")[1] if "-seed" in job.name else 0)
-    assert all(Path(folder).parent == SETS / job.train_cut for folder in config.data.train)
-    assert set(job.scores) <= KNOWN
-    assert run.configuration(job, SETS, steps=3).sampling.steps == 3
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """A scene of four photos, as DATA holds it."""
+    folder = tmp_path_factory.mktemp("data")
+    render_scene(folder / "scenes" / "made", photos=4, width=320, height=240)
+    return folder
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_results_are_of_the_jobs_as_they_are(experiment):
-    path = run.RESULTS / f"{experiment}.json"
-    for name, result in json.loads(path.read_text(encoding="utf-8")).items():
-        job = job_of(experiment, name)
-        config = run.configuration(job, SETS)
-        settings = {**result["settings"], "data": {"train": list(config.data.train)}}
-        assert TrainingConfig.from_dict(settings) == config, name
-        assert result["train"] == job.train
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_names_and_settings_are_different(experiment):
-    wanted = EXPERIMENTS[experiment]
-    assert len({job.name for job in wanted}) == len(wanted)
-    assert len({repr(run.configuration(job, SETS)) for job in wanted}) == len(wanted)
+def test_every_job_can_be_trained_and_has_results():
+    """Each in a configuration of its own, and the stored results are of the jobs as they are, with all their scores."""
+    for experiment, wanted in EXPERIMENTS.items():
+        results = json.loads((data.RESULTS / f"{experiment}.json").read_text(encoding="utf-8"))
+        assert {job.name for job in wanted} == set(results)
+        different = set()
+        for job in wanted:
+            config, result = run.configuration(job, SETS), results[job.name]
+            assert config.seed == int(job.name.split("-seed")[1] if "-seed" in job.name else 0), job.name
+            assert all(Path(folder).parent == SETS / job.train_cut for folder in config.data.train), job.name
+            assert set(job.scores) <= set(run.MORE_SCORES), job.name
+            different.add(repr(config))
+            settings = {**result["settings"], "data": {"train": list(config.data.train)}}
+            assert TrainingConfig.from_dict(settings) == config, job.name
+            assert result["train"] == job.train, job.name
+            cuts = result.get("train_cut", ""), result.get("score_cut", "")
+            assert cuts == (job.train_cut, job.score_cut), job.name
+            assert set(run.wanted_scores(job)) <= set(result["scores"]), job.name
+        assert len(different) == len(wanted), experiment
+    assert sum(map(len, EXPERIMENTS.values())) == 149
+    assert run.configuration(job_of("ship", "fc"), SETS, steps=3).sampling.steps == 3
 
 
 def test_kappas_are_those_of_the_names():
@@ -86,21 +85,17 @@ def test_ablations_change_one_thing_from_base():
         assert len(other) <= 1, job.name
 
 
-def test_geometry_is_none_half_and_double_of_the_preset():
+def test_amounts_of_augmentation_are_those_of_the_names():
     preset = TrainingConfig.from_dict({"data": {"train": ["any"]}}).augmentation
-    assert preset == Augmentation(**jobs.PRESET_GEOMETRY)
     for word, factor in {"none": 0, "half": 0.5, "double": 2}.items():
         found = settings_of("ablation", f"geometry-{word}-seed0").augmentation
-        assert found.rotation_degrees == factor * preset.rotation_degrees
-        assert found.scale_octaves == factor * preset.scale_octaves
-        assert found.shift == factor * preset.shift
-        assert found.flips == preset.flips
-
-
-def test_light_is_half_whole_and_double():
+        amounts = {name: factor * getattr(preset, name) for name in ("rotation_degrees", "scale_octaves", "shift")}
+        assert found == replace(preset, **amounts)
+    light = {"gamma": 0.4, "contrast": 0.3, "light_gradient": 0.2, "blur": 0.7, "noise": 4.0}
     for word, factor in {"half": 0.5, "whole": 1, "double": 2}.items():
         found = settings_of("ablation", f"photometric-{word}-seed0").augmentation
-        assert found == Augmentation(**jobs.PRESET_GEOMETRY, **{k: factor * v for k, v in jobs.LIGHT.items()})
+        assert found == replace(preset, **{name: factor * amount for name, amount in light.items()})
+    assert isinstance(preset, Augmentation)
 
 
 def test_best_recipes_share_what_won():
@@ -124,7 +119,7 @@ def test_between_the_papers_recipe_and_ours_one_thing_changes_at_a_time():
 
 
 def test_light_model_is_the_best_of_the_candidates_on_validation():
-    results = json.loads((run.RESULTS / "recipe.json").read_text(encoding="utf-8"))
+    results = json.loads((data.RESULTS / "recipe.json").read_text(encoding="utf-8"))
     candidates = ("cartesian", "polar", "combined")
     best = max(candidates, key=lambda v: results[f"{jobs.BEST}-{v}"]["scores"]["validation"]["matching"])
     assert jobs.PACKAGE["light"].startswith(f"light-{best}-")
@@ -132,7 +127,7 @@ def test_light_model_is_the_best_of_the_candidates_on_validation():
 
 @pytest.mark.parametrize("name", jobs.PROJECTED_SUMS)
 def test_projected_sum_is_m_times_the_sum(name):
-    model = build(**jobs.PROJECTED_SUMS[name]).eval()
+    model = build(**jobs.settings(jobs.PROJECTED_SUMS[name])["model"]).eval()
     F = model.aggregations[0].position_matrix(8)
     assert F.shape == (64, 1)
     assert bool((F[0] == F).all())
@@ -167,39 +162,71 @@ def test_scenes_may_be_given_by_group(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.split(" is there\n")[:-1] == [*data.GROUPS["B"], "fox"]
 
 
-def test_sets_by_tracks_alone(tmp_path):
-    render_scene(tmp_path / "scenes" / "made", photos=4, width=320, height=240)
+def test_sets_by_tracks_only(tmp_path, rendered):
     counts = {}
     for geometric in (True, False):
-        target = tmp_path / str(geometric)
-        data.build(("scene", "made", tmp_path, target, 6.0, geometric))
-        counts[geometric] = len(np.asarray(open_patch_set(target).labels))
+        data.build(("scene", "made", rendered, tmp_path / str(geometric), 6.0, geometric))
+        counts[geometric] = len(np.asarray(open_patch_set(tmp_path / str(geometric)).labels))
     assert 0 < counts[False] < counts[True]
 
 
-def test_kept_weights_are_scored_and_not_trained_again(tmp_path, monkeypatch):
-    render_scene(tmp_path / "scenes" / "made", photos=4, width=320, height=240)
+def test_sizes_of_regions(tmp_path, monkeypatch):
+    monkeypatch.setitem(data.GROUPS, "A", ("made",))
+    (tmp_path / "made").mkdir()
+    shapes = np.array([[5.0, 0, 0, 5], [0, 20, -20, 0], [40, 0, 0, 40]])  # 10, 40 and 80 px across
+    np.save(tmp_path / "made" / "frame.npy", np.column_stack([np.zeros((3, 2)), shapes]))
+    data.measure_regions(tmp_path, tmp_path / "regions.json")
+    found = json.loads((tmp_path / "regions.json").read_text())
+    assert (found["regions"], found["median side"]) == (3, pytest.approx(40))
+    assert found["share below"] == pytest.approx({"32": 1 / 3, "64": 2 / 3})
+
+
+@pytest.fixture
+def small(tmp_path, rendered, monkeypatch):
+    """A way to run a job of two steps, whose only score is the checksum of its weights."""
     monkeypatch.setitem(data.GROUPS, "A", ("made",))
     (tmp_path / "sets").mkdir()
-    data.build(("scene", "made", tmp_path, tmp_path / "sets" / "made", 6.0, True))
-    monkeypatch.setattr(run, "measure", lambda job, sets, device, weights: {"sha256": run.read_card(weights)["sha256"]})
+    data.build(("scene", "made", rendered, tmp_path / "sets" / "made", 6.0, True))
+
+    def measure(job, sets, device, weights, done=()):
+        checksum = run.read_card(weights)["sha256"]
+        return {name: checksum for name in run.wanted_scores(job) if name not in done}
+
+    monkeypatch.setattr(run, "measure", measure)
     settings = {"model": {"variant": "sum", "patch_size": 16}, "sampling": {"steps": 2, "pairs": 8}}
-    job, keep = Job("small", "A", settings), tmp_path / "keep"
 
-    def do(steps=None, until=math.inf):
-        return run.do(job, tmp_path / "sets", "cpu", keep, steps, nullcontext(), until)
+    def do(before=None, scores=(), steps=None, until=math.inf):
+        job = Job("small", "A", settings, scores)
+        return run.do(job, before, tmp_path / "sets", "cpu", tmp_path / "keep", steps, nullcontext(), until)
 
-    assert do(until=0.0) is None  # too late
-    assert not list(keep.iterdir())
-    first = do()
+    return do
+
+
+def test_kept_weights_are_scored_and_not_trained_again(small, tmp_path):
+    assert small(until=0.0) is None  # too late
+    assert not list((tmp_path / "keep").iterdir())
+    first = small()
     assert min(first["seconds"], first["loss"]) > 0
-    again = do()
+    again = small()
     assert {**again, "scoring_seconds": 0} == {**first, "scoring_seconds": 0}
-    assert do(until=0.0)["scores"] == first["scores"]  # what is trained may be scored still
-    (keep / "small.json").unlink()  # stopped while training: done again, and the same
-    assert do()["scores"] == first["scores"]
-    assert do(steps=3)["scores"] != first["scores"]  # kept weights of another length are not taken
-    assert do()["scores"] == first["scores"]
+    assert small(until=0.0)["scores"] == first["scores"]  # what is trained may be scored still
+    (tmp_path / "keep" / "small.json").unlink()  # stopped while training: done again, and the same
+    assert small()["scores"] == first["scores"]
+    assert small(steps=3)["scores"] != first["scores"]  # kept weights of another length are not taken
+    assert small()["scores"] == first["scores"]
+
+
+def test_more_scores_are_added_to_results_from_the_same_weights_only(small, tmp_path):
+    first = small()
+    more = small(before={**first, "scores": {"scenes": "kept", "validation": "kept"}}, scores=("test",))
+    assert more["scores"] == {"scenes": "kept", "validation": "kept", "test": first["scores"]["scenes"]}
+    assert more["seconds"] == first["seconds"]
+    other = {**first, "weights_sha256": "another"}
+    with pytest.raises(MatchKernelError, match="is not the model whose results are stored under small"):
+        small(before=other, scores=("test",))
+    (tmp_path / "keep" / "small.safetensors").unlink()
+    with pytest.raises(MatchKernelError, match="no such file"):  # never trained anew for a score
+        small(before=first, scores=("test",))
 
 
 def test_jobs_that_do_not_exist_are_refused(monkeypatch, capsys):
@@ -216,6 +243,9 @@ def test_jobs_come_in_the_order_of_their_names():
     assert [job for _, job in run.wanted_jobs(["ship"], None)] == EXPERIMENTS["ship"]
 
 
-def test_a_job_knows_its_cuts_by_default():
-    job = Job("any", "A", {"sampling": {"steps": 1}})
-    assert run.configuration(job, SETS).data.train[0] == str(SETS / "liberty")
+def test_jobs_with_all_their_scores_are_not_done_again(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(run, "work", None)  # would fail in a worker
+    words = ["run.py", *EXPERIMENTS, "--sets", str(tmp_path), "--keep", str(tmp_path), "--workers", "0"]
+    monkeypatch.setattr(sys, "argv", words)
+    run.main()
+    assert capsys.readouterr().out == ""

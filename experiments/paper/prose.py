@@ -1,0 +1,217 @@
+"""The sentences of the documents that hold measured numbers, made from the stored results; tables.py looks for them."""
+
+import json
+from collections import defaultdict
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
+from jobs import AGAIN, BEST, EXPERIMENTS, PACKAGE, REGIONS, TRANSFERRED
+from results import kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
+
+OURS = {"dual": "dual", "light": "light-cartesian"}  # models by our recipe -> their jobs, without the regions
+
+
+def limit() -> float:
+    """A default is changed for more than this: three standard deviations of the base of the ablations."""
+    return 3 * (score("ablation", "base", "validation", "matching").std or 0)
+
+
+def overview() -> list[str]:
+    """Verdicts, models, machines."""
+    claims = paper_claims()
+    held = sum(claim.holds for claim in claims)
+    every = [result for experiment in EXPERIMENTS for result in read(experiment).values()]
+    minutes = sum(result.get("seconds", 0) for result in every) / 60
+    (machine,) = {f"{r['hardware']}, torch {r['torch']}" for r in every if "hardware" in r}
+    return [
+        f"Of {len(claims)} rows, {held} hold here and {len(claims) - held} do not.",
+        f"{len(every)} models were trained in {minutes:.0f} minutes on one GPU ({machine})",
+        f"where the target is {TARGET:g}, which",
+    ]
+
+
+def hpatches() -> list[str]:
+    """Transfer, by noise, and the sizes of regions."""
+    ends = {
+        noise: [score("descriptors", f"{d}-n32", "test", "by_noise", "matching", noise).mean for d in ("fc", "dual-s1")]
+        for noise in "et"
+    }
+    found = read("regions")
+    small, large = (100 * found["share below"][size] for size in ("32", "64"))
+    means = [transfer(name, "map").text() for name in TRANSFERRED]
+    return [
+        "retrieval mAP is {} for `fc`, {} for `dual-s1` and {} for `dual-s2`".format(*means),
+        "on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against {:.2f})".format(
+            *ends["e"], *ends["t"]
+        ),
+        f"{found['median side']:.0f} px across in the median, {small:.0f} % of them less than 32 px and"
+        f" {large:.0f} % less than 64 px",
+        "`fc` has HardNet's dropout of {}".format(read("descriptors")["fc-n32-seed0"]["configuration"]["dropout"]),
+        "matching is {} for `fc` and {} for `dual-s2`".format(
+            *(score("descriptors", f"{name}-n32", "strips", "all").text() for name in ("fc", "dual-s2"))
+        ),
+    ]
+
+
+def recipe() -> list[str]:
+    """What decided the recipe."""
+    base = scene_mean("recipe", BEST, "map").mean
+    gain = {
+        name: signed(scene_mean("recipe", f"{BEST}-{name}", "map").mean - base)
+        for name in ("rate-40", "encoding-norm", "geometry", "s1")
+    }
+    ship = read("ship")
+    dual, fc, ours = (100 * look(ship[job], "test", "matching") for job in ("dual-x6", "fc", "fc-by-our-recipe"))
+    return [
+        f"for a gain of more than {limit():.2f}, three standard deviations of the base",
+        f"rate 40 ({gain['rate-40']} there) and the norm before M ({gain['encoding-norm']}); stronger geometry"
+        f" ({gain['geometry']}) and s = 1 ({gain['s1']}) were left out",
+        f"Of the {signed(dual - fc)} of `dual` over `fc`, {signed(ours - fc)} come from the recipe alone",
+    ]
+
+
+def photos() -> list[str]:
+    """What homographies tell."""
+    column = "H 3 px"
+    pairs, again = (by_pair(file) for file in ("matching_test", "matching_test_again"))
+    differing = [
+        place for place in pairs for of in (pairs, again) if of[place]["dual"][column] != of[place]["fc"][column]
+    ]
+    telling = " and ".join(f"{name} 1–{image}" for name, image in dict.fromkeys(differing))
+    always = sum(of["dual"][column] == 1 for of in pairs.values())
+    never = [of for of in pairs.values() if of["dual"][column] == 0]
+    shared, few = sum(of["fc"][column] == 0 for of in never), sum(of["dual"]["right"] < 50 for of in never)
+    share = {name: per_sequence(name, column) for name in ("dual", *RIVALS)}
+    mean = {name: 100 * fmean(values.values()) for name, values in share.items()}
+    random, ends = np.random.default_rng, {}
+    for rival in RIVALS:
+        differences = [share["dual"][name] - share[rival][name] for name in share["dual"]]
+        draws = random(0).choice(differences, (10_000, len(differences))).mean(1)
+        ends[rival] = " and ".join(signed(100 * value) for value in np.quantile(draws, [0.025, 0.975]))
+    return [
+        f"Of {len(pairs)} pairs, `dual` is within 3 px in {always} whatever the order of the matches and in"
+        f" {len(never)} never; `fc` fails in {shared} of these too, and only {telling} tell the two apart. {few} of the"
+        f" {len(never)} have fewer than 50 right matches",
+        f"two pairs of {len(pairs)} tell `dual` and `fc` apart",
+        f"`dual` is within 3 px in {mean['dual']:.1f} %, `sift` in {mean['sift']:.1f}, `rootsift` in"
+        f" {mean['rootsift']:.1f} and `fc` in {mean['fc']:.1f}",
+        f"lie between {ends['sift']} (`sift`), {ends['rootsift']} (`rootsift`), {ends['fc']} (`fc`)",
+    ]
+
+
+def by_pair(file: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """(Sequence, image) -> descriptor, without its seed -> what was measured."""
+    pairs: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
+    for pair in read(file)["pairs"]:
+        pairs[pair["sequence"], pair["image"]][pair["model"].removesuffix(AGAIN)] = pair
+    return pairs
+
+
+def per_sequence(name: str, column: str) -> dict[str, float]:
+    """The mean of each sequence over its pairs, and over the trainings there are."""
+    cells: dict[str, list[float]] = defaultdict(list)
+    for file in ("matching_test", "matching_test_again"):
+        for pair in read(file)["pairs"]:
+            if pair["model"].removesuffix(AGAIN) == name:
+                cells[pair["sequence"]].append(pair[column])
+    return {sequence: fmean(values) for sequence, values in cells.items()}
+
+
+def larger_regions() -> list[str]:
+    """What the ablations gave, what the rule takes, and what came of it."""
+    means = photo_means("training_magnification")
+    right = {
+        (name, size): means[f"{name}-seed0, x{size}"]["right"]
+        for name in ("base", "magnification-10")
+        for size in (5, 10)
+    }
+    at_six = 100 * read("magnification_10_at_6")["matching"]["mean"]["all"]["ap_trapezoid"]
+    base = score("ablation", "base", "validation", "matching").mean
+    said = [
+        f"gave {right['magnification-10', 10]:.0f} right matches per validation pair against {right['base', 10]:.0f}"
+        f" when used at 10 σ, but {right['magnification-10', 5]:.0f} against {right['base', 5]:.0f} at 5 σ, and"
+        f" matching on patches of 6 σ fell from {base:.2f} to {at_six:.2f}",
+        f"among those at most {limit():.2f} below x6 in matching",
+    ]
+    for name, job in OURS.items():
+        old, new = (candidate(job, region) for region in ("x6", taken(job)))
+        difference = signed(new["matching"] - old["matching"])
+        said.append(
+            f"`{name}-{taken(job)}` (matching {difference}, right matches {new['right']:.1f} against"
+            f" {old['right']:.1f})"
+        )
+    apart = {"right": 0.0, "H 3 px": 0.0}
+    found = photo_means("larger_regions")
+    for row, mean in found.items():
+        again = found.get(row.replace(", ", f"{AGAIN}, "), mean)
+        apart = {column: max(value, abs(mean[column] - again[column])) for column, value in apart.items()}
+    said.append(
+        f"by at most {apart['right']:.1f} right matches, but by up to {100 * apart['H 3 px']:.0f} points of"
+        " homographies"
+    )
+    ship = {name: 100 * look(run, "test", "matching") for name, run in read("ship").items() if "test" in run["scores"]}
+    above = {
+        (job, end): signed(ship[job + end] - ship["fc" + end])
+        for job in ("dual-x6", "dual-x6-to-x8")
+        for end in ("", AGAIN)
+    }
+    said.append(f"is {above['dual-x6-to-x8', '']} and {above['dual-x6-to-x8', AGAIN]} (seed 1) above `fc`")
+    said.append(f"`dual` meets with {above['dual-x6', '']} and {above['dual-x6', AGAIN]}")
+    return said
+
+
+def candidate(job: str, region: str) -> dict[str, float]:
+    """Matching on patches of validation, and the most right matches on photos at any size, means of the seeds."""
+    means, sizes = photo_means("larger_regions"), read("larger_regions")["magnifications"]
+    names = [f"{job}-{region}{end}" for end in ("", AGAIN)]
+    right = max(fmean(means[f"{name}, x{size:g}"]["right"] for name in names) for size in sizes)
+    return {"matching": score("ship", f"{job}-{region}", "validation", "matching").mean, "right": right}
+
+
+def taken(job: str) -> str:
+    """The regions that the rule takes."""
+    found: dict[str, Any] = {region: candidate(job, region) for region in REGIONS}
+    allowed = [r for r in found if found[r]["matching"] >= found["x6"]["matching"] - limit()]
+    return max(allowed, key=lambda region: found[region]["right"])
+
+
+def results_page() -> list[str]:
+    """All sentences of docs/results.md."""
+    return [*overview(), *hpatches(), *recipe(), *photos(), *larger_regions()]
+
+
+def models_page() -> list[str]:
+    """All sentences of docs/models.md, and numbers that were not measured."""
+    ship = {name: [read("ship")[job], read("ship")[f"{job}{AGAIN}"]] for name, job in PACKAGE.items()}
+    both = {
+        name: [100 * look(run, split, "matching") for split in ("validation", "test") for run in pair]
+        for name, pair in ship.items()
+    }
+    said = ["matching {:.2f} and {:.2f} on validation, {:.2f} and {:.2f} on test".format(*both[name]) for name in ship]
+    said += [f"on test. {ship[name][0]['seconds']:.0f} s on one H200" for name in ("dual",)]
+    said += [f"{ship[name][0]['seconds']:.0f} s, shared" for name in ("light", "dual-paper", "fc")]
+    typed = read("light_again")["matching"]["mean"]["all"]["ap_trapezoid"]
+    said.append(f"typed as it stands here, gave [{100 * typed:.2f}]")
+    said.append("matching is {:.1f}, {:.1f}, {:.1f} and {:.1f}".format(*(values[2] for values in both.values())))
+    fc = both["fc"][2]
+    by_recipe = 100 * look(read("ship")["fc-by-our-recipe"], "test", "matching")
+    said.append(f"Of the {both['dual'][2] - fc:.1f} points above `fc` on test, {by_recipe - fc:.1f} are the recipe")
+    moved = [abs(values[k] - values[k + 1]) for values in both.values() for k in (0, 2)]
+    said.append(f"another seed moved matching by {min(moved):.1f} to {max(moved):.1f}")
+    dual, light = (ship[name][0] for name in ("dual", "light"))
+    kinds = {kind: [kind_mean([run], kind).mean for run in (dual, light)] for kind in ("light", "viewpoint, zoom")}
+    tough = [100 * look(run, "test", "by_noise", "matching", "t") for run in (dual, light)]
+    said.append("matching {:.1f} against {:.1f} on three test sequences".format(*kinds["light"]))
+    said.append("{1:.1f} against {0:.1f} on four sequences".format(*kinds["viewpoint, zoom"]))
+    said.append("{1:.1f} against {0:.1f} on tough frames".format(*tough))
+    worst = [100 * look(dual, "test", "by_sequence", name, "matching") for name in ("oxford_trees", "webcam_frankfurt")]
+    said.append("(oxford_trees, matching {:.0f} mAP), day against night (webcam_frankfurt, {:.0f})".format(*worst))
+    speed = json.loads((BENCHMARKS / "describe_speed.json").read_text(encoding="utf-8"))["rows"]
+    rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]
+    said.append("{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)))
+    return [*said, "COLMAP 3.8", "Apache-2.0", "CC BY-NC 4.0", "dropout of 0.3"]
+
+
+PROSE = {"results.md": results_page, "models.md": models_page}

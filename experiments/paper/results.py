@@ -1,0 +1,117 @@
+"""The stored results as numbers: scores in percent of all trainings of a model, and means over pairs of photos."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+import torch
+from data import RESULTS, SEQUENCES
+
+from matchkernel.evaluation.spread import Spread
+from matchkernel.model.descriptors import build
+from matchkernel.model.table_1 import count_parameters
+
+Result = dict[str, Any]  # what run.py writes of one model
+TASKS = ("verification", "matching", "retrieval")
+NOISES = {"e": "easy", "h": "hard", "t": "tough"}
+CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}  # of tolerance, with their units
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """A file of experiments/results."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def runs(experiment: str, name: str) -> list[Result]:
+    """All trainings of a model, by seed."""
+    found = {job: result for job, result in read(experiment).items() if re.sub(r"-seed\d+$", "", job) == name}
+    if not found:
+        raise KeyError(f"{experiment} has no results of {name}")
+    return [found[job] for job in sorted(found)]
+
+
+def look(result: Result, *keys: str) -> Any:
+    """One of the scores of a model."""
+    found: Any = result["scores"]
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def percent(shares: Iterable[float]) -> Spread:
+    """Shares of several trainings as a score in percent."""
+    return Spread(tuple(100 * share for share in shares))
+
+
+def score(experiment: str, name: str, *keys: str) -> Spread:
+    """A score over the seeds of a model."""
+    return percent(look(run, *keys) for run in runs(experiment, name))
+
+
+def three(name: str, size: int = 32) -> list[Spread]:
+    """Verification, matching and retrieval of a descriptor of the HPatches experiment on the test sequences."""
+    return [score("descriptors", f"{name}-n{size}", "test", task) for task in TASKS]
+
+
+def scene_mean(experiment: str, name: str, *keys: str) -> Spread:
+    """The mean over the validation scenes, of every seed."""
+    return percent(
+        fmean(look(run, "scenes", scene, *keys) for scene in look(run, "scenes")) for run in runs(experiment, name)
+    )
+
+
+def kind_mean(found: Iterable[Result], kind: str) -> Spread:
+    """Matching, mean over the test sequences of a kind of change."""
+    names = SEQUENCES["test"][kind]
+    return percent(fmean(look(run, "test", "by_sequence", name, "matching") for name in names) for run in found)
+
+
+def transfer(name: str, *keys: str) -> Spread:
+    """The mean of the six combinations of the paper's Table 2, of every seed."""
+    models = {"A": runs("descriptors", f"{name}-n32"), **{g: runs("transfer", f"{name}-on-{g}") for g in "BC"}}
+    seeds = zip(*models.values(), strict=True)
+    pairs = [(k, test) for k, train in enumerate(models) for test in "ABC" if test != train]
+    return percent(fmean(look(seed[k], "groups", test, *keys) for k, test in pairs) for seed in seeds)
+
+
+def kept(name: str, change: str) -> Spread:
+    """Mean similarity of matches over all amounts of a change, as a share of that without one."""
+    shares = []
+    for run in runs("descriptors", f"{name}-n32"):
+        curve = look(run, "tolerance", change)
+        unchanged = min(range(len(curve["amounts"])), key=lambda k: abs(curve["amounts"][k]))
+        shares.append(fmean(curve["similarity"]) / curve["similarity"][unchanged])
+    return percent(shares)
+
+
+@cache
+def _count(configuration: str) -> int:
+    with torch.device("meta"):  # shapes are enough to count
+        return count_parameters(build(**json.loads(configuration)))
+
+
+def parameters(configuration: dict[str, Any]) -> int:
+    """Learned numbers of a model, counted from one that is built."""
+    return _count(json.dumps(configuration))
+
+
+def photo_means(name: str) -> dict[str, dict[str, float]]:
+    """Descriptor -> column -> mean over the pairs of a sequence, then over sequences, of a file of photo pairs."""
+    cells: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for pair in read(name)["pairs"]:
+        cells[pair["model"]][pair["sequence"]].append(pair)
+    columns = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
+    return {
+        model: {c: fmean(fmean(row[c] for row in rows) for rows in parts.values()) for c in columns}
+        for model, parts in cells.items()
+    }
+
+
+def signed(difference: float, digits: int = 2) -> str:
+    """A difference with its sign."""
+    return f"{difference:+.{digits}f}".replace("-", "−")
