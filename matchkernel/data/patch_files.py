@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.errors import FileError, MissingExtraError
-from matchkernel.storage.arrays import map_npy
-from matchkernel.storage.pillow_warnings import warnings_as
+from matchkernel.errors import FileError
+from matchkernel.storage.images import open_image
+from matchkernel.storage.npy import map_npy
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -56,24 +56,8 @@ def _read_npy(path: Path) -> np.ndarray:
 
 
 def _read_strip(path: Path) -> np.ndarray:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtraError("reading .png needs Pillow: pip install 'matchkernel[cli]'") from None
-    try:
-        with (
-            warnings_as("error", Image.DecompressionBombWarning),
-            Image.open(path, formats=["PNG"]) as image,
-        ):
-            return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
-    except FileError:
-        raise
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise FileError(
-            f"{path}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; cut the strip into smaller ones"
-        ) from None
-    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
-        raise FileError(f"{path}: not a whole PNG ({_one_line(error)})") from None
+    with open_image(path, ("PNG",)) as image:
+        return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
 
 
 def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
@@ -83,7 +67,3 @@ def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
     if image.mode not in ("L", "I;16"):
         raise FileError(f"{path}: a strip is 8 or 16 bit gray or RGB, this has mode {image.mode}")
     return np.asarray(image).reshape(height // width, width, width)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

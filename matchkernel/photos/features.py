@@ -1,10 +1,6 @@
 """What was found in an image: frames, their descriptors, and how both were made."""
 
 import json
-import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,13 +12,9 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.files import replacing
+from matchkernel.storage.npy import read_npz
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
-# What zipfile, NumPy and json raise on damaged files.
-DAMAGES = (
-    KeyError, ValueError, TypeError, AttributeError, EOFError, RecursionError, OverflowError, MemoryError,
-    NotImplementedError, RuntimeError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,29 +83,13 @@ def save_features(features: Features, path: str | Path) -> None:
 
 def load_features(path: str | Path) -> Features:
     """Read features written by save_features; anything else is refused in one line. Nothing is unpickled."""
+    arrays = read_npz(path, (*ARRAYS, "facts"), "a file of features")
     try:
-        with zipfile.ZipFile(path) as file:
-            arrays = {name: _read_array(file, f"{name}.npy") for name in (*ARRAYS, "facts")}
         facts = json.loads(str(arrays["facts"]))
         width, height = facts["image_size"]
         frames = Frames(arrays["centers"], arrays["shapes"])
         size = (int(width), int(height))
         settings = dict(facts["settings"])
         return Features(frames, arrays["descriptors"], arrays["scores"], size, str(facts["model"]), settings)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror or 'not an .npz file'})") from None
-    except DAMAGES as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileError(f"{path}: not a file of features ({' '.join(str(error).split())[:100]})") from None
-
-
-def _read_array(file: zipfile.ZipFile, name: str) -> np.ndarray:
-    """An array of an .npz, its header checked against the bytes that are there before memory is taken."""
-    size = file.getinfo(name).file_size
-    with file.open(name) as member:
-        version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read_header(member)
-    if math.prod(shape) * dtype.itemsize > size or file.getinfo(name).compress_type != zipfile.ZIP_STORED:
-        raise ArgumentError(f"{name} claims {shape}, more than the {size} bytes it has")
-    with file.open(name) as member:
-        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))

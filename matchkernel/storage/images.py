@@ -1,23 +1,26 @@
 """Photos as gray arrays, and pictures written whole."""
 
+import threading
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.errors import FileError
+from matchkernel.errors import FileError, MatchKernelError
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
-from matchkernel.storage.pillow_warnings import warnings_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from PIL import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # others, such as EPS, would start another program
+_LOCK = threading.Lock()
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is taken
 
 
@@ -36,27 +39,46 @@ def read_colour(path: str | Path) -> np.ndarray:
 
 
 def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np.ndarray:
+    with open_image(path) as image:
+        return decode(image, path)
+
+
+@contextmanager
+def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Image.Image]":
+    """A photo opened by Pillow, of at most MAX_PIXELS; whatever is wrong with it is a FileError of one line.
+
+    What goes wrong in the body, where the pixels are decoded, is told in the same way.
+    """
     if not path.is_file():
         raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
     if not path.stat().st_size:
         raise FileError(f"{path}: not a whole image (the file is empty)")
-    pillow = _pillow()
+    pillow, pixels = _pillow(), "it"
     try:
-        # Warnings are about odd metadata; sizes are checked below.
-        with warnings_as("ignore"), pillow.open(path, formats=FORMATS) as image:
+        with _warnings_off(), pillow.open(path, formats=formats) as image:
+            pixels = f"{image.width} x {image.height} pixels"
             if image.width * image.height > MAX_PIXELS:
-                raise FileError(f"{path}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
-            return decode(image, path)
-    except FileError:
+                raise FileError(f"{path}: {pixels} are more than {MAX_PIXELS:,}")
+            yield image
+    except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
-        raise FileError(f"{path}: not a whole image, or none of the kinds read: {', '.join(FORMATS)}") from None
+        raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}") from None
     except pillow.DecompressionBombError:
         raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
-        raise FileError(
-            f"{path}: not a whole image ({' '.join(str(error).split())[:150] or type(error).__name__})"
-        ) from None
+        reason = " ".join(str(error).split())[:150] or type(error).__name__
+        if isinstance(error, MemoryError) or "out of memory" in reason:
+            raise FileError(f"{path}: not enough memory to decode {pixels}") from None
+        raise FileError(f"{path}: not a whole image ({reason})") from None
+
+
+@contextmanager
+def _warnings_off() -> "Iterator[None]":
+    """No warnings of Pillow, which are about odd metadata. One thread at a time: the filters are the process's."""
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:

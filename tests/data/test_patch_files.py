@@ -77,13 +77,13 @@ def test_files_that_are_refused(patches, tmp_path):
     refused(tmp_path / "rgba.png", "mode RGBA")
     Image.fromarray(patches[0]).save(tmp_path / "jpeg.jpg")
     (tmp_path / "jpeg.jpg").rename(tmp_path / "jpeg.png")
-    refused(tmp_path / "jpeg.png", "not a whole PNG")
+    refused(tmp_path / "jpeg.png", "not a whole image")
     (tmp_path / "bomb.png").write_bytes(png_header(30_000, 30_000))
     refused(tmp_path / "bomb.png", "more than")
     (tmp_path / "empty.png").touch()
-    refused(tmp_path / "empty.png", "not a whole PNG")
+    refused(tmp_path / "empty.png", "not a whole image")
     (tmp_path / "hollow.png").write_bytes(png_header(9, 9))
-    refused(tmp_path / "hollow.png", "not a whole PNG")
+    refused(tmp_path / "hollow.png", "not a whole image")
 
 
 def test_a_header_that_claims_too_much_is_refused_at_once(tmp_path):

@@ -1,0 +1,64 @@
+"""Arrays from .npy and .npz files: checked before memory is taken, and never unpickled."""
+
+import math
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.errors import FileError, MatchKernelError
+
+
+def map_npy(path: str | Path) -> np.ndarray:
+    """Memory-map a .npy file; whatever is wrong with it is a FileError of one line."""
+    with _file_errors(path, "a whole .npy array"):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise FileError(f"{path}: an .npz archive, not a .npy array")
+    return array
+
+
+def read_npz(path: str | Path, names: Sequence[str], what: str) -> dict[str, np.ndarray]:
+    """Read arrays of a file written by numpy.savez; whatever is wrong with it is a FileError of one line.
+
+    Args:
+        path: the file.
+        names: arrays it must hold; others are not read.
+        what: what the file should be, for messages.
+    """
+    with _file_errors(path, what), zipfile.ZipFile(path) as file:
+        return {name: _member(file, name) for name in names}
+
+
+def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
+    """An array of an archive, its header checked against the bytes that are there before memory is taken."""
+    entry = file.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed; write it with numpy.savez")
+    with file.open(entry) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(member)
+    if math.prod(shape) * dtype.itemsize > entry.file_size:
+        raise ValueError(f"{name} claims the shape {shape}, more than its {entry.file_size} bytes hold")
+    with file.open(entry) as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+@contextmanager
+def _file_errors(path: str | Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except MatchKernelError:
+        raise
+    except MemoryError:
+        raise FileError(f"{path}: not enough memory to read it") from None
+    except OSError as error:
+        reason = error.strerror or f"not {what}"
+        raise FileError(f"{path}: cannot be read ({reason})") from None
+    except Exception as error:  # zipfile and numpy's header parser let tokenize, struct and zlib errors through
+        reason = " ".join(str(error).split())[:150] or type(error).__name__
+        raise FileError(f"{path}: not {what} ({reason})") from None
