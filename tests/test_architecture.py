@@ -153,7 +153,11 @@ def test_the_bare_command_says_what_is_missing():
 @pytest.mark.parametrize(
     ("missing", "code", "extra"),
     [
-        ("PIL", "from matchkernel.data.patch_files import read_patches; read_patches(sys.argv[1])", "matchkernel[cli]"),
+        (
+            "PIL",
+            "from matchkernel.data.patch_files import read_patches; read_patches(sys.argv[1])",
+            "matchkernel[photos]",
+        ),
         (
             "matplotlib",
             "from matchkernel.plots.explanations import kernel_pictures; kernel_pictures('.')",

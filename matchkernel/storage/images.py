@@ -49,11 +49,12 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
 
     What goes wrong in the body, where the pixels are decoded, is told in the same way.
     """
+    pillow = _pillow()
     if not path.is_file():
         raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
     if not path.stat().st_size:
         raise FileError(f"{path}: not a whole image (the file is empty)")
-    pillow, pixels = _pillow(), "it"
+    pixels = "it"
     try:
         with _warnings_off(), pillow.open(path, formats=formats) as image:
             pixels = f"{image.width} x {image.height} pixels"
