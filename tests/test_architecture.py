@@ -160,7 +160,7 @@ def test_the_bare_command_says_what_is_missing():
         ),
         (
             "matplotlib",
-            "from matchkernel.plots.explanations import kernel_pictures; kernel_pictures('.')",
+            "from matchkernel.plots.kernels import kernel_pictures; kernel_pictures('.')",
             "matchkernel[plots]",
         ),
     ],

@@ -162,7 +162,7 @@ def show(
     seed: Seed = 0,
 ) -> None:
     """Draw a contact sheet: each row shows the patches of one point."""
-    from matchkernel.plots.set_sheets import write_contact_sheet
+    from matchkernel.plots.contact_sheet import write_contact_sheet
 
     with user_errors():
         write_contact_sheet(folder, out, points=points, columns=columns, only_geometric=geometric, seed=seed)

@@ -18,7 +18,7 @@ def kernels(
     s: Annotated[int, typer.Option(help="frequencies of the position kernels")] = 2,
 ) -> None:
     """Draw the kernel and its truncations, and the position kernels of both grids."""
-    from matchkernel.plots.explanations import kernel_pictures
+    from matchkernel.plots.kernels import kernel_pictures
 
     with user_errors():
         for path in kernel_pictures(out, kappa, s):
@@ -28,7 +28,7 @@ def kernels(
 @app.command()
 def conventions(out: Picture) -> None:
     """Draw axes, angles, receptive field, Kronecker order and normalisation on one sheet."""
-    from matchkernel.plots.explanations import conventions_picture
+    from matchkernel.plots.conventions_sheet import conventions_picture
 
     with user_errors():
         conventions_picture(out)
@@ -49,7 +49,7 @@ def maps(
     from matchkernel.data.patch_files import read_patches
     from matchkernel.errors import ArgumentError
     from matchkernel.model.weights import load
-    from matchkernel.plots.explanations import similarity_picture
+    from matchkernel.plots.similarity import similarity_picture
     from matchkernel.storage.files import check_output
 
     with user_errors():
@@ -67,7 +67,7 @@ def training(
     out: Picture,
 ) -> None:
     """Draw loss and validation scores of a training run."""
-    from matchkernel.plots.training_pictures import training_picture
+    from matchkernel.plots.training import training_picture
     from matchkernel.storage.files import check_output
 
     with user_errors():
@@ -83,7 +83,7 @@ def augmentation(
     settings: Settings = None,
 ) -> None:
     """Draw pairs of patches (orange) and what augmentation makes of them."""
-    from matchkernel.plots.training_pictures import augmentation_picture
+    from matchkernel.plots.training import augmentation_picture
     from matchkernel.storage.files import check_output
     from matchkernel.training.config import TrainingConfig
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matchkernel.errors import MissingExtraError
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
 if TYPE_CHECKING:
@@ -15,11 +15,10 @@ DIVERGING = "RdBu_r"
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure of this size in inches, independent of pyplot and of any screen."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("pictures need matplotlib: pip install 'matchkernel[plots]'") from None
-    return Figure(figsize=(width, height), layout="constrained")
+    figure: Figure = need("matplotlib.figure", "plots", "drawing pictures").Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    return figure
 
 
 def save_png(figure: "Figure", path: str | Path, dpi: int = 120) -> None:

@@ -1,15 +1,95 @@
 """Pictures of the kernels: on angles, between positions, and under shifts and turns of the position."""
 
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.model.config import MAX_S
+from matchkernel.model.encoding import SYSTEMS, position_codes
+from matchkernel.model.positions import coordinates, positions
+from matchkernel.model.von_mises import fourier_coefficients, kernel, truncated_kernel
+from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+SHIFT, TURN = "shift of p to the right (half sides)", "turn of p about the centre (degrees)"
+
+
+def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[Path]:
+    """Write kernels.png, position_kernels.png and invariance.png; returns their paths.
+
+    Args:
+        folder: where to write; made if it is not there.
+        kappa: concentration of the position kernels; its curve is drawn too, beside kappa = 1.
+        s: frequencies of the position kernels; drawn too, beside 1, 2, 3.
+    """
+    if not 0 <= s <= MAX_S:
+        raise ArgumentError(f"s must be between 0 and {MAX_S}, got {s}")
+    gamma = fourier_coefficients(kappa, s)
+    title = f"κ = {kappa:g}, s = {s}"
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be made a folder ({error.strerror})") from None
+    figures = {
+        "kernels.png": draw_kernel_curves(*kernel_curves(sorted({1.0, kappa}), sorted({1, 2, 3, s}))),
+        "position_kernels.png": draw_position_kernels(*position_kernels(gamma), title),
+        "invariance.png": draw_invariance(*invariance_curves(gamma), title),
+    }
+    for name, figure in figures.items():
+        save_png(figure, folder / name)
+    return [folder / name for name in figures]
+
+
+def kernel_curves(
+    kappas: Sequence[float] = (1.0, 8.0), frequencies: Sequence[int] = (1, 2, 3)
+) -> tuple[np.ndarray, dict[float, np.ndarray], dict[float, dict[int, np.ndarray]]]:
+    """Degrees, the exact kernel for each kappa, and its truncations for each s."""
+    degrees = torch.linspace(-180, 180, 721, dtype=torch.float64)
+    delta = degrees.deg2rad()
+    exact = {kappa: kernel(delta, kappa).numpy() for kappa in kappas}
+    truncated = {
+        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)).numpy() for s in frequencies}
+        for kappa in kappas
+    }
+    return degrees.numpy(), exact, truncated
+
+
+def position_kernels(gamma: tuple[float, ...]) -> tuple[dict[str, list[np.ndarray]], list[tuple[float, float]]]:
+    """For each coordinate system the similarity of four positions with a fine grid of positions."""
+    points = [(0.0, 0.0), (0.375, 0.0), (0.5, 0.5), (-0.75, 0.25)]
+    place = coordinates(*torch.tensor(points, dtype=torch.float64).unbind(1))
+    maps = {}
+    for system in SYSTEMS:
+        codes = position_codes(system, positions(64), gamma)
+        maps[system] = [(codes @ code).numpy() for code in position_codes(system, place, gamma)]
+    return maps, points
+
+
+def invariance_curves(gamma: tuple[float, ...]) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, np.ndarray]]:
+    """The kernel between p and p shifted, and p and p turned, for many p of a disc, for both systems."""
+    generator = torch.Generator().manual_seed(0)
+    radius = 0.15 + 0.8 * torch.rand(60, 1, dtype=torch.float64, generator=generator)
+    angle = 2 * math.pi * torch.rand(60, 1, dtype=torch.float64, generator=generator)
+    u, v = radius * angle.cos(), radius * angle.sin()
+    shift = torch.linspace(-1, 1, 121, dtype=torch.float64)
+    turn = torch.linspace(-180, 180, 121, dtype=torch.float64)
+    turned = angle + turn.deg2rad()
+    changed = {SHIFT: (u + shift, v.expand(-1, len(shift))), TURN: (radius * turned.cos(), radius * turned.sin())}
+    curves = {}
+    for system in SYSTEMS:
+        here = position_codes(system, coordinates(u, v), gamma)
+        for change, there in changed.items():
+            curves[system, change] = (here * position_codes(system, coordinates(*there), gamma)).sum(-1).numpy()
+    return curves, {SHIFT: shift.numpy(), TURN: turn.numpy()}
 
 
 def draw_kernel_curves(

@@ -1,15 +1,43 @@
 """The picture of docs/conventions.md: axes, angle, pixel centres, receptive field, Kronecker order, normalisation."""
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
+from matchkernel.model.backbone import normalize_patches
+from matchkernel.model.encoding import position_codes
+from matchkernel.model.kernel_view import raw_encodings, receptive_field
+from matchkernel.model.positions import coordinates, positions
+from matchkernel.model.von_mises import feature_map, fourier_coefficients
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def conventions_picture(path: str | Path) -> None:
+    """Write the picture of docs/conventions.md."""
+    rows, columns = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    patch = 120 + 40 * torch.sin(columns / 3) + 25 * torch.cos(rows / 5 + columns / 9)
+    seen = normalize_patches(patch[None, None])[0, 0]
+    cells = positions(8).x[0] / (math.pi / 2)
+    save_png(
+        draw_conventions(cells.numpy(), receptive_field(2, 5), encoding_order(), patch.numpy(), seen.numpy()), path
+    )
+
+
+def encoding_order() -> np.ndarray:
+    """(2, 3, 3): where phi_c f(x)_i f(y)_j stands in the encoded vector (d = 2, s = 1), found by its value."""
+    gamma = fourier_coefficients(1.0, 1)
+    phi = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    place = coordinates(torch.tensor(0.3, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64))
+    vector = raw_encodings(phi[None, :, None, None], position_codes("cartesian", place, gamma)[None]).flatten()
+    products = torch.einsum("c,i,j->cij", phi, feature_map(place.x, gamma), feature_map(place.y, gamma))
+    return (products[..., None] - vector).abs().argmin(-1).numpy()
 
 
 def draw_conventions(
