@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matchkernel.model.describe import describe
     from matchkernel.model.descriptors import Descriptor, build
     from matchkernel.model.weights import available, load, save
+    from matchkernel.photos.pipeline import match_images
+    from matchkernel.plots.matches import save_picture
 
 __version__ = "0.1.0"
 
@@ -21,7 +23,9 @@ __all__ = [
     "build",
     "describe",
     "load",
+    "match_images",
     "save",
+    "save_picture",
 ]
 
 # Each name is imported when it is first used: torch takes seconds to import, and the command line often needs none.
@@ -34,7 +38,9 @@ _MODULES = {
     "build": "model.descriptors",
     "describe": "model.describe",
     "load": "model.weights",
+    "match_images": "photos.pipeline",
     "save": "model.weights",
+    "save_picture": "plots.matches",
 }
 
 

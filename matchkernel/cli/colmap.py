@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
-from matchkernel.cli.options import Device, Json, PhotoModel, Untrained, detector_options
+from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.options import Device, Json, PhotoModel, Untrained
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 
 

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
-from matchkernel.cli.options import Device, PhotoModel, Untrained, detector_options
+from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.options import Device, PhotoModel, Untrained
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from matchkernel.cli.console import say, user_errors
-from matchkernel.cli.options import Device, Json, PhotoModel, Untrained, detector_options
+from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.options import Device, Json, PhotoModel, Untrained
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.verify import INLIER_PIXELS
 
