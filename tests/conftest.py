@@ -28,6 +28,12 @@ def golden() -> Path:
 
 
 @pytest.fixture(scope="session")
+def photos_cc0() -> Path:
+    """Three real photos with their COLMAP model, see its README."""
+    return Path(__file__).parent / "photos_cc0"
+
+
+@pytest.fixture(scope="session")
 def rendered(tmp_path_factory) -> Path:
     """A rendered scene of six photos with exact truth: images/, sparse/ (text), database.db and truth/; read only."""
     from made_scene import render_scene  # needs OpenCV
