@@ -18,10 +18,10 @@ from timing import write_result
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesTasks, PatchList, VerificationLists
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
-from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.metrics import non_matches_before, precision_area
+from matchkernel.photos.nearest import find_nearest
 
 PATCHES, SEQUENCES, D = 156_967, 116, 128
 PAIRS, QUERIES, DISTRACTORS = 1_000_000, 10_000, 20_000
@@ -199,9 +199,9 @@ def our_matching(descriptors: HPatchesDescriptors, tasks: HPatchesTasks) -> list
     for name in tasks.test[: PART["sequences"]]:
         images = descriptors.sequence(name)
         for image in images[1:]:
-            index, distances, _ = nearest(images[0], image, "l2")
-            before = non_matches_before(distances, index == np.arange(len(index)))
-            found.append(float(precision_area(before, len(index))))
+            near = find_nearest(images[0], image, wants_second=False)
+            before = non_matches_before(near.first, near.index == np.arange(len(image)))
+            found.append(float(precision_area(before, len(image))))
     return found
 
 

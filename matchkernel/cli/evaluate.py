@@ -15,9 +15,9 @@ from matchkernel.cli.options import Json
 from matchkernel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from matchkernel.evaluation.distances import Distance
     from matchkernel.evaluation.hpatches.evaluate import Whitening
     from matchkernel.evaluation.methods import Method, Planned
+    from matchkernel.photos.nearest import Distance
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
 

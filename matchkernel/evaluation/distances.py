@@ -1,28 +1,17 @@
-"""Distances between descriptors, fast and yet exact where the order of two of them is decided.
-
-A matrix product gives all distances at once, but with a rounding error that breaks ties. So the product only tells
-what is certainly closer than a threshold; what is within the error is computed again, one difference at a time.
-
-L2 distances are kept as squares: their order is the same. Hamming distances are the squares of L2 distances of bits.
-"""
+"""Descriptors that can be compared, and counts of what is closer than a threshold (see photos/nearest.py)."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-
-Distance = Literal["l2", "l1", "hamming"]
+from matchkernel.photos.nearest import LARGEST, Distance
 
 DISTANCES: tuple[Distance, ...] = ("l2", "l1", "hamming")
-PAIRS_AT_A_TIME = 2**16
-LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
-FRACTION = 256.0  # descriptors that are multiples of 1/256 and not large have exact products
 
 
 def check_distance(distance: str, dtype: object) -> None:
@@ -66,56 +55,6 @@ def comparable_rows(descriptors: np.ndarray | Tensor, distance: Distance, what: 
     return rows
 
 
-def column_offsets(b: Tensor, distance: Distance) -> Tensor:
-    """(M,) what distance_tile adds to each column of (M, D) rows; set one to infinity to leave that row out."""
-    return b.square().sum(1) if distance != "l1" else torch.zeros(len(b), dtype=b.dtype, device=b.device)
-
-
-def distance_tile(a: Tensor, b: Tensor, offsets: Tensor, distance: Distance) -> Tensor:
-    """(Q, M) squared L2 (or L1) distances of (Q, D) and (M, D) float64 rows, with an error below tile_error.
-
-    Args:
-        a: (Q, D).
-        b: (M, D).
-        offsets: (M,) column_offsets of b.
-        distance: which.
-    """
-    if distance == "l1":
-        return torch.cdist(a, b, p=1).add_(offsets)
-    return torch.addmm(offsets[None], a, b.T, alpha=-2).add_(a.square().sum(1)[:, None])
-
-
-def tile_error(a: Tensor, b: Tensor, distance: Distance) -> float:
-    """How far a distance_tile may be from pair_distances: 0 where all products and sums are exact."""
-    longest = max((float(rows.square().sum(1).max()) if len(rows) else 0.0) for rows in (a, b))
-    largest = max((float(rows.abs().max()) if len(rows) else 0.0) for rows in (a, b))
-    exact = all(bool((rows * FRACTION == (rows * FRACTION).round()).all()) for rows in (a, b))
-    D = a.shape[1]
-    unit = torch.finfo(torch.float64).eps
-    if exact and 4 * FRACTION**2 * longest * unit < 1:
-        return 0.0
-    # Sums of D products: at most D + 2 roundings of a term of this size; the direct sum has as many.
-    return 2 * (D + 4) * unit * (4 * longest if distance != "l1" else 2 * D * largest)
-
-
-def pair_distances(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor, distance: Distance) -> Tensor:
-    """(M,) float64 squared L2 (or L1) distances of a[rows] and b[columns], each from its own differences.
-
-    Args:
-        a: (K, D) rows.
-        b: (L, D) rows.
-        rows: (M,) indices of a.
-        columns: (M,) indices of b.
-        distance: which.
-    """
-    found = torch.empty(len(rows), dtype=torch.float64, device=a.device)
-    for start in range(0, len(rows), PAIRS_AT_A_TIME):
-        part = slice(start, start + PAIRS_AT_A_TIME)
-        difference = a[rows[part]].double() - b[columns[part]].double()
-        found[part] = difference.abs().sum(1) if distance == "l1" else difference.square().sum(1)
-    return found
-
-
 def row_distances(a: np.ndarray, b: np.ndarray, distance: Distance) -> np.ndarray:
     """(M,) distances of the rows of two (M, D) arrays in float32, as the official codes take them for pairs."""
     if distance == "hamming":
@@ -134,7 +73,7 @@ def count_closer(
     Args:
         tile: (Q, M) float64 distances, infinite for what does not count.
         thresholds: (Q, T) exact distances; the counts below an infinite one mean nothing.
-        error: of the tile, see tile_error.
+        error: largest error of the tile.
         exact: (m,) rows and (m,) columns of the tile -> (m,) exact distances. With it the first count is that of
             exact distances; without it, of those closer by more than the error.
 

@@ -13,11 +13,12 @@ from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
-from matchkernel.evaluation.distances import DISTANCES, Distance
+from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import describe, open_device
 from matchkernel.model.table_1 import count_parameters
 from matchkernel.model.weights import available, load, read_card
+from matchkernel.photos.nearest import Distance
 from matchkernel.storage.progress import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # gets what each result will say of itself, before the work

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.distances import Distance, comparable_rows, row_distances
+from matchkernel.evaluation.distances import comparable_rows, row_distances
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, thinned_roc
 from matchkernel.evaluation.results import FORMAT, blank_words
 from matchkernel.evaluation.retrieval import retrieval_range
+from matchkernel.photos.nearest import Distance
 from matchkernel.storage.progress import Progress, Say
 
 QUERIES = 10_000

@@ -6,16 +6,9 @@ from torch import Tensor
 
 from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.distances import (
-    Distance,
-    column_offsets,
-    comparable_rows,
-    count_closer,
-    distance_tile,
-    pair_distances,
-    tile_error,
-)
+from matchkernel.evaluation.distances import comparable_rows, count_closer
 from matchkernel.evaluation.metrics import Form, precision_area
+from matchkernel.photos.nearest import Distance, Distances
 
 TILE = 2**24  # distances at a time: 128 MiB
 
@@ -72,12 +65,12 @@ def retrieval_range(
     ranks = groups.ranks()
     starts, sizes = groups.starts[ranks], groups.sizes[ranks]  # of each patch's label
     chosen = _chosen_queries(sizes, queries, seed)
-    offsets, error = column_offsets(rows, distance), tile_error(rows, rows, distance)
+    distances = Distances(rows, rows, distance)
     step = max(1, tile // max(1, len(rows)))
     totals = [0.0, 0.0]
     for start in range(0, len(chosen), step):
         part = chosen[start : start + step]
-        closer, as_close = _count_part(rows, offsets, part, (groups.order, starts[part], sizes[part]), distance, error)
+        closer, as_close = _count_part(distances, part, (groups.order, starts[part], sizes[part]))
         for number, before in enumerate((as_close, closer)):
             totals[number] += float(precision_area(before, sizes[part] - 1, form).sum())
     return totals[0] / len(chosen), totals[1] / len(chosen)
@@ -104,32 +97,27 @@ def _chosen_queries(sizes: np.ndarray, queries: int | None, seed: int) -> np.nda
 
 
 def _count_part(
-    rows: Tensor,
-    offsets: Tensor,
-    part: np.ndarray,
-    groups: tuple[np.ndarray, np.ndarray, np.ndarray],
-    distance: Distance,
-    error: float,
+    distances: Distances, part: np.ndarray, groups: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Non-matches before each match of the queries `part`: (Q, T) with ties for the matches, (Q, T) with ties against.
 
     T is the most matches of a query; -1 where one has fewer.
     """
-    device = rows.device
+    device = distances.a.device
     order, starts, sizes = groups
     slots = np.arange(sizes.max())
     is_member = slots < sizes[:, None]
     query, slot = np.nonzero(is_member)
     member = order[starts[query] + slot]
-    values = distance_tile(rows[torch.from_numpy(part).to(device)], rows, offsets, distance)
+    values = distances.tile(torch.from_numpy(part).to(device))
     query_on, member_on = torch.from_numpy(query).to(device), torch.from_numpy(member).to(device)
     values[query_on, member_on] = torch.inf
     thresholds = torch.full(is_member.shape, torch.inf, dtype=torch.float64, device=device)
     own = torch.from_numpy(part).to(device)
-    exact = pair_distances(rows, rows, own[query_on], member_on, distance)
+    exact = distances.exact(own[query_on], member_on)
     exact[own[query_on] == member_on] = torch.inf  # the query itself goes to the end, to be cut off
     thresholds[query_on, torch.from_numpy(slot).to(device)] = exact
     thresholds = thresholds.sort(1).values[:, :-1]
-    less, at_most = count_closer(values, thresholds, error)
+    less, at_most = count_closer(values, thresholds, distances.error)
     is_match = slots[:-1] < sizes[:, None] - 1
     return np.where(is_match, less.cpu().numpy(), -1), np.where(is_match, at_most.cpu().numpy(), -1)

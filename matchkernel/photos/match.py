@@ -11,9 +11,8 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import matching_device, open_device
 from matchkernel.photos.describers import THRESHOLD
 from matchkernel.photos.features import Features
-from matchkernel.photos.nearest import Nearest, has_faiss, two_nearest
+from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss
 
-LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
 FAISS_FROM = 10**9  # pairs of rows from which FAISS is asked where it is installed
 
 Engine = Literal["auto", "torch", "faiss"]
@@ -75,13 +74,13 @@ def match(
     rows_a, rows_b = rows_a[used_a], rows_b[used_b]
     is_large = place.type == "cpu" and len(rows_a) * len(rows_b) >= FAISS_FROM
     asks_faiss = engine == "faiss" or (engine == "auto" and is_large and has_faiss())
-    there = two_nearest(rows_a, rows_b, faiss=asks_faiss, device=place)
+    there = find_nearest(rows_a, rows_b, faiss=asks_faiss, device=place)
     pairs = np.column_stack([np.arange(len(rows_a)), there.index])
     ratios = _ratios(there)
     kept = np.ones(len(pairs), bool)
     if mutual:
         chosen, position = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
-        back = two_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
+        back = find_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
         kept = back.index[position] == pairs[:, 0]
         ratios = np.maximum(ratios, _ratios(back)[position])
     distances = np.sqrt(there.first)

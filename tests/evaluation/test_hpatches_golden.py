@@ -10,10 +10,10 @@ from matchkernel.data.hpatches import NOISES, read_retrieval, read_tasks
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.files import read_descriptors
-from matchkernel.evaluation.hpatches.matching import nearest
 from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.hpatches.whitening import pcapl
+from matchkernel.photos.nearest import find_nearest
 
 RUNS = ("float-L2", "ties-L2", "const-L2", "ties-L1", "float-L2-pcapl")
 CASES = [(run, split) for run in RUNS for split in ("a", "b", "full") if (run, split) != ("float-L2-pcapl", "full")]
@@ -104,11 +104,10 @@ def test_every_official_curve(run, golden):
                 compared += 1
         for sequence in ("i_ash", "i_birch"):
             images = descriptors.sequence(sequence)
-            index, distances, _ = nearest(images[0], images[1 + 5 * NOISES.index(noise)], distance)
-            is_right = index == np.arange(len(index))
-            for name, values in zip(
-                ("pr", "rc"), precision_recall_points(distances, is_right, positives=len(index)), strict=True
-            ):
+            near = find_nearest(images[0], images[1 + 5 * NOISES.index(noise)], distance)
+            is_right = near.index == np.arange(len(images[0]))
+            points = precision_recall_points(near.first, is_right, positives=len(is_right))
+            for name, values in zip(("pr", "rc"), points, strict=True):
                 wanted = curves[f"{run}/a/match/{sequence}/{noise}1/{name}"]
                 np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-9)
                 compared += 1

@@ -11,7 +11,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features
 from matchkernel.photos.match import match
-from matchkernel.photos.nearest import two_nearest
+from matchkernel.photos.nearest import find_nearest
 
 ENGINES = ["torch", "faiss"]
 
@@ -79,7 +79,7 @@ def test_equals_brute_force(kind, sizes, seed, mutual, ratio, threshold, engine)
 def test_tiles_do_not_change_the_answer(tile, seed, ties):
     generator = np.random.default_rng(seed)
     a, b = (rows_of("ties" if ties else "nearly ties", count, 4, generator) for count in (13, 19))
-    whole, tiled = two_nearest(a, b), two_nearest(a, b, tile=tile)
+    whole, tiled = find_nearest(a, b), find_nearest(a, b, tile=tile)
     for name in ("index", "first", "second"):
         assert (getattr(whole, name) == getattr(tiled, name)).all()
 

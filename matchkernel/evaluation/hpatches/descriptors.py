@@ -7,7 +7,7 @@ import numpy as np
 
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet, PatchList, sequence_numbers
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.evaluation.distances import LARGEST
+from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.progress import Progress, adding
 
 PIECE = 2**18  # rows checked at a time

@@ -11,7 +11,7 @@ import numpy as np
 
 from matchkernel.data.hpatches import IMAGES, HPatchesSet, HPatchesTasks, needed_sequences, open_hpatches, read_tasks
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.distances import Distance, check_distance
+from matchkernel.evaluation.distances import check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, describe_hpatches
 from matchkernel.evaluation.hpatches.files import read_descriptors, write_descriptors
 from matchkernel.evaluation.hpatches.matching import matching
@@ -20,6 +20,7 @@ from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.evaluation.results import FORMAT, blank_words
+from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash
 from matchkernel.storage.folders import new_folder
 from matchkernel.storage.progress import Progress, Say

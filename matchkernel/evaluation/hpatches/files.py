@@ -7,8 +7,8 @@ import numpy as np
 
 from matchkernel.data.hpatches import IMAGES
 from matchkernel.errors import ArgumentError, FileError, WriteError
-from matchkernel.evaluation.distances import LARGEST
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
+from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.files import replacing
 
 DIGITS = 9  # significant ones: a float32 reads back as the same

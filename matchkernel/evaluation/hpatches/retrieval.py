@@ -11,18 +11,10 @@ from torch import Tensor
 
 from matchkernel.data.hpatches import NOISES, PatchList
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.distances import (
-    Distance,
-    check_distance,
-    column_offsets,
-    comparable_rows,
-    count_closer,
-    distance_tile,
-    pair_distances,
-    tile_error,
-)
+from matchkernel.evaluation.distances import check_distance, comparable_rows, count_closer
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import Form, precision_area
+from matchkernel.photos.nearest import Distance, Distances, exact_distances
 from matchkernel.storage.progress import Progress, adding
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
@@ -111,7 +103,7 @@ def retrieval_counts(
     query_rows = _rows(descriptors, queries, "retrieval queries", distance)
     pool = _rows(descriptors, distractors, "retrieval distractors", distance)
     thresholds = _thresholds(descriptors, queries, query_rows, distance)
-    offsets, error = column_offsets(pool, distance), tile_error(query_rows, pool, distance)
+    distances = Distances(query_rows, pool, distance)
     shape = (len(queries), len(NOISES), len(pools) + len(negatives), POSITIVES)
     counts = RetrievalCounts(np.empty(shape, np.int64), np.empty(shape, np.int64))
     step = max(1, TILE // len(pool))
@@ -119,12 +111,13 @@ def retrieval_counts(
     for name in np.unique(queries.sequences):
         is_other = distractors.sequences != name
         bounds = _pool_bounds(is_other, pools, negatives)
-        own_left_out = torch.where(torch.from_numpy(is_other), offsets, torch.inf)
+        own = torch.from_numpy(~is_other)
         members = np.flatnonzero(queries.sequences == name)
         for start in range(0, len(members), step):
             part = torch.from_numpy(members[start : start + step])
-            tile = distance_tile(query_rows[part], pool, own_left_out, distance)
-            found = _count_pools(tile, thresholds[part], error, bounds, query_rows[part], pool, distance)
+            tile = distances.tile(part)
+            tile[:, own] = torch.inf
+            found = _count_pools(tile, thresholds[part], bounds, part, distances)
             for target, values in zip((counts.closer, counts.as_close), found, strict=True):
                 target[part.numpy()] = values.numpy()
             add(len(part))
@@ -147,7 +140,7 @@ def _thresholds(descriptors: HPatchesDescriptors, queries: PatchList, query_rows
             views = PatchList(queries.sequences, np.full(len(queries), k + 1), queries.indices)
             rows = descriptors.rows[descriptors.find(views, noise, "retrieval queries")]
             positives = comparable_rows(rows, distance, "retrieval positives")
-            found[:, level, k] = pair_distances(query_rows, positives, each, each, distance)
+            found[:, level, k] = exact_distances(query_rows, positives, each, each, distance)
     return found.sort(-1).values
 
 
@@ -159,13 +152,7 @@ def _pool_bounds(is_other: np.ndarray, pools: Sequence[int], negatives: Sequence
 
 
 def _count_pools(
-    tile: Tensor,
-    thresholds: Tensor,
-    error: float,
-    bounds: list[int],
-    queries: Tensor,
-    pool: Tensor,
-    distance: Distance,
+    tile: Tensor, thresholds: Tensor, bounds: list[int], part: Tensor, distances: Distances
 ) -> tuple[Tensor, Tensor]:
     """(q, 3, pools, 5) counts of both kinds. Pools are beginnings of one list: each stretch of it is counted once."""
     flat = thresholds.flatten(1).contiguous()
@@ -174,9 +161,9 @@ def _count_pools(
     for begin, end in pairwise(edges):
 
         def exact(rows: Tensor, columns: Tensor, begin: int = begin) -> Tensor:
-            return pair_distances(queries, pool, rows, columns + begin, distance)
+            return distances.exact(part[rows], columns + begin)
 
-        less, at_most = count_closer(tile[:, begin:end], flat, error, exact)
+        less, at_most = count_closer(tile[:, begin:end], flat, distances.error, exact)
         closer.append(closer[-1] + less)
         as_close.append(as_close[-1] + at_most)
     places = [edges.index(bound) for bound in bounds]

@@ -8,9 +8,10 @@ import numpy as np
 
 from matchkernel.data.hpatches import NOISES, VerificationLists
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.distances import Distance, check_distance, row_distances
+from matchkernel.evaluation.distances import check_distance, row_distances
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import precision_area
+from matchkernel.photos.nearest import Distance
 
 KINDS = ("inter", "intra")
 SHARE = 0.2  # of the positives in the imbalanced protocol: the first ones of the list

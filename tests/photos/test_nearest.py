@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.evaluation.hpatches.matching import nearest
+from matchkernel.photos.nearest import COLUMNS, TILE, Distances, find_nearest
+
+
+def nearest(a, b, distance, tile_size=TILE):
+    """Index, distance and whether it is the only one; the same with and without the second nearest."""
+    found = find_nearest(a, b, distance, wants_second=False, tile=(tile_size, COLUMNS))
+    full = find_nearest(a, b, distance, tile=(tile_size, COLUMNS))
+    for name in ("index", "first", "is_only"):
+        assert np.array_equal(getattr(found, name), getattr(full, name)), name
+    return found.index, found.first if distance == "l1" else np.sqrt(found.first), found.is_only
 
 
 def all_distances(a, b, distance):
@@ -73,3 +82,32 @@ def test_a_program_that_allows_coarse_products_gets_exact_neighbours():
         torch.set_float32_matmul_precision("highest")
     for one, other in zip(found, wanted, strict=True):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("distance", ["l2", "l1"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_a_tile_is_within_its_error(distance, dtype, offset):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(count, 24, generator=generator, dtype=torch.float64) + offset for count in (17, 29))
+    rows, columns = (grid.flatten() for grid in torch.meshgrid(torch.arange(17), torch.arange(29), indexing="ij"))
+    between = Distances(a, b, distance, dtype)
+    exact = between.exact(rows, columns).reshape(17, 29)
+    difference = (a[:, None] - b[None]).abs()
+    assert torch.allclose(exact, difference.sum(2) if distance == "l1" else difference.square().sum(2), rtol=1e-14)
+    largest = float((between.tile(slice(None)) - exact).abs().max())
+    assert 0 < largest < between.error or distance == "l1"
+    assert torch.equal(between.tile(torch.tensor([3, 5]), slice(4, 9)), between.tile(slice(3, 6, 2))[:, 4:9])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whole_numbers_and_fractions_of_256_have_no_error(dtype):
+    generator = torch.Generator().manual_seed(0)
+    for step in (1, 8):
+        a, b = (torch.randn(count, 24, generator=generator).mul(8).round() / step for count in (9, 11))
+        between = Distances(a, b, "l2", dtype)
+        assert between.error == 0 or (dtype, step) == (torch.float32, 8)
+        rows, columns = (grid.flatten() for grid in torch.meshgrid(torch.arange(9), torch.arange(11), indexing="ij"))
+        assert torch.equal(between.tile(slice(None)).double().flatten(), between.exact(rows, columns))
+        assert Distances(a + 1e6, b, "l2", torch.float32).error > 0
+        assert Distances(a + 0.1, b, "l2", dtype).error > 0
