@@ -94,7 +94,9 @@ def test_every_extra_that_is_asked_for_installs_what_is_asked():
         for line in extras[extra]:
             name, *inner = re.split(r"[\[\],<>=; ]+", line)
             yield from (
-                (part for other in inner for part in installed(other)) if name == "matchkernel" and inner[0] else [name]
+                (part for other in inner if other for part in installed(other))
+                if name == "matchkernel" and inner[0]
+                else [name]
             )
 
     for path in MODULES:

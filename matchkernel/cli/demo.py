@@ -11,13 +11,13 @@ import typer
 from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
-from matchkernel.errors import FileError, MissingExtraError
+from matchkernel.errors import FileError
 from matchkernel.model.weights import available
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
-from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.extras import need, need_opencv
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this near to the truth is right
@@ -103,11 +103,7 @@ def run_demo(out: str | Path, say: Callable[[str], object] = lambda line: None) 
 
 def load_motorcycle() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(H, W, 3) left and right image, (H, W) disparity of the left, not finite where unknown. Nothing is fetched."""
-    try:
-        from skimage import data
-    except ImportError:
-        raise MissingExtraError("the demo needs scikit-image: pip install 'matchkernel[demo]'") from None
-    left, right, disparity = data.stereo_motorcycle()  # type: ignore[no-untyped-call]
+    left, right, disparity = need("skimage.data", "demo", "the demo").stereo_motorcycle()
     return left, right, disparity
 
 

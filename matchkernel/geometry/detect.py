@@ -1,7 +1,6 @@
 """DoG keypoints of an image, by OpenCV's SIFT detector."""
 
-from dataclasses import asdict, dataclass, field
-from numbers import Real
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.settings import check_ranges, setting
 
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
-LIMITS: dict[str, float] = {"contrast": 1e3, "edge": 1e6, "magnification": 1e3, "most_pixels": 10**9}
 
 
 @dataclass(frozen=True)
@@ -24,32 +23,23 @@ class Detection:
     scores: np.ndarray  # (K,) contrast
 
 
-def _option(default: Any, explanation: str) -> Any:
-    return field(default=default, metadata={"help": explanation})
-
-
 @dataclass(frozen=True)
 class Detector:
     """How keypoints are found. Options of functions and verbs are derived from these fields; `help` is for both."""
 
-    keypoints: int = _option(4000, "maximum number of keypoints per image, strongest first; 0 for all")
-    contrast: float = _option(0.04, "contrast threshold of the detector")
-    edge: float = _option(10.0, "edge threshold of the detector")
-    upright: bool = _option(False, "ignore keypoint orientation: one upright region per position and size")
-    magnification: float = _option(MAGNIFICATION, "half side of a region / sigma of its keypoint")
+    keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image, strongest first; 0 for all")
+    contrast: float = setting(0.04, above=0, high=1000, about="contrast threshold of the detector")
+    edge: float = setting(10.0, above=0, high=10**6, about="edge threshold of the detector")
+    upright: bool = setting(False, about="ignore keypoint orientation: one upright region per position and size")
+    magnification: float = setting(
+        MAGNIFICATION, above=0, high=1000, about="half side of a region / sigma of its keypoint"
+    )
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
-    most_pixels: int = SIFT_PIXELS
+    most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.keypoints, int | np.integer) or self.keypoints < 0:
-            raise ArgumentError(f"keypoints must be a whole number, 0 (all) or more, got {self.keypoints!r}")
-        object.__setattr__(self, "keypoints", int(self.keypoints))  # JSON has no numpy numbers
-        for name, most in LIMITS.items():
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) <= most:
-                raise ArgumentError(f"{name} must be above 0 and at most {most:,.0f}, got {value!r}")
-            object.__setattr__(self, name, type(most)(value))
+        check_ranges(self)
 
     def settings(self) -> dict[str, Any]:
         """What is recorded with features."""

@@ -8,15 +8,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, as_gray, extract_with, timed
 from matchkernel.photos.features import Features
-from matchkernel.photos.match import Matches, check_ratio, check_threshold, match
-from matchkernel.photos.verify import INLIER_PIXELS, Verification, check_pixels, verify
+from matchkernel.photos.match import Matches, match
+from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, Verification, verify
 from matchkernel.storage.files import replacing
-from matchkernel.storage.settings import with_options
+from matchkernel.storage.settings import check_ranges, setting, with_options
 
 _NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 STAGES = ("read", "detect", "describe", "match", "verify")
@@ -37,17 +36,13 @@ class MatchSettings:
 
     detector: Detector = field(default_factory=Detector)
     mutual: bool = True
-    ratio: float | None = None
-    threshold: float | Literal["calibrated"] | None = "calibrated"
+    ratio: float | None = setting(None, above=0, high=1)
+    threshold: float | Literal["calibrated"] | None = setting("calibrated", low=0)
     geometry: Literal["homography", "fundamental", "none"] = "homography"
-    pixels: float = INLIER_PIXELS
+    pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
 
     def __post_init__(self) -> None:
-        if self.geometry not in ("homography", "fundamental", "none"):
-            raise ArgumentError(f"geometry must be homography, fundamental or none, got {self.geometry!r}")
-        check_ratio(self.ratio)
-        check_threshold(self.threshold)
-        check_pixels(self.pixels)
+        check_ranges(self)
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,16 @@ import torch
 
 from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
 from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
-from matchkernel.errors import ArgumentError, FileError, WorkError
+from matchkernel.errors import FileError, WorkError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.folder import extract_images
-from matchkernel.photos.match import check_ratio, match
+from matchkernel.photos.match import match
 from matchkernel.storage.files import replacing
 from matchkernel.storage.folders import Build, resumable_build
 from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.settings import check_ranges, setting
 
 ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
 OVERLAP = 10  # neighbours on either side
@@ -52,15 +53,12 @@ class ReconstructSettings:
     """
 
     detector: Detector = COLMAP_LIKE
-    ratio: Ratio = "calibrated"
-    overlap: int | None = None
+    ratio: float | Literal["calibrated"] | None = setting("calibrated", above=0, high=1)
+    overlap: int | None = setting(None, low=1)
     single_camera: bool = False
 
     def __post_init__(self) -> None:
-        if self.overlap is not None and self.overlap < 1:
-            raise ArgumentError(f"overlap must be 1 or more, got {self.overlap}")
-        if self.ratio != "calibrated":
-            check_ratio(self.ratio)
+        check_ranges(self)
 
     def ratio_of(self, describer: Describer) -> float | None:
         """The ratio for its matches."""

@@ -60,6 +60,7 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     choices: Iterable[str] | None = None,
+    about: str = "",
     omit_default: bool = False,
 ) -> Any:
     """A field of a dataclass of settings, with the range that `check_ranges` holds it to.
@@ -69,11 +70,12 @@ def setting(
         low, high: the least and the greatest value allowed.
         above, below: bounds that are not allowed themselves.
         choices: the strings allowed.
+        about: what it is, for the help of an option that is derived from the field (metadata "help").
         omit_default: `to_dict` leaves the field out where it has its default. For settings that are newer than saved
             runs and weights, which do not name them.
     """
     allowed = Range(low, high, above, below, None if choices is None else tuple(choices))
-    return dataclasses.field(default=default, metadata={"range": allowed, "omit_default": omit_default})
+    return dataclasses.field(default=default, metadata={"range": allowed, "help": about, "omit_default": omit_default})
 
 
 def check_ranges(settings: Any, where: str = "") -> None:
@@ -91,10 +93,14 @@ def check_ranges(settings: Any, where: str = "") -> None:
         kinds = _kinds(hints[field.name])
         value, name = getattr(settings, field.name), prefix + field.name
         kind = next((kind for kind in kinds if kind in NAMES or typing.get_origin(kind) is tuple), None)
-        is_special = (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in kinds)
-        if kind is None or is_special:
+        literals = [kind for kind in kinds if isinstance(kind, str)]
+        if (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in literals):
             continue
-        special = "".join(f" or {kind!r}" for kind in kinds if isinstance(kind, str))
+        if kind is None and literals:
+            raise ArgumentError(f"{name} must be one of {', '.join(literals)}, got {short_repr(value)}")
+        if kind is None:
+            continue
+        special = "".join(f" or {literal!r}" for literal in literals)
         value = _converted(kind, value, name, special)
         allowed = field.metadata.get("range", Range())
         for item in value if isinstance(value, tuple) else (value,):

@@ -210,6 +210,7 @@ class Oven:
     mode: str = setting("air", choices=("air", "grill"))
     timer: float | Literal["auto"] | None = setting("auto", above=0, high=99.5)
     is_hot: bool = False
+    door: Literal["open", "shut"] = "shut"
     spice: Spice = field(default_factory=Spice)
     clock: int | None = setting(None, low=0, omit_default=True)
 
@@ -241,6 +242,8 @@ class Oven:
         ({"timer": "soon"}, "oven.timer must be a number or 'auto', got 'soon'"),
         ({"weight": ".5"}, "oven.weight must be a number, written 0.5 and not .5, got '.5'"),
         ({"is_hot": 1}, "oven.is_hot must be true or false, got 1"),
+        ({"door": "ajar"}, "oven.door must be one of open, shut, got 'ajar'"),
+        ({"door": None}, "oven.door must be one of open, shut, got None"),
         ({"clock": -1}, "oven.clock must be at least 0, got -1"),
     ],
 )

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as nnf
 
-from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
+from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
+from matchkernel.storage.extras import need
 
-EXTRA = "pip install 'matchkernel[baselines]'"
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
 # HardTFeat's own layers and the place they have in kornia's TFeat, which has its input normalisation as layer 0.
@@ -228,9 +228,5 @@ def _sha256(path: Path) -> str:
 
 
 def _kornia() -> Any:
-    try:
-        import kornia
-        import kornia.feature
-    except ImportError:
-        raise MissingExtraError(f"mkd, tfeat and kornia:... need kornia: {EXTRA}") from None
-    return kornia
+    need("kornia.feature", "baselines", "mkd, tfeat or kornia:...")
+    return need("kornia", "baselines", "mkd, tfeat or kornia:...")
