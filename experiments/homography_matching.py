@@ -1,17 +1,17 @@
 """Mean matching accuracy and homography accuracy on image sequences with known homographies.
 
-Every descriptor gets the same keypoints (the strongest DoG points of OpenCV). Accuracy of a pair is the share of mutual
-nearest neighbours within 3 px of the truth; the homography is MAGSAC's from those of them that are within the
-descriptor's calibrated distance (all, where it has none), right where the mean error of image A's corners is at most
-1, 3 or 5 px, a mean over ten orders of the matches. A sequence counts once, whatever its number of images.
+Every descriptor gets the same keypoints (OpenCV's strongest DoG points). The accuracy of a pair is the share of mutual
+nearest neighbours within 3 px of the truth. MAGSAC estimates the homography from the matches within the descriptor's
+calibrated distance (from all, where it has none); it is right if the mean error of image A's corners is at most 1, 3 or
+5 px. This is averaged over ten orders of the matches. Every sequence counts once, whatever its number of images.
 
     python experiments/homography_matching.py homography --models sift rootsift weights.safetensors
 
-With several --magnifications each gets rows of its own, "<descriptor>, x<magnification>".
+With several --magnifications each has its own rows, "<descriptor>, x<magnification>".
 
-Distances are calibrated on validation and stand in the JSON of such a run; --thresholds takes them from there, row by
-row, for weights that bring none. The validation sequences are the default. The test sequences are scored once, by
---split test, when all is chosen.
+Distances are calibrated on the validation sequences, the default split, and written to the JSON; --thresholds reads
+them from there, row by row, for weights that have none. The test sequences (--split test) are scored once, when all is
+chosen.
 """
 
 import argparse
@@ -39,6 +39,7 @@ from matchkernel.photos.describers import SIFTS, THRESHOLD, Describer, open_desc
 from matchkernel.photos.extract import as_gray, extract_with
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import transfer_errors, verify
+from matchkernel.report.tables import markdown_table
 from matchkernel.storage.files import replacing
 
 KINDS = {
@@ -63,7 +64,7 @@ KINDS = {
         "light": ["webcam_mexico", "webcam_frankfurt", "exposure_memorial"],
     },
 }
-PIXELS = 3.0  # a match this near to the truth is right
+PIXELS = 3.0  # maximum error of a right match
 ORDERS = 10
 RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95)
 COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
@@ -72,17 +73,17 @@ COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
 def main() -> None:
     """Score descriptors and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of sequences: 1.jpg, 2.jpg, ..., H_1_2, ...")
-    parser.add_argument("--models", nargs="+", default=["sift", "rootsift"], help="weights, files, sift, rootsift")
+    parser.add_argument("folder", type=Path, help="folder of sequences: 1.jpg, 2.jpg, ..., H_1_2, ...")
+    parser.add_argument("--models", nargs="+", default=["sift", "rootsift"], help="names or files of weights, or sift")
     parser.add_argument("--untrained", nargs="*", default=[], help="descriptors with random weights")
     parser.add_argument("--split", choices=list(KINDS), default="validation")
-    parser.add_argument("--sequences", nargs="+", help="only these of the split")
+    parser.add_argument("--sequences", nargs="+", help="only these sequences of the split")
     parser.add_argument("--keypoints", type=int, default=2000)
     parser.add_argument("--magnifications", type=float, nargs="+", default=[MAGNIFICATION])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--thresholds", type=Path, help="JSON of an earlier run: its calibrated distances, by name")
-    parser.add_argument("--bf16", action="store_true", help="describe in bfloat16: faster, for choices")
-    parser.add_argument("--out", type=Path, help="JSON of all pairs to write")
+    parser.add_argument("--thresholds", type=Path, help="JSON of an earlier run with calibrated distances")
+    parser.add_argument("--bf16", action="store_true", help="describe in bfloat16, which is faster")
+    parser.add_argument("--out", type=Path, help="JSON file to write, with all pairs")
     chosen = parser.parse_args()
     start = time.perf_counter()
     models = [load(model).bfloat16() if chosen.bf16 and model not in SIFTS else model for model in chosen.models]
@@ -133,7 +134,7 @@ def read_thresholds(path: Path) -> dict[str, float]:
     try:
         return {name: float(value) for name, value in json.loads(path.read_bytes())["thresholds"].items()}
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise FileError(f"{path}: no JSON of a run on validation, with its thresholds") from None
+        raise FileError(f"{path}: not the JSON of a run on validation, which has thresholds") from None
 
 
 def ways_of(
@@ -215,20 +216,19 @@ def shares_of_right(parts: list[np.ndarray]) -> dict[str, float]:
 
 
 def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:
-    """Means of sequences, by kind and over all, as a Markdown table."""
+    """Print means of sequences, by kind and over all."""
     kinds = {pair["sequence"]: pair["kind"] for pair in pairs}
-    print("\n| kind (sequences) | descriptor | " + " | ".join(COLUMNS) + " |\n|---|---|" + "---|" * len(COLUMNS))
+    rows = []
     for kind in [*dict.fromkeys(kinds.values()), "mean of sequences"]:
         names = [name for name in kinds if kind in (kinds[name], "mean of sequences")]
         for model in models:
-            means = defaultdict(list)
-            for name in names:
-                rows = [pair for pair in pairs if pair["sequence"] == name and pair["model"] == model]
-                for column in COLUMNS:
-                    means[column].append(np.mean([row[column] for row in rows]))
-            cells = [f"{np.mean(means[c]):.0f}" for c in COLUMNS[:2]]
-            cells += [f"{100 * np.mean(means[c]):.1f}" for c in COLUMNS[2:]]
-            print(f"| {kind} ({len(names)}) | {model} | " + " | ".join(cells) + " |")
+            cells = [f"{kind} ({len(names)})", model]
+            for column in COLUMNS:
+                values = [[p[column] for p in pairs if (p["sequence"], p["model"]) == (name, model)] for name in names]
+                mean = np.mean([np.mean(part) for part in values])
+                cells.append(f"{mean:.0f}" if column in COLUMNS[:2] else f"{100 * mean:.1f}")
+            rows.append(cells)
+    print(f"\n{markdown_table(['kind (sequences)', 'descriptor', *COLUMNS], rows)}")
 
 
 if __name__ == "__main__":

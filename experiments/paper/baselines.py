@@ -1,9 +1,9 @@
-"""Score the baselines on the patches of the experiments; what is done is not done again, part by part.
+"""Score the descriptors of others on the patches of the experiments; parts with results are not scored again.
 
 python experiments/paper/baselines.py --sets SETS [--weights FOLDER] [--only NAME...] [--parts PART...]
 
-Results go to `<results>/baselines.json` after every part of a baseline. The sets are cut by data.py; mkd learns its
-whitening on the patches of group A, which the models of the experiments are trained on.
+Results go to `<results>/baselines.json` after every part. The sets are cut by data.py; mkd learns its whitening on the
+patches of group A, as the models of the experiments do.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from matchkernel.evaluation.methods import Method, baseline_method
 
 GROUP = "A"  # mkd learns its whitening on it
 FILES = {"mkd-liberty": "mkd-concat-64.pth", "tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"}
-TRAINED_ON = {"tfeat": "liberty"}  # PhotoTourism's, by the name of the file; of hardtfeat it is not known
+TRAINED_ON = {"tfeat": "liberty"}  # PhotoTourism's, by the name of the file; not known for hardtfeat
 NAMES = ("sift", "rootsift", "orb", "brief", "mkd", *FILES)
 
 
@@ -61,7 +61,7 @@ def score_scenes(method: Method, sets: Path) -> dict[str, Any]:
 
 
 def score_split(method: Method, folder: Path) -> dict[str, Any]:
-    """score.score_sequences, and what ties make of it: bits have many, which the official retrieval counts as right."""
+    """score.score_sequences with tie-safe values: bits have many ties, which the official retrieval counts as right."""
     (result,) = evaluate_hpatches(method, folder)
     safe = "ap_trapezoid_tie_safe"
     tie_safe = {
@@ -81,7 +81,7 @@ PARTS: dict[str, Callable[[Method, Path], dict[str, Any]]] = {
 
 
 def entry_of(method: Method, before: dict[str, Any] | None) -> dict[str, Any]:
-    """The result of a baseline so far; refuses one of other settings."""
+    """The result of a baseline so far; results of other settings are refused."""
     entry = {
         **method.facts,
         "distance": method.distance,
@@ -94,27 +94,27 @@ def entry_of(method: Method, before: dict[str, Any] | None) -> dict[str, Any]:
         return entry
     other = [key for key in entry if key not in ("scores", "seconds") and entry[key] != before.get(key)]
     if other:
-        raise SystemExit(f"{method.name}: the results hold scores of another {', '.join(other)}")
+        raise SystemExit(f"{method.name}: the stored scores have another {', '.join(other)}")
     return before
 
 
 def line(name: str, part: str, scores: dict[str, Any], seconds: float) -> str:
-    """A part in one line."""
+    """A part as one line."""
     if part == "scenes":
-        words = [f"{s} hard FPR {100 * v['fpr95']['hard']:.2f} mAP {100 * v['map']:.2f}" for s, v in scores.items()]
+        texts = [f"{s} hard FPR {100 * v['fpr95']['hard']:.2f} mAP {100 * v['map']:.2f}" for s, v in scores.items()]
     else:
-        words = [f"{key} {100 * value:.2f}" for key, value in scores.items() if isinstance(value, float)]
-    return f"{name:12s} {part:10s} {'  '.join(words)}  ({seconds:.0f} s)"
+        texts = [f"{key} {100 * value:.2f}" for key, value in scores.items() if isinstance(value, float)]
+    return f"{name:12s} {part:10s} {'  '.join(texts)}  ({seconds:.0f} s)"
 
 
 def main() -> None:
-    """Do what is left."""
+    """Score what has no results yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True, help=f"folder of {', '.join(FILES.values())}")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these baselines")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="these scores")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="only these baselines")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these scores")
     options = parser.parse_args()
     path = options.results / "baselines.json"
     results: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -184,23 +184,20 @@ def results_page() -> list[str]:
 
 def models_page() -> list[str]:
     """All sentences of docs/models.md, and numbers that were not measured."""
-    ship = {name: [read("ship")[job], read("ship")[f"{job}{AGAIN}"]] for name, job in PACKAGE.items()}
-    both = {
-        name: [100 * look(run, split, "matching") for split in ("validation", "test") for run in pair]
-        for name, pair in ship.items()
-    }
-    said = ["matching {:.2f} and {:.2f} on validation, {:.2f} and {:.2f} on test".format(*both[name]) for name in ship]
-    said += [f"on test. {ship[name][0]['seconds']:.0f} s on one H200" for name in ("dual",)]
-    said += [f"{ship[name][0]['seconds']:.0f} s, shared" for name in ("light", "dual-paper", "fc")]
+    ship = read("ship")
+    dual, light = (ship[PACKAGE[name]] for name in ("dual", "light"))
+    said = [f"{ship[PACKAGE[name]]['seconds']:.0f} s, with" for name in PACKAGE]
     typed = read("light_again")["matching"]["mean"]["all"]["ap_trapezoid"]
     said.append(f"typed as it stands here, gave [{100 * typed:.2f}]")
-    said.append("matching is {:.1f}, {:.1f}, {:.1f} and {:.1f}".format(*(values[2] for values in both.values())))
-    fc = both["fc"][2]
-    by_recipe = 100 * look(read("ship")["fc-by-our-recipe"], "test", "matching")
-    said.append(f"Of the {both['dual'][2] - fc:.1f} points above `fc` on test, {by_recipe - fc:.1f} are the recipe")
-    moved = [abs(values[k] - values[k + 1]) for values in both.values() for k in (0, 2)]
-    said.append(f"another seed moved matching by {min(moved):.1f} to {max(moved):.1f}")
-    dual, light = (ship[name][0] for name in ("dual", "light"))
+    values = [100 * look(ship[job], "test", "matching") for job in (PACKAGE["dual"], "fc", "fc-by-our-recipe")]
+    said.append(
+        f"Of the {values[0] - values[1]:.1f} points above `fc` on test, {values[2] - values[1]:.1f} are the recipe"
+    )
+    both = [
+        score("ship", job, split, "matching").values for job in PACKAGE.values() for split in ("validation", "test")
+    ]
+    moved = sorted(abs(a - b) for a, b in both)
+    said.append(f"another seed moved matching by {moved[0]:.1f} to {moved[-1]:.1f}")
     kinds = {kind: [kind_mean([run], kind).mean for run in (dual, light)] for kind in ("light", "viewpoint, zoom")}
     tough = [100 * look(run, "test", "by_noise", "matching", "t") for run in (dual, light)]
     said.append("matching {:.1f} against {:.1f} on three test sequences".format(*kinds["light"]))

@@ -44,7 +44,7 @@ SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
 def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingConfig:
-    """The run of a job; fewer steps for trying out."""
+    """The training run of a job; `steps` replaces its own, for trying out."""
     folders = [str(sets / job.train_cut / scene) for scene in scenes_of(job.train)]
     settings = {**job.settings, "data": {"train": folders}}
     if steps is not None:
@@ -95,7 +95,7 @@ def refuse_other_weights(job: Job, before: dict[str, Any], weights: Path) -> Non
 
 
 def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, Any]:
-    """Train a model, write its weights, and say how it went."""
+    """Train a model and write its weights; returns loss, seconds and machine."""
     torch._dynamo.reset()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -112,7 +112,7 @@ def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, A
 
 
 def about(job: Job, weights: Path) -> dict[str, Any]:
-    """What a weight file says of its training, without the places of this machine."""
+    """What the card of a weight file says of its training, without paths."""
     card = read_card(weights)
     settings = json.loads(card["training"])
     settings.pop("data")
@@ -156,12 +156,12 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
 
 
 def others(group: str, sets: Path) -> list[tuple[str, Path]]:
-    """The scenes of the two groups a model was not trained on, each under its group's name."""
+    """The scenes of the two groups a model was not trained on, each with the name of its group."""
     return [(other, sets / scene) for other in "ABC" if other != group for scene in GROUPS[other]]
 
 
 def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int | None, until: float) -> None:
-    """Do jobs until there are none, or it is too late to start another."""
+    """Do jobs until none are left, or it is too late to start another."""
     parent = os.getppid()
     while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
         experiment, job, before = task
@@ -177,14 +177,14 @@ def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int |
 
 
 def write(path: Path, results: dict[str, Any]) -> None:
-    """Replace the file of an experiment."""
+    """Write the results of an experiment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Do what is left of the experiments."""
+    """Do the jobs that have no results yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="+", choices=list(EXPERIMENTS))
     parser.add_argument("--sets", type=Path, required=True)
@@ -208,13 +208,13 @@ def main() -> None:
 
 
 def wanted_jobs(experiments: Sequence[str], only: Sequence[str] | None) -> list[tuple[str, Job]]:
-    """All jobs of the experiments in their order, or those named, in the order of the names."""
+    """All jobs of the experiments, or those named by `only`, in its order."""
     jobs = [(experiment, job) for experiment in experiments for job in EXPERIMENTS[experiment]]
     return jobs if only is None else [found for name in only for found in jobs if found[1].name == name]
 
 
 def do_all(options: argparse.Namespace, keep: Path) -> None:
-    """Share the jobs among workers, and write down what they answer."""
+    """Share the jobs among workers and write their results."""
     begun = time.time()
     context = multiprocessing.get_context("spawn")
     tasks, answers = context.Queue(), context.Queue()
@@ -254,7 +254,7 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
 
 
 def line(name: str, result: dict[str, Any]) -> str:
-    """A result in one line."""
+    """A result as one line."""
     scores = result["scores"]
     three = [f"{100 * scores['validation'][task]:.2f}" for task in ("verification", "matching", "retrieval")]
     scenes = scores["scenes"].values()

@@ -1,4 +1,4 @@
-"""What an experiment measures of a trained model: short tables of numbers, as JSON keeps them."""
+"""What an experiment measures of a trained model, as JSON keeps it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ LISTS = {"m50": "ordinary", "m50hard": "hard"}
 
 
 def method_of(model: Descriptor, device: str) -> Method:
-    """A model in memory as something to score, at its own patch size."""
+    """A model in memory as a method to score, at its own patch size."""
     return Method(
         configuration_name(model.config),
         "l2",
@@ -35,7 +35,7 @@ def method_of(model: Descriptor, device: str) -> Method:
 
 @dataclass(frozen=True)
 class StripsInMemory(HPatchesSet):
-    """A set whose strips are decoded once for all models of a process: it takes longer than to describe them."""
+    """A set whose strips are decoded once for all models of a process: decoding takes longer than describing."""
 
     strips: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
@@ -107,7 +107,7 @@ def short_hpatches(result: dict[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any]:
-    """Kind of change -> amounts, mean similarity of matching patches, and share that find their match first.
+    """Kind of change -> amounts, mean similarity of matching patches, and share whose match is the most similar.
 
     Args:
         model: the descriptor.
@@ -131,7 +131,7 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
 
 @torch.no_grad()
 def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PAIRS) -> dict[str, Any]:
-    """Where the similarity maps of matching patches are high: S_p(q) of every position p, against its distance from p.
+    """Where the similarity maps of matching patches are high: S_p(q) of every position p by the distance from p.
 
     Args:
         model: a descriptor whose positions are projected or encoded (or `sum`, to compare with).

@@ -25,7 +25,7 @@ LICENCE = (
 
 
 def card_of(name: str, job: str, weights: Path) -> dict[str, str]:
-    """The card of a kept file, its sets by name, with scores, the command, licence and the distance of matches."""
+    """The card of a weight file, with scores, command, licence and match threshold; sets are given by name."""
     thresholds = json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"]
     card = {key: word for key, word in read_card(weights).items() if key not in OWN_KEYS}
     training = json.loads(card["training"])

@@ -45,7 +45,7 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
 def test_thresholds_of_another_file(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("thresholds") / "run.json"
     path.write_bytes(content)
-    with pytest.raises(FileError, match="no JSON of a run on validation"):
+    with pytest.raises(FileError, match="not the JSON of a run on validation"):
         homography_matching.read_thresholds(path)
 
 
