@@ -1,4 +1,4 @@
-"""What a report is made of: methods, scores over runs, and the blocks that show them. Knows no file format."""
+"""What a report is made of: methods, their scores, and the blocks that show them; independent of any file format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,7 @@ from matchkernel.evaluation.spread import Spread
 
 RAISED = "†"
 RAISED_NOTE = (
-    f"{RAISED} Tied distances raise this value by their order alone: it is not compared with others, "
-    "its tie-safe value is."
+    f"{RAISED} The order of tied distances alone raises this value; its tie-safe value is the one that is compared."
 )
 
 
@@ -17,15 +16,15 @@ class ReportedMethod:
     """A descriptor as the report names it."""
 
     name: str
-    parameters: int | None = None  # learned numbers; None where they are not known
+    parameters: int | None = None  # learned numbers; None if unknown
     hand_crafted: bool = False
     is_ours: bool = False
-    configuration: str = ""  # of this package, where it is ours: one name must not stand for two
+    configuration: str = ""  # of this package, if it is ours: one name must not stand for two
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Methods by columns: a table, and bars of one column where `bars` names it."""
+    """Methods by columns: a table, and a bar chart of the column named by `bars`."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,13 +37,13 @@ class Grid:
     safe: Mapping[ReportedMethod, Mapping[str, Spread]] = field(default_factory=dict)  # the values with ties as errors
 
     def is_raised(self, method: ReportedMethod, column: str) -> bool:
-        """Whether ties raise a cell by more than is seen: such a value is marked and never the best."""
+        """Whether ties raise a cell by a visible amount: such a value is marked and never the best."""
         safe = self.safe.get(method, {}).get(column)
         return safe is not None and self.rows[method][column].mean - safe.mean > 0.5 * 10.0**-self.digits
 
     @property
     def footnote(self) -> str:
-        """What the mark means, where a cell bears it."""
+        """What the mark means, if a cell has it."""
         is_any = any(self.is_raised(method, column) for method, scores in self.rows.items() for column in scores)
         return RAISED_NOTE if is_any else ""
 
@@ -73,7 +72,7 @@ Block = Grid | Curves | PerSequence
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, words, and blocks under it."""
+    """A heading, a note, and the blocks under it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -82,7 +81,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report; `facts` are words that say where its figures come from."""
+    """A whole report; `facts` say where its figures come from."""
 
     title: str
     sections: tuple[Section, ...]
@@ -96,12 +95,12 @@ def by_parameters(methods: Sequence[ReportedMethod]) -> list[ReportedMethod]:
 
 
 def say_parameters(method: ReportedMethod) -> str:
-    """The number of learned parameters in words: 433,568, or a dash where none are known."""
+    """The number of learned parameters as text: 433,568, or a dash if unknown."""
     return "–" if method.parameters is None else f"{method.parameters:,}"
 
 
 def best_of(grid: Grid, column: str) -> float | None:
-    """The best mean of a column, as it is printed, where there is more than one to compare.
+    """The best mean of a column, rounded as printed; None where there is only one value.
 
     A value that ties raise counts with its tie-safe one.
     """

@@ -27,11 +27,11 @@ Series = Mapping[ReportedMethod, int]  # a method's colour and shape, the same i
 def bar_chart(grid: Grid, number: int) -> str:
     """Bars of one column, sorted by parameters, hand-crafted ones hatched, with the deviation over runs.
 
-    Where ties raise a value, the bar is filled to the tie-safe one alone; the rest is a dashed outline.
+    Where ties raise a value, the bar is filled up to the tie-safe value; the rest is a dashed outline.
 
     Args:
         grid: with `bars` and perhaps `marks` named.
-        number: unique in the page.
+        number: unique on the page.
     """
     column = grid.bars or grid.columns[0]
     methods = by_parameters([method for method, scores in grid.rows.items() if column in scores])
@@ -93,7 +93,7 @@ def sequence_chart(block: PerSequence, number: int, series: Series) -> str:
 
 
 def legend(methods: Sequence[ReportedMethod], kind: str, series: Series) -> str:
-    """The names of series beside their colours, as an HTML list; `kind` is "line" or "dot"."""
+    """The names of the series beside their marks, as an HTML list; `kind` is "line" or "dot"."""
     items = []
     for method in by_parameters(list(methods)):
         index = series[method]
@@ -146,7 +146,7 @@ def _axis(scale: Sequence[float], top: float, bottom: float, right: float = RIGH
 
 
 def _place(rate: float, recall: float, low: float) -> tuple[float, float]:
-    """Where a point of a ROC curve is drawn; `low` is the least recall shown."""
+    """Where a point of a ROC curve is drawn; `low` is the lowest recall shown."""
     share = 1 - math.log10(rate) / math.log10(LOWEST_RATE)
     return 46 + (WIDTH - 56) * share, 270 - 260 * (recall - low) / (1 - low)
 

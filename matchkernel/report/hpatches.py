@@ -12,8 +12,8 @@ from matchkernel.report.blocks import RAISED, Block, Grid, PerSequence, Reported
 from matchkernel.report.runs import ScoredRun, value_at
 
 NOISES = ("e", "h", "t")
-SAFE = "_tie_safe"  # ends the name of a value with ties counted as errors
-# Task -> the figure of the literature, and its parts by noise (the mean of several paths).
+SAFE = "_tie_safe"  # suffix of values with ties counted as errors
+# Task -> the figure quoted in the literature, and its parts by noise level (means over several paths).
 HEADLINES: dict[str, tuple[str, dict[str, list[str]]]] = {
     "verification": (
         "mean/ap_trapezoid",
@@ -63,7 +63,7 @@ def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     sections: dict[Key, dict[ReportedMethod, list[list[ScoredRun]]]] = defaultdict(lambda: defaultdict(list))
     for (method, train_set, _, name, tasks), members in scored.items():
         is_alone = len({training for other, training, *_ in scored if other == method}) == 1
-        shown = method if is_alone else replace(method, name=f"{method.name}, {train_set or 'untold training'}")
+        shown = method if is_alone else replace(method, name=f"{method.name}, {train_set or 'training unknown'}")
         for part in [[run] for run in members] if name in mixed else [members]:
             sections[name, tasks, _parts(part)][shown].append(part)
     for methods in sections.values():
@@ -74,7 +74,7 @@ def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
 
 
 def _set_of(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
-    """The name of a run's set. Descriptor files may be scored without it: then the only set with the same digest."""
+    """The name of a run's set. For descriptor files scored without one: the only set with the same digest, if any."""
     if run.result.get("set") or not run.result.get("data_sha256"):
         return str(run.result.get("set") or "")
     same = [other for other in runs if all(other.result.get(k) == run.result[k] for k in ("split", "data_sha256"))]
@@ -83,7 +83,7 @@ def _set_of(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
 
 
 def _has_twins(members: Sequence[ScoredRun]) -> bool:
-    """Whether a split occurs twice with other data: then two sets of one name are mixed, and no mean is taken."""
+    """Whether a split occurs twice with different data: then two sets share a name, and no mean is taken."""
     digests: dict[str, set[str]] = defaultdict(set)
     for run in members:
         digests[run.result["split"]].add(_digest(run))
@@ -101,7 +101,7 @@ def _parts(members: Sequence[ScoredRun]) -> tuple[Part, ...]:
 
 
 def _check_seeds(methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> None:
-    """A seed counts once in a row, or the same run would be its own deviation."""
+    """Refuse a seed that occurs twice in a row of the table: it would make the deviation too small."""
     for seeds in methods.values():
         seen: dict[int, ScoredRun] = {}
         for run in (members[0] for members in seeds):
@@ -126,7 +126,7 @@ def _title(key: Key) -> str:
 
 
 def _section(key: Key, methods: Mapping[ReportedMethod, list[list[ScoredRun]]], is_shared: bool) -> Section:
-    """A section; where it shares its title with another, the title says the tasks and the data too."""
+    """A section; if another has the same title, the title includes the tasks and the data too."""
     _, done, parts = key
     tasks = done.split()
     count = len({sequence for _, sequences, _ in parts for sequence in sequences})
@@ -155,7 +155,7 @@ def _grid(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) ->
         rows,
         bars="mean",
         marks=NOISES,
-        note=f"{NOTES[task]} The letters mark easy, hard and tough patches alone.",
+        note=f"{NOTES[task]} The letters mark the scores of easy, hard and tough patches.",
         safe=safe,
     )
 
@@ -189,7 +189,7 @@ def _per_sequence(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRu
     sequences = tuple(sorted({sequence for found in values.values() for sequence in found}))
     shown = {m: tuple(_mean(found[s]) if found.get(s) else None for s in sequences) for m, found in values.items()}
     raised = ", ".join(method.name for method in methods if grid.is_raised(method, "mean"))
-    words = f" {RAISED} Tied distances raise the values of {raised} by their order alone." if raised else ""
+    words = f" {RAISED} The order of tied distances alone raises the values of {raised}." if raised else ""
     note = f"mAP in %, mean over e, h, t. {HARDEST}{words}"
     return PerSequence(f"{task.capitalize()} by sequence", sequences, shown, note)
 
@@ -199,7 +199,7 @@ def _matching_values(part: Mapping[str, Any]) -> list[float]:
 
 
 def _task_values(part: Any) -> list[float]:
-    """Every trapezoid AP under a sequence, whatever it is nested in; of verification the imbalanced ones alone."""
+    """Every trapezoid AP of a sequence, at any depth; for verification only the imbalanced ones."""
     if not isinstance(part, Mapping):
         return []
     if "ap_trapezoid" in part:

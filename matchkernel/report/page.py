@@ -1,4 +1,4 @@
-"""One self-contained HTML page: no network, no script, readable on a phone and a desk, by day and by night."""
+"""One self-contained HTML page: no network, no scripts, for small and large screens, light and dark."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -18,7 +18,7 @@ from matchkernel.report.blocks import (
 from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, sequence_chart
 from matchkernel.report.tables import grid_html, sequences_html
 
-# Okabe and Ito's colours, darkened or lightened until they stand out from the page at 3:1 or more.
+# Okabe and Ito's colours, darkened or lightened for a contrast of 3:1 or more with the page.
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--other:#8a939c;
 --back:#f3f5f7;--c0:#0063a3;--c1:#b8500a;--c2:#007a5a;--c3:#a03a78;--c4:#8a6d00;--c5:#c22f3d;--c6:#1b1f24;--c7:#7a5bb5}
@@ -66,7 +66,8 @@ summary{cursor:pointer;padding:.4rem 0}
 """
 HOW_TO_READ = (
     "Bars are sorted by the number of learned parameters; hatched ones are hand-crafted; blue ones are ours. "
-    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) is hand-crafted, bold the best. "
+    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) marks hand-crafted methods and "
+    "bold the best value. "
     f"{RAISED} marks values that ties raise: their bars are filled to the tie-safe value, and they are never bold."
 )
 

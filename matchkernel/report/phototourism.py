@@ -12,15 +12,15 @@ from matchkernel.report.runs import ScoredRun, value_at
 Columns = dict[str, tuple[str, str]]  # shown -> training set, test set
 FPR_NOTE = "False positive rate at 95 % recall in %, lower is better; ties count as errors."
 COMBINED_NOTE = (
-    "A column names training and test set; methods trained on none of them have the same value for every training set. "
-    "The mean is over all columns, its deviation over seeds."
+    "A column names the training and the test set; a method trained on none of these sets has the same value for every "
+    "training set. The mean is over all columns, its standard deviation over seeds."
 )
 KINDS = {
-    "m50": "Matches and as many random pairs of other points.",
-    "m50hard": "Matches and as many pairs of other points that RootSIFT finds alike, which counts against it.",
+    "m50": "Matches, and as many random pairs of different points.",
+    "m50hard": "Matches, and as many pairs of different points that RootSIFT finds similar, a handicap for SIFT.",
 }
 MAP_NOTE = (
-    "Mean average precision in %: each patch ranks all others of its set, the other patches of its point are right."
+    "Mean average precision in %: each patch ranks all others of its set; the other patches of its point are correct."
 )
 
 
@@ -51,10 +51,10 @@ def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
 
 
 def _columns(runs: Sequence[ScoredRun]) -> Columns:
-    """Every training set with every test set that were combined; test sets alone where nothing was trained for them.
+    """Every combination of training and test set; a test set by itself where nothing was trained for it.
 
-    Training sets count that are test sets too, or that one method has several of. What was trained elsewhere, or not
-    at all, fits every column: it is never tested on its own data.
+    A training set gets columns if it is also a test set, or if one method was trained on several sets. A method
+    trained on another set, or not trained at all, belongs in every column: it is never tested on its own data.
     """
     tests = {str(run.result["test_set"]) for run in runs}
     trained = {method: {run.train_set for run in runs if run.method == method} for method in {r.method for r in runs}}
@@ -66,7 +66,7 @@ def _columns(runs: Sequence[ScoredRun]) -> Columns:
 
 
 def _check_sets(runs: Sequence[ScoredRun]) -> None:
-    """A name must mean one test set, or scores on different data would share a column."""
+    """Refuse two test sets of the same name: scores on different data would share a column."""
     seen: dict[str, ScoredRun] = {}
     for run in runs:
         if run.result.get("data_sha256"):
@@ -78,19 +78,19 @@ def _check_sets(runs: Sequence[ScoredRun]) -> None:
 
 
 def _check_training(runs: Sequence[ScoredRun]) -> None:
-    """Results of one method that name no training set would fit every column, beside those that name one."""
+    """Refuse results of one method of which only some name a training set: those without one would fit every column."""
     seen: dict[ReportedMethod, ScoredRun] = {}
     for run in runs:
         other = seen.setdefault(run.method, run)
         if bool(other.train_set) != bool(run.train_set):
             raise ArgumentError(
-                f"{other.path} and {run.path}: of two results of {run.method.name!r} one names its training set and one"
-                " does not: rename one"
+                f"{other.path} and {run.path}: only one of these results of {run.method.name!r} names a training set: "
+                "rename one"
             )
 
 
 def _check_queries(runs: Sequence[ScoredRun]) -> None:
-    """The mAP of other queries is another figure: how many were drawn, and by which seed, must be the same."""
+    """Refuse retrieval scores of different queries: their number and the seed must be the same."""
     for run in runs[1:]:
         one, two = (_queries(each.result) for each in (runs[0], run))
         if one != two:
@@ -99,7 +99,7 @@ def _check_queries(runs: Sequence[ScoredRun]) -> None:
 
 def _queries(result: Mapping[str, Any]) -> str:
     if "retrieval_queries" not in result:
-        return "untold"
+        return "not recorded"
     queries = result["retrieval_queries"]
     return "all" if queries is None else f"at most {queries}, seed {result.get('retrieval_seed')}"
 
@@ -141,7 +141,7 @@ def _elsewhere(runs: Sequence[ScoredRun], columns: Columns) -> set[str]:
 
 
 def _by_seed(runs: Sequence[ScoredRun], train_set: str, test_set: str, elsewhere: set[str]) -> dict[int, ScoredRun]:
-    """The runs of one method on a test set, by seed; what was trained elsewhere or not at all fits every column."""
+    """The runs of one method on a test set, by seed; a method trained elsewhere or not at all is in every column."""
     found: dict[int, ScoredRun] = {}
     for run in runs:
         if run.result["test_set"] == test_set and run.train_set in (train_set, *elsewhere):
@@ -164,7 +164,7 @@ def _curves(lists: Mapping[ScoredRun, str], columns: Columns) -> list[Curves]:
                 curves[method] = _curve(run, lists[run])
         if curves:
             has_seeds = any(run.result.get("seed") is not None for run in runs)
-            charts.append(Curves(f"ROC, {shown}", curves, "Of several seeds the first." if has_seeds else ""))
+            charts.append(Curves(f"ROC, {shown}", curves, "Only the first seed is shown." if has_seeds else ""))
     return charts
 
 
@@ -177,7 +177,7 @@ def _curve(run: ScoredRun, name: str) -> tuple[list[float], list[float]]:
 
 
 def _side(values: object) -> list[float]:
-    """One axis of a curve, or nothing where it is not rising from 0 to 1."""
+    """One axis of a curve; empty if it does not rise from 0 to 1."""
     if not isinstance(values, list) or not all(isinstance(x, int | float) and 0 <= x <= 1 for x in values):
         return []
     return values if values == sorted(values) else []

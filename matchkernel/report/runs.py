@@ -1,4 +1,4 @@
-"""Results read and sorted into runs: which method, which seed, trained on what."""
+"""Result files, each with its method, seed and training set."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class ScoredRun:
     path: Path
     method: ReportedMethod
     seed: int
-    train_set: str  # empty where nothing was trained, or where that is not said
+    train_set: str  # empty if nothing was trained, or if it is not recorded
     result: Mapping[str, Any]
 
 
@@ -34,13 +34,13 @@ def read_runs(paths: Sequence[str | Path]) -> list[ScoredRun]:
 
 
 def _order(run: ScoredRun) -> tuple[str | int, ...]:
-    """Not the path: results give the same report wherever they lie."""
+    """Sort key without the path, so that the report does not depend on where the files are."""
     where = run.result.get("split") or run.result.get("test_set")
     return run.method.name, run.train_set, run.seed, str(run.result["kind"]), str(where), run.path.name
 
 
 def value_at(run: ScoredRun, path: str) -> float:
-    """A number of a result by its path, in percent; a FileError where it is missing or no share."""
+    """A number of a result by its path, in percent; a FileError if it is missing or not from 0 to 1."""
     content: Any = run.result
     for key in path.split("/"):
         content = content.get(key) if isinstance(content, Mapping) else None
@@ -50,7 +50,7 @@ def value_at(run: ScoredRun, path: str) -> float:
 
 
 def result_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files named, and every .json under the folders named, less the reports that were written there."""
+    """The files given, and every .json under the folders given, except reports that were written there."""
     named = [file for path in map(Path, paths) for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
     return [file for file in dict.fromkeys(named) if not _is_report(file)]
 
@@ -81,12 +81,12 @@ def _run(path: Path, result: Mapping[str, Any]) -> ScoredRun:
 
 
 def _check_methods(runs: Sequence[ScoredRun]) -> None:
-    """A name must mean one method, or two would share a row."""
+    """Refuse two methods of the same name: they would share a row."""
     seen: dict[str, ScoredRun] = {}
     for run in runs:
         other = seen.setdefault(run.method.name, run)
         if other.method != run.method:
             what = "configuration" if other.method.configuration != run.method.configuration else "parameters or kind"
             raise ArgumentError(
-                f"{other.path} and {run.path} differ in what {run.method.name!r} is ({what}): rename one"
+                f"{other.path} and {run.path}: the name {run.method.name!r} stands for two methods ({what}): rename one"
             )

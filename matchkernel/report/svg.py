@@ -1,4 +1,4 @@
-"""SVG by hand: inline, without a library, the same bytes every time. Colours come from the page's style sheet."""
+"""Inline SVG written without a library: the same bytes every time. Colours come from the page's style sheet."""
 
 import math
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from html import escape
 
 COLOURS = 8  # --c0 to --c7 of the style sheet
 DASHES = ("", "6 3", "2 2", "8 2 2 2")
-WIDTH = 420  # of every chart, in units that are pixels where it is shown at that width; a phone shows it at 0.85
+WIDTH = 420  # of every chart, in CSS pixels at full size; a phone shows it at 0.85
 
 
 def drawing(number: int, height: float, title: str, description: str, parts: Sequence[str]) -> str:
-    """A whole picture with its words for those who do not see it.
+    """A whole picture with a text alternative.
 
     Args:
-        number: unique in the page; names its ids.
+        number: unique on the page; used in its ids.
         height: in units of WIDTH.
         title: short.
-        description: what a reader would see.
+        description: what the picture shows.
         parts: elements.
     """
     head = (
@@ -32,7 +32,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Words whose baseline starts, has its middle or ends at (x, y)."""
+    """Text whose baseline starts, is centred or ends at (x, y)."""
     return f'<text class="{kind}" x="{_short(x)}" y="{_short(y)}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
@@ -52,7 +52,7 @@ def path(points: Sequence[tuple[float, float]], index: int) -> str:
 
 
 def dot(x: float, y: float, index: int, words: str) -> str:
-    """A point of a series: colour and shape tell the series, hovering says the words."""
+    """A point of a series, told by colour and shape; `words` is its tooltip."""
     colour = f"var(--c{index % COLOURS})"
     fill = colour if index < COLOURS else "var(--page)"
     corners = SHAPES[index % len(SHAPES)]
@@ -62,12 +62,12 @@ def dot(x: float, y: float, index: int, words: str) -> str:
 
 
 def dash(index: int) -> str:
-    """The dash pattern of a series: another one each time the colours start again."""
+    """The dash pattern of a series: a new one each time the colours repeat."""
     return DASHES[(index // COLOURS) % len(DASHES)]
 
 
 def hatch(number: int, kind: str) -> str:
-    """A pattern of slanted lines in the colour of a class, by the id `hatch<number>-<kind>`."""
+    """A pattern of slanted lines in the colour of a class, with the id `hatch<number>-<kind>`."""
     return (
         f'<defs><pattern id="hatch{number}-{kind}" width="6" height="6" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect class="hatch-back" width="6" height="6"/>'
@@ -85,7 +85,7 @@ def ticks(top: float, most: int = 5) -> list[float]:
 
 
 def shortened(words: str, most: int) -> str:
-    """Words of at most so many characters, the middle left out."""
+    """Text shortened to `most` characters by leaving out its middle."""
     return words if len(words) <= most else f"{words[: most // 2]}…{words[-(most - most // 2 - 1) :]}"
 
 
@@ -95,7 +95,7 @@ def _polygon(corners: int, turn: float, radius: float) -> tuple[tuple[float, flo
 
 
 SHAPES = (
-    _polygon(16, 0, 3.6),  # as good as a disc
+    _polygon(16, 0, 3.6),  # looks like a disc
     _polygon(4, 0.5, 4.4),
     _polygon(3, 0, 4.6),
     _polygon(4, 0, 4.6),

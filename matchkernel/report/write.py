@@ -15,7 +15,7 @@ from matchkernel.report.runs import ScoredRun, read_runs, result_files
 from matchkernel.report.tables import grid_markdown, sequences_markdown
 from matchkernel.storage.files import replacing
 
-KIND = "report"  # tells report.json from results
+KIND = "report"  # distinguishes report.json from results
 FILES = ("report.html", "report.md", "report.json")
 TITLE = "Local descriptors compared"
 
@@ -25,12 +25,12 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
 
     Args:
         paths: result files, or folders of them.
-        folder: where to write; made where it is missing.
+        folder: where to write; made if missing.
         title: of the page.
 
     Returns:
-        The files written. The same results give the same bytes, wherever they lie. An earlier report among the results
-        is passed over.
+        The files written. The same results give the same bytes, wherever they are. An earlier report among the results
+        is skipped.
     """
     target = Path(folder) / FILES[-1]
     if target.resolve() in {file.resolve() for file in result_files(paths)}:
@@ -39,7 +39,7 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
 
 
 def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:
-    """Read results and lay them out; methods that were not scored on the same data are never in one table."""
+    """Read results and lay them out; methods scored on different data are never in one table."""
     runs = read_runs(paths)
     of_kind = {kind: [run for run in runs if run.result["kind"] == kind] for kind in ("phototourism", "hpatches")}
     sections = [

@@ -20,7 +20,7 @@ def weights(name):
 
 
 def made_patches():
-    """(320, 65, 65) random textures with some blur."""
-    noise = np.random.default_rng(0).uniform(0, 255, (320, 65, 65)).astype(np.float32)
+    """(200, 65, 65) random textures with some blur."""
+    noise = np.random.default_rng(0).uniform(0, 255, (200, 65, 65)).astype(np.float32)
     smooth = np.stack([cv2.GaussianBlur(patch, (0, 0), 2.5) for patch in noise])
     return np.clip((smooth - 127) * 8 + 127, 0, 255).astype(np.uint8)

@@ -109,19 +109,19 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
         for seed in (0, 1):
             torch.manual_seed(seed)
             path = tmp_path / f"{train}-{seed}.safetensors"
-            save(build("sum"), path, {"seed": str(seed + 5)} if train == "one" else None)
+            save(build("sum", d=8), path, {"seed": str(seed + 5)} if train == "one" else None)
             weights.append((train, path))
     stages, counts = [], []
     results = evaluate_patch_sets(
         model_methods(weights), sets, say=stages.append, progress=lambda *done: counts.append(done)
     )
     assert len(results) == len(stages) == len(counts) == 8
-    assert (stages[0], counts[0]) == ("sum-n32 on two", (36, 36))
+    assert (stages[0], counts[0]) == ("sum-n32-d=8 on two", (36, 36))
     assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
         *((("one"), test, seed) for test in ("two", "three") for seed in (5, 6)),
         *((("two"), test, seed) for test in ("one", "three") for seed in (0, 1)),
     }
-    assert {r["configuration"] for r in results} == {"sum-n32"}
+    assert {r["configuration"] for r in results} == {"sum-n32-d=8"}
     for number, result in enumerate(results):
         write_result(tmp_path / f"{number}.json", result)
         assert read_result(tmp_path / f"{number}.json") == json.loads(json.dumps(result))

@@ -6,8 +6,17 @@ from PIL import Image
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.model.descriptors import build
 from matchkernel.model.von_mises import fourier_coefficients
+from matchkernel.plots.canvas import save_png
 from matchkernel.plots.conventions_sheet import conventions_picture, encoding_order
-from matchkernel.plots.kernels import SHIFT, TURN, invariance_curves, kernel_curves, kernel_pictures, position_kernels
+from matchkernel.plots.kernels import (
+    SHIFT,
+    TURN,
+    draw_kernel_curves,
+    invariance_curves,
+    kernel_curves,
+    kernel_pictures,
+    position_kernels,
+)
 from matchkernel.plots.similarity import similarity_picture
 
 
@@ -19,13 +28,12 @@ def is_drawn(path):
 
 
 def test_kernel_pictures_are_drawn_and_repeatable(tmp_path):
-    first, second = (kernel_pictures(tmp_path / name) for name in ("a", "b"))
+    first, others = kernel_pictures(tmp_path / "a"), kernel_pictures(tmp_path / "b", kappa=3.0, s=1)
     assert [path.name for path in first] == ["kernels.png", "position_kernels.png", "invariance.png"]
-    for one, other in zip(first, second, strict=True):
-        assert is_drawn(one)
-        assert one.read_bytes() == other.read_bytes()
-    others = kernel_pictures(tmp_path / "c", kappa=3.0, s=1)
+    assert all(is_drawn(path) for path in first)
     assert all(one.read_bytes() != other.read_bytes() for one, other in zip(first, others, strict=True))
+    save_png(draw_kernel_curves(*kernel_curves()), tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == first[0].read_bytes()
 
 
 def test_kernel_pictures_that_cannot_be_drawn(tmp_path):

@@ -36,9 +36,9 @@ def test_retrieval_of_other_queries_is_never_in_one_table(more, tmp_path):
     assert "different queries" in refused(written(tmp_path, ranked("x"), ranked("y", **more)))
 
 
-def test_retrieval_of_untold_queries_is_not_compared_with_told_ones(tmp_path):
-    untold = pairs("y", "A", 0.1, retrieval_map=0.5)
-    assert "(at most 100, seed 0; untold)" in refused(written(tmp_path, ranked("x"), untold))
+def test_retrieval_of_unrecorded_queries_is_not_compared_with_recorded_ones(tmp_path):
+    unrecorded = pairs("y", "A", 0.1, retrieval_map=0.5)
+    assert "(at most 100, seed 0; not recorded)" in refused(written(tmp_path, ranked("x"), unrecorded))
 
 
 def test_the_seed_of_a_draw_is_nothing_where_all_patches_are_queries(tmp_path):

@@ -54,7 +54,7 @@ def test_a_constant_descriptor_wins_nothing(folder):
     assert "**100" not in text
     assert text.endswith(retrieval.footnote)
     (note,) = (b.note for section in report.sections for b in section.blocks if b.title == "Retrieval by sequence")
-    assert f"{RAISED} Tied distances raise the values of constant by" in note
+    assert f"{RAISED} The order of tied distances alone raises the values of constant." in note
 
 
 def test_the_page_and_the_json_say_it(folder, tmp_path):

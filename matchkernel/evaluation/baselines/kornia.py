@@ -1,6 +1,5 @@
 """MKD, TFeat and other descriptors of kornia, with whitening and weights from files or learned here."""
 
-import hashlib
 import inspect
 import pickle
 import warnings
@@ -17,6 +16,7 @@ from torch.nn import functional as nnf
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
 from matchkernel.storage.extras import need
+from matchkernel.storage.files import file_hash
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
@@ -61,7 +61,7 @@ def mkd_published(training_set: str, path: Path) -> Baseline:
     _check_finite(learned, path)
     if not bool((learned["eigvals"][:MKD_OUT] > 0).all()):
         raise WeightsError(f"{path}: a whitening with eigenvalues that are not positive")
-    words = {"whitening": path.name, "sha256": _sha256(path), "whitening learned on": training_set}
+    words = {"whitening": path.name, "sha256": file_hash(path), "whitening learned on": training_set}
     return _whitened_mkd(f"mkd-{training_set}", _raw_mkd(), learned, words)
 
 
@@ -144,7 +144,7 @@ def _of_module(name: str, module: nn.Module, size: int, call: str, path: Path) -
         "patch": f"{size} px, {RESIZED}; gray levels 0 to 255",
         "call": call,
         "weights": path.name,
-        "sha256": _sha256(path),
+        "sha256": file_hash(path),
     }
     parameters = sum(parameter.numel() for parameter in module.parameters())
     dimension = compute(torch.zeros(1, 1, size, size)).shape[1]
@@ -222,11 +222,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise WeightsError(f"{path}: damaged, or no file of torch.save ({reason})") from None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _kornia() -> Any:
-    need("kornia.feature", "baselines", "mkd, tfeat or kornia:...")
-    return need("kornia", "baselines", "mkd, tfeat or kornia:...")
+    what = "describing with mkd, tfeat, hardtfeat or kornia:<class>"
+    need("kornia.feature", "baselines", what)
+    return need("kornia", "baselines", what)
