@@ -120,27 +120,22 @@ def test_a_whole_number_serves_as_a_real_one_and_one_word_as_a_list():
     assert from_dict(Dish, {"weight": 2**53 - 1}).weight == 2.0**53 - 1  # the last before floats leave some out
 
 
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
+def test_unknown_names_are_refused_with_their_place():
+    for values, name in [
         ({"conut": 3}, "'conut'"),
         ({"spice": {"heet": 3}}, "'spice.heet'"),
         ({"garnish": {"spice": {}}}, "'garnish.spice'"),
         ({3: 4}, "'3'"),
         ({"x" * 10**5: 1}, "'xxxx"),
-    ],
-    ids=range(5),
-)
-def test_unknown_names_are_refused_with_their_place(values, name):
-    with pytest.raises(ArgumentError, match="unknown setting") as caught:
-        from_dict(Dish, values)
-    assert name in str(caught.value)
-    assert len(str(caught.value)) < 200
+    ]:
+        with pytest.raises(ArgumentError, match="unknown setting") as caught:
+            from_dict(Dish, values)
+        assert name in str(caught.value)
+        assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
+def test_values_of_the_wrong_kind_are_refused_by_name():
+    for values, name in [
         ({"count": True}, "count"),
         ({"count": 3.0}, "count"),
         ({"count": "3"}, "count"),
@@ -164,13 +159,13 @@ def test_unknown_names_are_refused_with_their_place(values, name):
         ({"garnish": {"is_ground": 0}}, "garnish.is_ground"),
         ({"limit": 1.0}, "limit"),
         ({"limit": float("nan")}, "limit"),
-    ],
-)
-def test_values_of_the_wrong_kind_are_refused_by_name(values, name):
-    with pytest.raises(ArgumentTypeError, match=rf"^{name} must be ") as caught:
-        from_dict(Dish, values)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 200
+    ]:
+        with pytest.raises(ArgumentTypeError) as caught:
+            from_dict(Dish, values)
+        message = str(caught.value)
+        assert message.startswith(f"{name} must be "), (values, message)
+        assert "\n" not in message, values
+        assert len(message) < 200, values
 
 
 def test_not_a_number_is_a_number_to_the_reader():
@@ -178,10 +173,10 @@ def test_not_a_number_is_a_number_to_the_reader():
     assert math.isnan(from_dict(Dish, {"weight": float("nan")}).weight)
 
 
-@pytest.mark.parametrize("values", [3, None, "count", ["count"]])
-def test_settings_that_are_no_table_are_refused(values):
-    with pytest.raises(ArgumentTypeError, match="table of names and values"):
-        from_dict(Dish, values)
+def test_settings_that_are_no_table_are_refused():
+    for values in [3, None, "count", ["count"]]:
+        with pytest.raises(ArgumentTypeError, match="table of names and values"):
+            from_dict(Dish, values)
 
 
 junk = st.recursive(
@@ -218,9 +213,8 @@ class Oven:
         check_ranges(self, "oven")
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_values_outside_their_range_are_refused():
+    for values, message in [
         ({"heat": 0}, "oven.heat must be above 0 and at most 300, got 0.0"),
         ({"heat": 1e39}, "oven.heat must be above 0 and at most 300, got 1e+39"),
         ({"heat": 1e308}, "oven.heat must be above 0 and at most 300, got 1e+308"),
@@ -245,12 +239,10 @@ class Oven:
         ({"door": "ajar"}, "oven.door must be one of open, shut, got 'ajar'"),
         ({"door": None}, "oven.door must be one of open, shut, got None"),
         ({"clock": -1}, "oven.clock must be at least 0, got -1"),
-    ],
-)
-def test_values_outside_their_range_are_refused(values, message):
-    with pytest.raises((ArgumentError, ArgumentTypeError)) as caught:
-        Oven(**values)
-    assert str(caught.value) == message
+    ]:
+        with pytest.raises((ArgumentError, ArgumentTypeError)) as caught:
+            Oven(**values)
+        assert str(caught.value) == message
 
 
 def test_values_in_their_range_are_kept_as_plain_numbers():
@@ -327,9 +319,8 @@ def test_merging_keeps_the_later_and_no_more_than_both(first, second):
     assert merged(first, {}) == merged({}, first) == merged(first, first) == first
 
 
-@pytest.mark.parametrize(
-    ("text", "result"),
-    [
+def test_overrides():
+    for text, result in [
         ("loss.margin=0.5", {"loss": {"margin": 0.5}}),
         ("seed=3", {"seed": 3}),
         (" seed = 3 ", {"seed": 3}),
@@ -345,17 +336,15 @@ def test_merging_keeps_the_later_and_no_more_than_both(first, second):
         ("name=", {"name": ""}),
         ("name=two words", {"name": "two words"}),
         ("rate=1e-3", {"rate": 1e-3}),
-    ],
-)
-def test_overrides(text, result):
-    assert parse_override(text) == result
+    ]:
+        assert parse_override(text) == result
 
 
-@pytest.mark.parametrize("text", ["", "=", "=3", "seed", "a..b=1", ".a=1", "a.=1", "  =1", "x" * 999])
-def test_overrides_that_are_refused(text):
-    with pytest.raises(ArgumentError, match="--set takes key=value") as caught:
-        parse_override(text)
-    assert len(str(caught.value)) < 200
+def test_overrides_that_are_refused():
+    for text in ["", "=", "=3", "seed", "a..b=1", ".a=1", "a.=1", "  =1", "x" * 999]:
+        with pytest.raises(ArgumentError, match="--set takes key=value") as caught:
+            parse_override(text)
+        assert len(str(caught.value)) < 200, text
 
 
 @given(st.text() | st.text("abc.=[]{}\"'-+0123456789eTZ:x_# \n", max_size=20).map("key={}".format))
@@ -385,9 +374,8 @@ def test_nothing_of_an_override_is_dropped():
     assert result == {"seed": "1\npreset=2"}
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "difference"),
-    [
+def test_the_first_difference():
+    for mine, theirs, difference in [
         ({}, {}, None),
         ({"a": 1, "t": {"x": [1, 2]}}, {"t": {"x": [1, 2]}, "a": 1}, None),
         ({"a": 1}, {"a": 2}, ("a", 1, 2)),
@@ -399,12 +387,11 @@ def test_nothing_of_an_override_is_dropped():
         ({"t": {"u": {"x": 1}}}, {"t": {"u": {"x": 2}}}, ("t.u.x", 1, 2)),
         ({"t": {"x": 1}}, {"t": 3}, ("t", {"x": 1}, 3)),
         ({"t": {"x": 1}, "v": 1}, {"t": {"x": 1}, "v": 2}, ("v", 1, 2)),
-    ],
-)
-def test_the_first_difference(mine, theirs, difference):
-    found = first_difference(mine, theirs)
-    assert found == difference
-    assert found is None or [type(value) for value in found] == [type(value) for value in difference]
+    ]:
+        found = first_difference(mine, theirs)
+        assert found == difference, (mine, theirs)
+        types = [type(value) for value in found or ()]
+        assert types == [type(value) for value in difference or ()], (mine, theirs)
 
 
 @given(tables, tables)
@@ -419,18 +406,24 @@ def test_toml_is_read_as_tomllib_reads_it(tmp_path):
     assert read_toml(tmp_path / "x.toml") == read_toml(str(tmp_path / "x.toml")) == tomllib.loads(text)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"a = ", b"\xff\xfe", b"a = 1\na = 2", b"\xef\xbb\xbfa = 1", b"a = 1\x00", b"a = " + b"[" * 5000, b"a = 1e" * 999],
-)
-def test_a_file_that_is_no_toml_is_named_on_one_line(tmp_path, content):
+def test_a_file_that_is_no_toml_is_named_on_one_line(tmp_path):
     path = tmp_path / "x.toml"
-    path.write_bytes(content)
-    with pytest.raises(FileError) as caught:
-        read_toml(path)
-    assert str(caught.value).startswith(f"{path}: not a TOML file (")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < len(str(path)) + 200
+    for content in [
+        b"a = ",
+        b"\xff\xfe",
+        b"a = 1\na = 2",
+        b"\xef\xbb\xbfa = 1",
+        b"a = 1\x00",
+        b"a = " + b"[" * 5000,
+        b"a = 1e" * 999,
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(FileError) as caught:
+            read_toml(path)
+        message = str(caught.value)
+        assert message.startswith(f"{path}: not a TOML file ("), content[:10]
+        assert "\n" not in message, content[:10]
+        assert len(message) < len(str(path)) + 200, content[:10]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
