@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from commands import SETS
 from helpers import write_sequence
-from made_evaluations import SETS
 
 import matchkernel
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies

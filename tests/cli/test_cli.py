@@ -5,22 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from commands import run
 from PIL import Image
-from typer.testing import CliRunner
 
 import matchkernel
-from matchkernel.cli.app import app
 from matchkernel.cli.console import stdout
 from matchkernel.model.weights import read_card
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -160,7 +156,7 @@ MISTAKES = [
     ("describe", "absent.npy", "-o", "x.npy", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "sum"),  # no trained weights of that name
     ("describe", "patches.npy", "-o", "x.txt", "--model", "small.safetensors"),
-    ("describe", "patches.npy", "-o", "nowhere/x.npy", "--model", "small.safetensors"),
+    ("describe", "patches.npy", "-o", "odd.npy/x.npy", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "patches.npy"),
     ("describe", "odd.npy", "-o", "x.npy", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "mystery", "--untrained"),
@@ -174,19 +170,19 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda arguments: " ".join(arguments)[:60])
-def test_a_users_mistake_is_one_line_and_exit_2(arguments, patches, weights, tmp_path, monkeypatch):
+def test_a_users_mistake_is_one_line_and_exit_2(patches, weights, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("odd.npy", np.zeros((2, 30, 30)))
     np.save("rgb.npy", np.zeros((2, 3, 32, 32)))
     np.save("nothing.npy", np.zeros((2, 0, 0)))
     before = sorted(tmp_path.iterdir())
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "out"] == before
+    for arguments in MISTAKES:
+        result = run(*arguments)
+        assert result.exit_code == 2, arguments
+        assert result.stdout == "", arguments
+        assert result.stderr.startswith("error: "), arguments
+        assert result.stderr.count("\n") == 1, arguments
+        assert [path for path in sorted(tmp_path.iterdir()) if path.name != "out"] == before, arguments
 
 
 def command(*arguments, **options):
@@ -203,45 +199,25 @@ def test_a_terminal_without_greek(tmp_path):
     assert process.returncode == 0
 
 
-def test_terminated_work_leaves_nothing(tmp_path):
-    np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (200_000, 32, 32))
-    process = command("describe", tmp_path / "many.npy", "-o", tmp_path / "rows.csv", "--model", "dual", "--untrained")
-    while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
-        pass
-    process.terminate()
-    assert process.wait() == 143
-    assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
-
-
-def test_debug_shows_the_traceback(tmp_path):
-    process = command(
-        "--debug",
-        "describe",
-        tmp_path / "no.npy",
-        "-o",
-        "x.npy",
-        "--model",
-        "fc",
-        "--untrained",
-        stderr=subprocess.PIPE,
-    )
-    assert "Traceback" in process.communicate()[1]
-    assert process.returncode == 2
-
-
-def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "message"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "interrupted\n")]
+)
+def test_stopped_work_leaves_nothing(number, code, message, tmp_path):
     np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (200_000, 32, 32))  # sparse on disk
-    out = tmp_path / "rows.csv"
-    process = command(
-        "describe", tmp_path / "many.npy", "-o", out, "--model", "dual", "--untrained", stderr=subprocess.PIPE
-    )
-    while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
-        pass  # until the file being written appears beside its target
-    process.send_signal(signal.SIGINT)
-    message = process.communicate()[1]
-    assert process.returncode == 130
-    assert message == "interrupted\n"
+    arguments = ("describe", tmp_path / "many.npy", "-o", tmp_path / "rows.csv", "--model", "sum", "--untrained")
+    with command(*arguments, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.02)  # until the file being written appears beside its target
+        process.send_signal(number)
+        assert process.communicate() == (None, message)
+    assert process.returncode == code
     assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
+
+
+def test_debug_shows_the_traceback():
+    result = run("--debug", "describe", "absent.npy", "-o", "x.npy", "--model", "fc", "--untrained")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Traceback")
 
 
 def test_failed_work_is_exit_1(tmp_path, patches):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from made_evaluations import good, run
+from commands import good, run
 
 from matchkernel.evaluation.results import read_result
 

@@ -6,7 +6,7 @@ import shutil
 import kornia
 import numpy as np
 import torch
-from made_evaluations import SETS, good, run
+from commands import SETS, good, run
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.evaluation.results import read_result

@@ -1,23 +1,20 @@
 """matchkernel extract, as a user meets it."""
 
-import os
 import re
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from commands import run
 from made_images import save, texture, write_bad_images, write_odd_images
-from typer.testing import CliRunner
+from rich.console import Console
 
-from matchkernel.cli.app import app
+from matchkernel.cli import console
 from matchkernel.photos.features import load_features
 from matchkernel.photos.hloc import image_names
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -72,11 +69,11 @@ def test_nothing_to_read_is_an_error(photos, tmp_path):
         assert not Path("rows").exists()
 
 
-def test_the_bar_knows_how_many_images_there_are_from_the_beginning(photos):
-    command = [sys.executable, "-m", "matchkernel", "extract", "photos", "-o", "rows", "--model", "rootsift"]
-    terminal = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}  # to rich, stderr is one
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=terminal, check=True)
-    shown = re.findall(r"(\d+)/(\d+)", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", done.stderr))
+def test_the_bar_knows_how_many_images_there_are_from_the_beginning(photos, monkeypatch):
+    terminal = Console(file=StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(console, "stderr", terminal)
+    assert run("extract", "photos", "-o", "rows", "--model", "rootsift", "--keypoints", 30).exit_code == 0
+    shown = re.findall(r"(\d+)/(\d+)", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.file.getvalue()))
     assert shown[0] == ("0", "3")
     assert {total for _, total in shown} == {"3"}
 

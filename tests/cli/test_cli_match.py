@@ -7,17 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 from made_images import save, texture, turned, write_bad_images, write_odd_images
 from rich.console import Console
-from typer.testing import CliRunner
 
 import matchkernel
-from matchkernel.cli.app import app
 from matchkernel.cli.demo import DemoRow, results_table
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

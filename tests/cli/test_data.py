@@ -3,19 +3,18 @@
 import json
 import shutil
 
+import commands
 import numpy as np
 import pytest
 from helpers import write_sequence
 from PIL import Image
-from typer.testing import CliRunner
 
-from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import write_mosaics, write_tables
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["data", *(str(argument) for argument in arguments)])
+    return commands.run("data", *arguments)
 
 
 @pytest.fixture(scope="module")
