@@ -5,10 +5,11 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers take it as True; importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
     from matchkernel.errors import MatchKernelError
+    from matchkernel.model.card import Card, available
     from matchkernel.model.config import VARIANTS, DescriptorConfig
     from matchkernel.model.describe import describe
     from matchkernel.model.descriptors import Descriptor, build
-    from matchkernel.model.weights import available, load, save
+    from matchkernel.model.weights import load, save
     from matchkernel.photos.pipeline import match_images
     from matchkernel.plots.matches import save_picture
 
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "VARIANTS",
+    "Card",
     "Descriptor",
     "DescriptorConfig",
     "MatchKernelError",
@@ -31,10 +33,11 @@ __all__ = [
 # Each name is imported when it is first used: torch takes seconds to import, and the command line often needs none.
 _MODULES = {
     "VARIANTS": "model.config",
+    "Card": "model.card",
     "Descriptor": "model.descriptors",
     "DescriptorConfig": "model.config",
     "MatchKernelError": "errors",
-    "available": "model.weights",
+    "available": "model.card",
     "build": "model.descriptors",
     "describe": "model.describe",
     "load": "model.weights",

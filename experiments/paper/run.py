@@ -33,7 +33,8 @@ from score import method_of, score_maps, score_sequences, score_sets, score_stri
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
 from matchkernel.errors import FileError, MatchKernelError
-from matchkernel.model.weights import load, read_card, state_digest
+from matchkernel.model.card import read_card
+from matchkernel.model.weights import load, state_digest
 from matchkernel.storage.files import replacing
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
@@ -73,7 +74,7 @@ def do(
     weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
     if before is not None:
         refuse_other_weights(job, before, weights)
-    elif not facts.exists() or TrainingConfig.from_dict(json.loads(read_card(weights)["training"])) != config:
+    elif not facts.exists() or TrainingConfig.from_dict(read_card(weights).training) != config:
         with turn:
             if time.time() > until:
                 return None
@@ -114,16 +115,16 @@ def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, A
 def about(job: Job, weights: Path) -> dict[str, Any]:
     """What the card of a weight file says of its training, without paths."""
     card = read_card(weights)
-    settings = json.loads(card["training"])
-    settings.pop("data")
+    assert card.config is not None
+    settings = {name: value for name, value in card.training.items() if name != "data"}
     cuts = {"train_cut": job.train_cut, "score_cut": job.score_cut}
     return {
         "train": job.train,
         **{name: cut for name, cut in cuts.items() if cut},
-        "training_sets": json.loads(card["training_sets"]),
-        "weights_sha256": card["sha256"],
+        "training_sets": [{"name": name, "patches_sha256": sha256} for name, sha256 in card.training_sets],
+        "weights_sha256": card.sha256,
         "state_sha256": state_digest(load(weights)),
-        "configuration": json.loads(card["config"]),
+        "configuration": card.config.to_dict(),
         "settings": settings,
     }
 

@@ -7,6 +7,7 @@ WEIGHTS is the folder `ship` in that of `run.py ship --keep`; their scores are r
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from data import RESULTS
 from jobs import PACKAGE
 
 from matchkernel.cli.console import run_script
-from matchkernel.model.weights import OWN_KEYS, SHIPPED, load, read_card, save
+from matchkernel.model.card import SHIPPED, Card, read_card
+from matchkernel.model.weights import load, save
 
 MATCHING = RESULTS / "matching_validation.json"  # by experiments/homography_matching.py
 LICENCE = (
@@ -24,21 +26,22 @@ LICENCE = (
 )
 
 
-def card_of(name: str, job: str, weights: Path) -> dict[str, str]:
+def card_of(name: str, job: str, weights: Path) -> Card:
     """The card of a weight file, with scores, command, licence and match threshold; sets are given by name."""
-    thresholds = json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"]
-    card = {key: word for key, word in read_card(weights).items() if key not in OWN_KEYS}
-    training = json.loads(card["training"])
-    training["data"]["train"] = [f"sets/{Path(folder).name}" for folder in training["data"]["train"]]
-    scores = json.loads((RESULTS / "ship.json").read_text(encoding="utf-8"))[job]["scores"]
-    return {
-        **card,
-        "training": json.dumps(training, sort_keys=True),
-        "metrics": json.dumps(metrics(scores), sort_keys=True),
-        "match_threshold": str(thresholds[name]),
-        "command": f"matchkernel train configs/trained/{name}.toml -o runs/{name}",
-        "licence": LICENCE,
+    card = read_card(weights)
+    data = {
+        **card.training["data"],
+        "train": [f"sets/{Path(folder).name}" for folder in card.training["data"]["train"]],
     }
+    scores = json.loads((RESULTS / "ship.json").read_text(encoding="utf-8"))[job]["scores"]
+    return replace(
+        card,
+        training={**card.training, "data": data},
+        metrics=metrics(scores),
+        match_threshold=json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"][name],
+        command=f"matchkernel train configs/trained/{name}.toml -o runs/{name}",
+        licence=LICENCE,
+    )
 
 
 def metrics(scores: dict[str, Any]) -> dict[str, float]:
@@ -61,7 +64,7 @@ def main() -> None:
         weights = folder / f"{job}.safetensors"
         path = SHIPPED / f"{name}.safetensors"
         save(load(weights), path, card_of(name, job, weights))
-        print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {json.loads(read_card(path)['metrics'])}")
+        print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {read_card(path).metrics}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from results import (
 
 from matchkernel.cli.console import run_script
 from matchkernel.evaluation.spread import Spread
-from matchkernel.model.weights import SHIPPED
+from matchkernel.model.card import SHIPPED
 from matchkernel.plots.canvas import save_png
 from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.tables import grid_markdown, markdown_table

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
 from matchkernel.errors import FileError
-from matchkernel.model.weights import available
+from matchkernel.model.card import available
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_images
 from matchkernel.photos.verify import transfer_errors

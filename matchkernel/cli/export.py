@@ -23,11 +23,11 @@ def export(
 
     from matchkernel.model.descriptors import build
     from matchkernel.model.weights import load
-    from matchkernel.photos.adapters.onnx import card_of, export_onnx
+    from matchkernel.photos.adapters.onnx import export_onnx
 
     with user_errors():
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
-        card = {"weights": "random, for trying out only"} if untrained else card_of(model)
+        card = {"weights": "random, for trying out only"} if untrained else None
         written = export_onnx(network, out, patch_size, card)
         checked = ", ".join(f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
         size = f"{written.patch_size} px patches, {written.D} numbers each, opset {written.opset}"

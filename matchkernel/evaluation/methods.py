@@ -1,8 +1,7 @@
 """Something to score: a model or a baseline that describes patches, with what a result says of it."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
-from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.distances import DISTANCES
+from matchkernel.model.card import available
 from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import describe, open_device
 from matchkernel.model.table_1 import count_parameters
-from matchkernel.model.weights import available, load, read_card
+from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.progress import Progress
 
@@ -165,9 +165,9 @@ def _model_method(
     device: str | None,
     places: Counter[tuple[str, str | None]],
 ) -> Method:
-    model, card, device_found = load(weights), read_card(weights), open_device(device)
-    sets = _training_sets(card, weights)
-    train_set = _agreed(train_set, card.get("trained_on") or ", ".join(sets), f"{weights}: its card")
+    model, device_found = load(weights), open_device(device)
+    card, sets = model.card, dict(model.card.training_sets)
+    train_set = _agreed(train_set, card.trained_on or ", ".join(sets), f"{weights}: its card")
     configuration = configuration_name(model.config)
     place = places[configuration, train_set]
     places[configuration, train_set] += 1
@@ -175,16 +175,16 @@ def _model_method(
         "configuration": configuration,
         "parameters": count_parameters(model),
         "hand_crafted": False,
-        "seed": place if (seed := seed_of(card)) is None else seed,
+        "seed": place if (seed := card.training_seed) is None else seed,
         "weights": Path(weights).name,
-        "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.get("sha256", "")},
+        "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.sha256},
         **({"train_set": train_set} if train_set else {}),
     }
 
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
         return describe(patches, model, resize=True, device=device_found, progress=progress)
 
-    names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for sha in sets.values() if sha)
+    names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for _, sha in card.training_sets if sha)
     warnings = () if names else (UNKNOWN,)
     own = str(weights) if str(weights) in available() else configuration
     return Method(name or own, "l2", facts, compute, names, hashes, warnings)
@@ -201,18 +201,6 @@ def _names(words: str | None) -> list[str]:
     return [word.strip() for word in (words or "").split(",") if word.strip()]
 
 
-def _training_sets(card: Mapping[str, str], weights: str | Path) -> dict[str, str]:
-    """Name -> sha256 of the patches (empty where not said) of each set a weight file was trained on."""
-    try:
-        entries = json.loads(card.get("training_sets", "[]"))
-        sets = {entry["name"]: entry.get("patches_sha256") or "" for entry in entries}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        sets = {"": None}
-    if not all(isinstance(word, str) for pair in sets.items() for word in pair):
-        raise WeightsError(f"{weights}: training_sets of its card is no list of sets with name and patches_sha256")
-    return sets
-
-
 def configuration_name(config: DescriptorConfig) -> str:
     """What tables call a configuration: the variant, s where it has one, the patch size, and what is not the default.
 
@@ -223,14 +211,3 @@ def configuration_name(config: DescriptorConfig) -> str:
     others += [] if config.d == DescriptorConfig().d else [f"d={config.d}"]
     s = [] if config.s is None else [f"s{config.s}"]
     return "-".join([config.variant, *s, f"n{config.patch_size}", *others])
-
-
-def seed_of(card: dict[str, str]) -> int | None:
-    """The seed a weight file was trained with, where its card says it: as `seed`, or in its training configuration."""
-    if card.get("seed", "").isdecimal():
-        return int(card["seed"])
-    try:
-        seed = json.loads(card.get("training", "{}")).get("seed")
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) else None

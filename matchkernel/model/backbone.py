@@ -1,13 +1,14 @@
 """HardNet's convolutional part: a gray patch becomes an n x n map of d-vectors [M1]."""
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
+from matchkernel.model.config import CONVOLUTIONS
 from matchkernel.model.precision import exact_type, widened
 
-STRIDE = 4  # pixels between neighbouring cells: two convolutions of stride 2
 RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1 cell i (from 0) is centred on pixel 4 i
-MIN_PATCH_SIZE = 8
 
 
 def normalize_patches(patches: Tensor) -> Tensor:
@@ -35,14 +36,11 @@ class Backbone(nn.Module):
 
     def __init__(self, d: int = 128) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            *_convolution(1, 32),
-            *_convolution(32, 32),
-            *_convolution(32, 64, stride=2),
-            *_convolution(64, 64),
-            *_convolution(64, d, stride=2),
-            *_convolution(d, d),
-        )
+        layers = [
+            _convolution(inputs or d, outputs or d, stride=2 if k in (2, 4) else 1)
+            for k, (inputs, outputs) in enumerate(CONVOLUTIONS)
+        ]
+        self.layers = nn.Sequential(*itertools.chain.from_iterable(layers))
 
     def forward(self, patches: Tensor) -> Tensor:
         """The map Phi of normalised patches."""
@@ -61,7 +59,7 @@ class Backbone(nn.Module):
         self.layers = nn.Sequential(*layers)
 
 
-def _convolution(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, ...]:
+def _convolution(inputs: int, outputs: int, stride: int) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
         nn.BatchNorm2d(outputs, affine=False),

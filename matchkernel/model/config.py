@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE
-from matchkernel.model.positions import GRIDS
-from matchkernel.model.von_mises import MAX_KAPPA
 from matchkernel.storage.settings import read_toml, short_repr
 
 
@@ -35,6 +32,11 @@ VARIANTS: Mapping[str, Variant] = {
     "concat": Variant("ψ^cat", projects=False, any_size=False),
 }
 
+CONVOLUTIONS = ((1, 32), (32, 32), (32, 64), (64, 64), (64, None), (None, None))  # channels in and out; None is d
+STRIDE = 4  # pixels between neighbouring cells of the feature map: two of the convolutions have stride 2
+MIN_PATCH_SIZE = 8
+GRIDS = ("cells", "endpoints")
+MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
 MAX_S = 32  # (2s + 1)^2 = 4225 position numbers a channel: far beyond use, and a bound for what a file may ask for
 MAX_WIDTH = 65536
 MAX_PATCH_SIZE = 512
@@ -89,6 +91,24 @@ class DescriptorConfig:
     def n(self) -> int:
         """Side of the feature map at patch_size."""
         return self.patch_size // STRIDE
+
+    @property
+    def aggregated_width(self) -> int:
+        """Numbers per patch that the aggregation of the feature maps gives, before M or W."""
+        variant = VARIANTS[self.variant]
+        if variant.systems:
+            assert self.s is not None  # resolved
+            return len(variant.systems) * self.d * (2 * self.s + 1) ** 2
+        return self.d * (1 if variant.any_size else self.n**2)
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of the descriptor."""
+        variant = VARIANTS[self.variant]
+        convolutions = sum(9 * (inputs or self.d) * (outputs or self.d) for inputs, outputs in CONVOLUTIONS)
+        assert self.D is not None  # resolved
+        head = self.D * (self.aggregated_width + bool(variant.systems)) if variant.projects else 0  # M and m, or W
+        return variant.networks * convolutions + head
 
     @property
     def kappas(self) -> tuple[float, ...]:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.backbone import MIN_PATCH_SIZE, STRIDE, Backbone, fold_into, normalize_patches
-from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
+from matchkernel.model.card import Card
+from matchkernel.model.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.precision import unit_rows, widened_type
 from matchkernel.model.von_mises import fourier_coefficients
@@ -48,7 +49,7 @@ class Descriptor(nn.Module):
         self.config = config
         self.folded_for: int | None = None  # patch size whose statistics were folded into the weights
         self.name = config.variant  # that of its weights, where they were loaded
-        self.card: dict[str, str] = {}  # what their file says of them
+        self.card = Card()  # what their file says about them
         self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, where several were trained
         self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
@@ -56,7 +57,7 @@ class Descriptor(nn.Module):
         assert config.D is not None  # resolved
         if variant.projects:
             has_bias = bool(variant.systems)  # m; the paper's count has none for W
-            self.projection: nn.Module = nn.Linear(_aggregated_width(config), config.D, bias=has_bias)
+            self.projection: nn.Module = nn.Linear(config.aggregated_width, config.D, bias=has_bias)
         else:
             self.projection = nn.Identity()
         has_norm = config.output_norm == "batch"
@@ -240,11 +241,3 @@ def _aggregations(config: DescriptorConfig) -> list[nn.Module]:
             for system, kappa in zip(variant.systems, config.kappas, strict=True)
         ]
     return [SumOverPositions() if variant.any_size else nn.Flatten()]
-
-
-def _aggregated_width(config: DescriptorConfig) -> int:
-    systems = VARIANTS[config.variant].systems
-    if systems:
-        assert config.s is not None
-        return len(systems) * config.d * (2 * config.s + 1) ** 2
-    return int(config.d * config.n**2)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.backbone import RECEPTIVE_FIELD, STRIDE
-from matchkernel.model.config import VARIANTS
+from matchkernel.model.backbone import RECEPTIVE_FIELD
+from matchkernel.model.config import STRIDE, VARIANTS
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 

@@ -1,15 +1,12 @@
 """What there is to choose from: every descriptor with its size, what it accepts, and its trained weights."""
 
-import json
-from contextlib import suppress
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchkernel.model.config import VARIANTS
-from matchkernel.model.descriptors import build
-from matchkernel.model.table_1 import count_parameters
-from matchkernel.model.weights import available, load, read_card
+from matchkernel.model.card import Card, available, read_card
+from matchkernel.model.config import VARIANTS, DescriptorConfig
 
 
 @dataclass(frozen=True)
@@ -25,17 +22,15 @@ class OverviewRow:
 
 
 def overview() -> list[OverviewRow]:
-    """A row for each descriptor, counted from a model built at the defaults (s = 2, N = 32)."""
+    """A row for each descriptor at its defaults (s = 2, N = 32)."""
     trained: dict[str, list[str]] = {variant: [] for variant in VARIANTS}
     for name in available():
-        trained[json.loads(read_card(name)["config"])["variant"]].append(name)
+        trained[_config(read_card(name)).variant].append(name)
     rows = []
     for name, variant in VARIANTS.items():
-        model = build(name)
-        sizes = "multiples of 4" if variant.any_size else f"as built ({model.config.patch_size})"
-        rows.append(
-            OverviewRow(name, variant.symbol, count_parameters(model), model.config.D or 0, sizes, trained[name])
-        )
+        config = DescriptorConfig(name)
+        sizes = "multiples of 4" if variant.any_size else f"as built ({config.patch_size})"
+        rows.append(OverviewRow(name, variant.symbol, config.parameters, config.D or 0, sizes, trained[name]))
     return rows
 
 
@@ -57,13 +52,14 @@ def trained_weights() -> list[WeightsRow]:
 
 
 def card_facts(weights: str | Path) -> dict[str, Any]:
-    """What a weight file says of itself: its card, with tables where words hold JSON, and its size in parameters."""
-    model, facts = load(weights), dict[str, Any](read_card(weights))
-    for key, word in facts.items():
-        with suppress(ValueError, RecursionError):
-            value = json.loads(word)
-            facts[key] = value if isinstance(value, dict | list) else word
-    return {"parameters": count_parameters(model), **dict(sorted(facts.items()))}
+    """What a weight file records, once its digest was found right: the card by names, and its number of parameters."""
+    card = read_card(weights, check_digest=True)
+    config = _config(card)
+    facts = {field.name: getattr(card, field.name) for field in dataclasses.fields(card) if field.name != "other"}
+    sets = [{"name": name, "patches_sha256": sha256} for name, sha256 in card.training_sets]
+    facts |= {"config": config.to_dict(), "training_sets": sets, **card.other}
+    filled = {name: value for name, value in sorted(facts.items()) if value not in (None, "", [], {})}
+    return {"parameters": config.parameters} | filled
 
 
 def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -110,12 +106,17 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _weights_row(name: str) -> WeightsRow:
-    facts = card_facts(name)
-    config, sampling = facts["config"], _table(_table(facts, "training"), "sampling")
-    descriptor = config["variant"] + (f", s={config['s']}" if config.get("s") else "")
+    card = read_card(name)
+    config, sampling = _config(card), card.training.get("sampling", {})
+    descriptor = config.variant + (f", s={config.s}" if config.s else "")
     training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
-    matching = _table(facts, "metrics").get("validation_matching")
-    return WeightsRow(name, descriptor, facts["parameters"], config["patch_size"], training, matching)
+    matching = card.metrics.get("validation_matching")
+    return WeightsRow(name, descriptor, config.parameters, config.patch_size, training, matching)
+
+
+def _config(card: Card) -> DescriptorConfig:
+    assert card.config is not None  # read from a file
+    return card.config
 
 
 def _is_table(entry: tuple[str, Any]) -> bool:
@@ -125,8 +126,3 @@ def _is_table(entry: tuple[str, Any]) -> bool:
 def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:
     """A copy of a table, which is taken out; what is no table stays."""
     return dict(facts.pop(key)) if isinstance(facts.get(key), dict) else {}
-
-
-def _table(facts: dict[str, Any], key: str) -> dict[str, Any]:
-    value = facts.get(key)
-    return value if isinstance(value, dict) else {}

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
+from matchkernel.model.config import GRIDS
 from matchkernel.model.precision import exact_type
-
-GRIDS = ("cells", "endpoints")
 
 
 class Positions(NamedTuple):

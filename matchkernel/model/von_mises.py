@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
-
-MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
+from matchkernel.model.config import MAX_KAPPA
 
 
 def kernel(delta: Tensor, kappa: float) -> Tensor:

@@ -1,48 +1,43 @@
-"""Weight files: safetensors whose metadata hold the configuration and a digest. Saving, loading, named weights."""
+"""Save and load weight files: safetensors whose metadata hold the configuration, a card and a digest of it all."""
 
 import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
+from matchkernel.model.card import NORMALIZATION, Card, card_of, damaged, find_weights
 from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import Descriptor, why_size_is_fixed
 from matchkernel.storage.tensors import digest, first_not_finite, readable, write_tensors
 
-SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
-NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
-OWN_KEYS = ("format", "config", "normalization", "sha256")
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
 
 
-def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = None) -> None:
+def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | None = None) -> None:
     """Write a model's weights with its configuration, atomically.
 
     Args:
         model: the descriptor; not a folded copy, from which the learned tensors cannot be had back. Statistics of
             several patch sizes are written too, unless the model was trained on since they were measured.
         path: file to write, .safetensors.
-        card: further words to keep in the file, such as `licence` and `trained_on` (default: those of the file the
-            model was loaded from; give {} or words of your own for weights that were changed since).
+        card: what is known about the weights, as a Card or as strings by name (default: the card of the file the model
+            was loaded from; give another, or {}, for weights that were changed since).
     """
     if not isinstance(model, Descriptor):
         raise ArgumentTypeError(f"a matchkernel Descriptor can be saved, got {type(model).__name__}")
     if model.is_folded:
         raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
-    card = model.card if card is None else card
-    if not all(isinstance(word, str) for entry in card.items() for word in entry):
-        raise ArgumentTypeError("the card may hold words only: strings to strings")
-    taken = [key for key in card if key in OWN_KEYS]
-    if taken:
-        raise ArgumentError(f"the card may not hold {', '.join(taken)}: save writes that itself")
+    if card is None:
+        card = model.card
+    elif not isinstance(card, Card):
+        card = Card.from_strings(card)
     named = dict(model.state_dict())
     for size, statistics in model.current_size_statistics().items():
         named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
@@ -51,7 +46,7 @@ def save(model: Descriptor, path: str | Path, card: Mapping[str, str] | None = N
     if bad:
         raise ArgumentError(f"the model holds {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
-    metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card}
+    metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card.to_strings()}
     write_tensors(path, tensors, metadata)
 
 
@@ -63,11 +58,13 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`. Where the model
             was trained at this size too, BatchNorm takes its statistics of this size.
     """
-    path = _find(name_or_path)
+    path = find_weights(name_or_path)
     with readable(path):
-        metadata, tensors, config = _read(path)
-    if metadata.get("sha256") != digest(metadata, tensors):
-        raise WeightsError(f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again")
+        metadata, tensors, card = _read(path)
+    assert card.config is not None  # read
+    config = card.config
+    if card.sha256 != digest(metadata, tensors):
+        raise WeightsError(damaged(path))
     bad = _bad_numbers(tensors)
     if bad:
         raise WeightsError(f"{path}: holds {bad}")
@@ -76,55 +73,23 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
     model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
     model.size_statistics = _size_statistics(tensors)
+    if model.size_statistics:  # those it has of its own size are among them
+        own = {name: tensor.clone() for name, tensor in model.statistics().items()}
+        model.size_statistics.setdefault(card.config.patch_size, own)
     if patch_size is not None:
         model.use_statistics(patch_size)
-    model.name, model.card = path.stem, {key: word for key, word in metadata.items() if key not in OWN_KEYS}
+    model.name, model.card = path.stem, card
     return model.eval()
 
 
-def read_card(name_or_path: str | Path) -> dict[str, str]:
-    """The metadata of a weight file without its tensors: config, licence, what it was trained on."""
-    path = _find(name_or_path)
-    with readable(path), safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
-
-
-def available() -> list[str]:
-    """Names of the trained weights that came with the package."""
-    return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
-
-
-def _find(name_or_path: str | Path) -> Path:
-    shipped = SHIPPED / f"{name_or_path}.safetensors"
-    if str(name_or_path) in available():
-        return shipped
-    path = Path(name_or_path)
-    with suppress(OSError):  # a name too long for the file system is no file
-        if path.is_file():
-            return path
-    names = ", ".join(available()) or "none yet"
-    hint = (
-        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained where a command has it"
-        if str(name_or_path) in VARIANTS
-        else "; `matchkernel info` lists the descriptors and the weights there are"
-    )
-    raise WeightsError(
-        f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
-    )
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConfig]:
-    """Metadata, tensors and configuration. The tensors are read only after names and shapes were found to fit."""
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], Card]:
+    """Metadata, tensors and card. The tensors are read only after names and shapes were found to fit."""
     with safe_open(path, framework="pt") as file:
         metadata = dict(file.metadata() or {})
-        if "config" not in metadata or "sha256" not in metadata:
-            raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (no configuration in it)")
-        try:
-            settings = json.loads(metadata["config"])
-            config = DescriptorConfig.from_dict(settings)
-            model = _empty(config)
-        except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
-            raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+        card = card_of(path, metadata)
+        config = card.config
+        assert config is not None  # read
+        model = _empty(config)
         wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
         if VARIANTS[config.variant].any_size:
@@ -138,7 +103,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], DescriptorConf
             fitting = ("I64",) if name.endswith(".num_batches_tracked") else FLOATS
             if kind not in fitting:
                 raise WeightsError(f"{path}: tensor {name} is of kind {kind}, wanted {' or '.join(fitting)}")
-        return metadata, {name: file.get_tensor(name) for name in wanted}, config
+        return metadata, {name: file.get_tensor(name) for name in wanted}, card
 
 
 def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:

@@ -1,8 +1,6 @@
 """What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
 
-import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,24 +86,13 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
     return _of_descriptor(network, device)
 
 
-def _threshold(network: Descriptor) -> dict[str, float]:
-    """The largest distance of a match that weights were calibrated to, where their card says one."""
-    if THRESHOLD not in network.card:
-        return {}
-    word, value = network.card[THRESHOLD], math.nan
-    with suppress(ValueError):
-        value = float(word)
-    if not 0 <= value <= 2:
-        raise WeightsError(f"{network.name}: {THRESHOLD} of its card is no distance of unit rows: {word[:40]!r}")
-    return {THRESHOLD: value}
-
-
 def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
     config = network.config
     place = next(network.parameters()).device if device is None else open_device(device)
     runner = network.fold(device=place)  # a copy: the digest below holds, whatever becomes of the model
     settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
-    settings |= _threshold(network)
+    if network.card.match_threshold is not None:
+        settings[THRESHOLD] = network.card.match_threshold
 
     def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
         rows = np.zeros((len(frames), config.D or 0), np.float32)

@@ -1,6 +1,5 @@
 """The state of a training run: the model, its optimiser, and how they are updated, saved, restored and validated."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ import torch
 
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.model.card import Card
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import save
 from matchkernel.storage.tensors import first_not_finite
@@ -205,17 +205,17 @@ class TrainingState:
         kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "nothing was saved yet"
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
-    def _card(self, result: dict[str, float]) -> dict[str, str]:
-        card = {
-            "training": json.dumps(self.config.to_dict(), sort_keys=True),
-            "trained_on": ", ".join(patch_set.folder.resolve().name for patch_set in self.data.sets),
-            "training_sets": json.dumps([_named(patch_set) for patch_set in self.data.sets]),
-            "step": str(self.step),
-        }
-        return {**card, "validation": json.dumps(result, sort_keys=True)} if result else card
+    def _card(self, result: dict[str, float]) -> Card:
+        return Card(
+            training=self.config.to_dict(),
+            trained_on=", ".join(patch_set.folder.resolve().name for patch_set in self.data.sets),
+            training_sets=tuple(_named(patch_set) for patch_set in self.data.sets),
+            step=self.step,
+            validation=result,
+        )
 
 
-def _named(patch_set: PatchSet) -> dict[str, str]:
-    """A set by its name and by its patches, so that it is recognised under another name."""
+def _named(patch_set: PatchSet) -> tuple[str, str]:
+    """The name of a set and the sha256 of its patches, by which it is recognised under another name."""
     name, hashes = patch_set.folder.resolve().name, patch_set.manifest["sha256"]
-    return {"name": name, "patches_sha256": str(hashes.get("patches.npy"))}
+    return name, str(hashes.get("patches.npy"))

@@ -16,7 +16,7 @@ from PIL import Image
 
 import matchkernel
 from matchkernel.cli.console import stdout
-from matchkernel.model.weights import read_card
+from matchkernel.model.card import read_card
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def test_info_tells_what_weights_say_of_themselves(weights):
     said, words = read_card("dual"), " ".join(result.stdout.split())
     for heading in ("configuration", "training", "data", "scores", "licence", "file"):
         assert any(line.split()[:1] == [heading] for line in result.stdout.splitlines() if line[:1].isalpha())
-    assert f"licence {said['licence']}" in words  # wrapped, but whole
-    assert f"trained_on {said['trained_on']}" in words
+    assert f"licence {said.licence}" in words  # wrapped, but whole
+    assert f"trained_on {said.trained_on}" in words
     assert "parameters 1,391,296" in words
     assert "sampling epoch_pairs 0, pairs 4096, steps 6000" in words
-    for name, value in json.loads(said["metrics"]).items():
+    for name, value in said.metrics.items():
         assert f"{name} {value:g}" in words
     assert max(map(len, result.stdout.splitlines())) <= stdout.width
     facts = json.loads(run("info", weights, "--json").stdout)
@@ -76,7 +76,7 @@ def test_info_tells_what_weights_say_of_themselves(weights):
 def test_info_tells_any_card(tmp_path):
     """Words nobody foresaw, markup and long ones among them, are told as they are."""
     deep = json.dumps({"loss": {"of": {"many": {"levels": 1}}}, "seed": 3, "data": {"train": ["x"], "validation": []}})
-    card = {"training": deep, "metrics": "good", "[b]": "[red]" + "w" * 150, "validation": '{"map": 0.5}'}
+    card = {"training": deep, "mood": "good", "[b]": "[red]" + "w" * 150, "validation": '{"map": 0.5}'}
     card["parameters"] = "a few"
     matchkernel.save(matchkernel.build("sum", d=4), tmp_path / "odd.safetensors", card)
     result = run("info", tmp_path / "odd.safetensors")
@@ -85,7 +85,7 @@ def test_info_tells_any_card(tmp_path):
     for expected in (
         "seed 3 loss of many ...",
         "train x",
-        "metrics good",
+        "mood good",
         "[b] [red]www",
         "validation_map 0.5",
         "a few",

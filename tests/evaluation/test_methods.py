@@ -12,14 +12,13 @@ import torch
 
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.methods import (
     UNKNOWN,
     baseline_method,
     choose_methods,
     configuration_name,
     model_methods,
-    seed_of,
 )
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets
 from matchkernel.evaluation.retrieval import retrieval_map
@@ -42,17 +41,6 @@ def test_no_two_configurations_share_a_name():
     assert names[0] == "dual-s2-n32"
     assert names[2] == "dual-s2-n32-kappa_polar=2.0"
     assert names[14] == "sum-n32-d=64"
-
-
-@pytest.mark.parametrize(
-    ("card", "seed"),
-    [
-        ({}, None), ({"seed": "3"}, 3), ({"training": '{"seed": 5}'}, 5), ({"training": "{"}, None),
-        ({"training": "[1]"}, None), ({"training": '{"seed": true}'}, None), ({"seed": "x", "training": "{}"}, None),
-    ],
-)  # fmt: skip
-def test_the_seed_of_a_card(card, seed):
-    assert seed_of(card) == seed
 
 
 def test_models_say_how_they_were_trained(tmp_path):
@@ -103,13 +91,6 @@ def test_a_model_knows_its_training_patches_under_any_name(sets, tmp_path):
     by_name = dataclasses.replace(method, trained_on=frozenset({"a"}), trained_sha256=frozenset())
     assert by_name.was_trained_on("test", open_patch_set(tmp_path / "link"))
     assert not by_name.was_trained_on("test", open_patch_set(renamed))
-
-
-@pytest.mark.parametrize("words", ["{", "3", "[1]", '[{"patches_sha256": "x"}]', '[{"name": 1}]', '[{"name": ["x"]}]'])
-def test_training_sets_of_a_card_that_are_none(words, tmp_path):
-    save(build("sum", d=8), tmp_path / "x.safetensors", {"training_sets": words})
-    with pytest.raises(WeightsError, match=r"x\.safetensors: training_sets of its card is no list"):
-        model_methods([(None, tmp_path / "x.safetensors")])
 
 
 def test_mkd_knows_its_training_patches(tmp_path):

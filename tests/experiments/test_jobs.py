@@ -189,7 +189,7 @@ def small(tmp_path, rendered, monkeypatch):
     data.build(("scene", "made", rendered, tmp_path / "sets" / "made", 6.0, True))
 
     def measure(job, sets, device, weights, done=()):
-        checksum = run.read_card(weights)["sha256"]
+        checksum = run.read_card(weights).sha256
         return {name: checksum for name in run.wanted_scores(job) if name not in done}
 
     monkeypatch.setattr(run, "measure", measure)

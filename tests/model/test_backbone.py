@@ -3,7 +3,8 @@ import copy
 import pytest
 import torch
 
-from matchkernel.model.backbone import RECEPTIVE_FIELD, STRIDE, Backbone, fold_into, normalize_patches
+from matchkernel.model.backbone import RECEPTIVE_FIELD, Backbone, fold_into, normalize_patches
+from matchkernel.model.config import STRIDE
 
 
 def test_normalisation_is_hardnets():

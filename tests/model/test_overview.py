@@ -1,10 +1,15 @@
 import json
+import subprocess
+import sys
 
 import pytest
+import torch
 
+from matchkernel.errors import WeightsError
+from matchkernel.model import card as cards
 from matchkernel.model import weights
-from matchkernel.model.config import VARIANTS
-from matchkernel.model.descriptors import build
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
 from matchkernel.model.table_1 import count_parameters
 
@@ -12,13 +17,13 @@ from matchkernel.model.table_1 import count_parameters
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
     """A package with two trained files in it."""
-    monkeypatch.setattr(weights, "SHIPPED", tmp_path)
+    monkeypatch.setattr(cards, "SHIPPED", tmp_path)
     weights.save(build("polar", d=8, s=1), tmp_path / "polar-small.safetensors")
     weights.save(build("dual", d=8, s=1), tmp_path / "dual.safetensors")
 
 
 def test_weights_are_listed_with_their_descriptor(shipped):
-    assert weights.available() == ["dual", "polar-small"]
+    assert cards.available() == ["dual", "polar-small"]
     listed = {row.variant: row.weights for row in overview()}
     assert listed.pop("dual") == ["dual"]
     assert listed.pop("polar") == ["polar-small"]
@@ -29,7 +34,6 @@ def test_weights_load_by_name_from_anywhere(shipped, tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     assert weights.load("polar-small").config.variant == "polar"
     assert weights.load("dual", patch_size=48).config.patch_size == 48
-    assert weights.read_card("dual")["format"] == "pt"
 
 
 def test_every_row_tells_the_truth():
@@ -39,6 +43,32 @@ def test_every_row_tells_the_truth():
         model = build(row.variant)
         assert (row.parameters, row.D) == (count_parameters(model), model.config.D)
         assert ("multiples of 4" in row.sizes) == VARIANTS[row.variant].any_size
+
+
+def test_parameters_are_counted_without_building():
+    for variant, found in VARIANTS.items():
+        for settings in ({}, {"d": 8}, {"D": 5} if found.projects else {}, {"s": 1} if found.systems else {}):
+            for patch_size in (32, 64):
+                config = DescriptorConfig(variant, patch_size=patch_size, **settings)
+                with torch.device("meta"):
+                    assert config.parameters == count_parameters(Descriptor(config)), config
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    weights.save(build("sum", d=4), tmp_path / "a.safetensors")
+    data = bytearray((tmp_path / "a.safetensors").read_bytes())
+    data[-3] ^= 1
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with pytest.raises(WeightsError, match="damaged"):
+        card_facts(tmp_path / "a.safetensors")
+
+
+def test_torch_is_not_imported():
+    program = (
+        "import sys; from matchkernel.model.overview import *; overview(), trained_weights(), card_facts('dual'); "
+    )
+    program += "sys.exit(len({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_weights_are_told_one_by_one(shipped, tmp_path):
@@ -51,7 +81,7 @@ def test_weights_are_told_one_by_one(shipped, tmp_path):
     row = {row.name: row for row in trained_weights()}["fc"]
     assert (row.training, row.matching, row.descriptor) == ("2,000 x 16", 51.25, "fc")
     facts = card_facts(tmp_path / "fc.safetensors")
-    assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", "2000")
+    assert (facts["training"], facts["odd"], facts["step"]) == (training, "{", 2000)
     assert facts["config"]["variant"] == "fc"
 
 
@@ -69,11 +99,11 @@ def test_a_card_by_sections(tmp_path):
     assert list(sections["configuration"])[:2] == ["variant", "parameters"]
     expected = {**model.config.to_dict(), "parameters": count_parameters(model)}
     assert sections["configuration"].items() >= expected.items()
-    assert list(sections["training"].items()) == [("step", "20"), ("seed", 3), ("loss", {"margin": 1.2})]
+    assert list(sections["training"].items()) == [("step", 20), ("seed", 3), ("loss", {"margin": 1.2})]
     assert sections["data"] == {"trained_on": "a"}
     assert sections["scores"] == {"validation_matching": 51.25, "validation_map": 0.5}
     assert sections["licence"] == {"licence": "CC0"}
-    assert sections["file"] == {"author": "me", "format": "pt", "sha256": facts["sha256"]}
+    assert sections["file"] == {"author": "me", "sha256": facts["sha256"]}
     assert facts == card_facts(tmp_path / "a.safetensors")  # not changed
 
 

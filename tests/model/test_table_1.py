@@ -1,8 +1,7 @@
 import pytest
 
 from matchkernel.model.descriptors import build
-from matchkernel.model.paper import TABLE_1
-from matchkernel.model.table_1 import count_parameters, table_1
+from matchkernel.model.table_1 import TABLE_1, count_parameters, table_1
 
 
 @pytest.mark.parametrize("row", TABLE_1, ids=lambda row: f"{row.variant}-s{row.s}-{row.patch_size}")

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import matchkernel
+from matchkernel.model.card import SHIPPED, read_card
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.weights import SHIPPED, read_card, state_digest
+from matchkernel.model.weights import state_digest
 from matchkernel.photos.describers import SIFTS, open_describer
 from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig
@@ -21,10 +22,6 @@ NON_COMMERCIAL = {"truck", "statue"}
 VALIDATION = {"sceaux", "british_museum"}
 
 
-def card_of(name):
-    return read_card(name)
-
-
 def test_these_weights_are_in_the_package_and_small():
     assert matchkernel.available() == NAMES
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 25e6
@@ -32,20 +29,20 @@ def test_these_weights_are_in_the_package_and_small():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_tells_what_the_weights_are(name):
-    card = card_of(name)
-    scenes = set(card["trained_on"].split(", "))
+    card = read_card(name)
+    scenes = set(card.trained_on.split(", "))
     assert len(scenes) == 14
     assert scenes.isdisjoint(NON_COMMERCIAL | VALIDATION)
-    assert {entry["name"] for entry in json.loads(card["training_sets"])} == scenes
-    assert "Apache-2.0" in card["licence"]
-    assert json.loads(card["metrics"])["validation_matching"] > 40
-    assert "/tmp" not in json.dumps(card)
+    assert set(dict(card.training_sets)) == scenes
+    assert "Apache-2.0" in card.licence
+    assert card.metrics["validation_matching"] > 40
+    assert "/tmp" not in json.dumps(card.to_strings())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_documented_command_trains_the_same(name):
     """The TOML of a model card is the training that the weight file says it had."""
-    told = TrainingConfig.from_dict(json.loads(card_of(name)["training"]))
+    told = TrainingConfig.from_dict(read_card(name).training)
     documented = TrainingConfig.from_toml(ROOT / "configs" / "trained" / f"{name}.toml")
     assert documented.binding() == told.binding()
     assert documented.data.train == told.data.train
@@ -54,7 +51,7 @@ def test_the_documented_command_trains_the_same(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_of_the_models_says_what_the_cards_say(name):
     row = next(line for line in _page().splitlines() if line.startswith(f"| `{name}` |"))
-    metrics = json.loads(card_of(name)["metrics"])
+    metrics = read_card(name).metrics
     for key in ("verification", "matching", "retrieval", "fpr95_hard", "map"):
         assert f"{metrics[f'validation_{key}']:.2f}" in row, key
     assert f"configs/trained/{name}.toml" in _page()
@@ -77,7 +74,7 @@ def test_thresholds_are_those_measured():
     measured = json.loads((ROOT / "experiments" / "results" / "matching_validation.json").read_text())["thresholds"]
     assert {name: measured[name] for name in SIFTS} == SIFTS
     for name in NAMES:
-        assert float(card_of(name)["match_threshold"]) == measured[name]
+        assert read_card(name).match_threshold == measured[name]
         assert open_describer(matchkernel.load(name)).settings["match_threshold"] == measured[name]
 
 

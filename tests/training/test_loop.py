@@ -14,7 +14,7 @@ from matchkernel import describe, load
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.weights import read_card
+from matchkernel.model.card import read_card
 from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
@@ -54,11 +54,10 @@ def test_a_run_leaves_log_checkpoints_and_weights(small, tmp_path):
     assert read_checkpoint(tmp_path / "run" / "last.safetensors").step == 12
     assert read_checkpoint(tmp_path / "run" / "previous.safetensors").step == 9
     card = read_card(tmp_path / "run" / "final.safetensors")
-    assert TrainingConfig.from_dict(json.loads(card["training"])) == config(small)
-    assert card["trained_on"] == "train"
+    assert TrainingConfig.from_dict(card.training) == config(small)
+    assert card.trained_on == "train"
     manifest = open_patch_set(small["data"]["train"]).manifest
-    known = {"name": "train", "patches_sha256": manifest["sha256"]["patches.npy"]}
-    assert json.loads(card["training_sets"]) == [known]
+    assert card.training_sets == (("train", manifest["sha256"]["patches.npy"]),)
 
 
 def test_the_weights_describe_patches_as_the_run_validated_them(small, tmp_path):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.model.card import NORMALIZATION
 from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_patch_size
-from matchkernel.model.weights import NORMALIZATION, OWN_KEYS, read_card
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
@@ -48,7 +48,8 @@ def export_onnx(
         model: the descriptor.
         path: file to write, .onnx.
         patch_size: N (default: the size the model was trained at). The resolution-free descriptors have a file each.
-        card: further words to keep in the file, such as `licence` and `trained_on`.
+        card: strings to keep in the file, such as `licence` and `trained_on` (default: those of the file the model was
+            loaded from, and its digest as `weights_sha256`).
     """
     path = Path(path)
     _check_path(path)
@@ -60,7 +61,7 @@ def export_onnx(
     reference = copy.deepcopy(model.fold(N, torch.device("cpu"))).float()  # a folded model folds to itself
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
-    words |= {key: value for key, value in (card or {}).items() if key not in words}
+    words |= {key: value for key, value in (_card_of(model) if card is None else card).items() if key not in words}
     with replacing(path) as part:
         program = _program(reference, N)
         program.model.metadata_props.update(words)
@@ -73,13 +74,6 @@ def export_onnx(
             )
     D = int(model.config.D or 0)
     return Export(path, N, D, int(program.model.opset_imports[""]), differences)
-
-
-def card_of(name_or_path: str | Path) -> dict[str, str]:
-    """Words of a weight file to carry along: its licence and the like, and its digest as `weights_sha256`."""
-    card = read_card(name_or_path)
-    words = {key: value for key, value in card.items() if key not in OWN_KEYS}
-    return {**words, "weights_sha256": card.get("sha256", "")}
 
 
 @torch.no_grad()
@@ -108,6 +102,11 @@ class MeanAsProduct(nn.Module):
         """The mean over positions."""
         cells = phi.shape[-1] * phi.shape[-2]
         return (phi.flatten(2) @ torch.full((cells, 1), 1 / cells)).flatten(1)
+
+
+def _card_of(model: Descriptor) -> dict[str, str]:
+    sha256 = {"weights_sha256": model.card.sha256} if model.card.sha256 else {}
+    return {**model.card.to_strings(), **sha256}
 
 
 def _check_path(path: Path) -> None:

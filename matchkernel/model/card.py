@@ -1,0 +1,227 @@
+"""What a weight file records about its weights, read without torch; and the weights that came with the package."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
+from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.settings import short_repr
+
+SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
+NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
+WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
+TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
+WHOLE_NUMBERS = ("step", "seed")
+MAX_HEADER = 10**8  # bytes, as safetensors allows
+TORCH_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about trained weights. A weight file keeps it as strings: tables and lists as JSON.
+
+    Attributes:
+        config: the configuration; written by `save` from the model.
+        normalization: how patches are normalised; written by `save`.
+        sha256: digest of everything else in the file; written by `save`.
+        licence: terms of the weights.
+        trained_on: names of the training sets, separated by commas.
+        training_sets: name and sha256 of the patches of each training set, by which it is known under other names.
+        training: the configuration of the training.
+        command: the command that trains such weights.
+        step: updates made.
+        seed: of the training, where `training` does not tell it.
+        metrics: scores by name.
+        validation: scores on the validation sets of the training.
+        match_threshold: distance of two rows up to which they match.
+        other: any other strings.
+    """
+
+    config: DescriptorConfig | None = None
+    normalization: str = NORMALIZATION
+    sha256: str = ""
+    licence: str | None = None
+    trained_on: str | None = None
+    training_sets: tuple[tuple[str, str], ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    step: int | None = None
+    seed: int | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    validation: dict[str, Any] = field(default_factory=dict)
+    match_threshold: float | None = None
+    other: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_strings(cls, strings: Mapping[str, str]) -> "Card":
+        """The card of strings by name; a string that is not what its name stands for is refused."""
+        if not all(isinstance(text, str) for entry in strings.items() for text in entry):
+            raise ArgumentTypeError("a card holds strings only, by names that are strings")
+        values: dict[str, Any] = {"other": {}}
+        for name, text in strings.items():
+            if name in WRITTEN_BY_SAVE:
+                raise ArgumentError(f"the card may not hold {name}: save writes that itself")
+            read = _READERS.get(name)
+            if read is None:
+                values["other"][name] = text
+                continue
+            try:
+                values[name] = read(text)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                raise ArgumentError(f"{name} of the card is not {_WANTED[name]}: {short_repr(text)}") from None
+        return cls(**values)
+
+    @property
+    def training_seed(self) -> int | None:
+        """The seed of the training, where the card tells it: as `seed`, or in the configuration of the training."""
+        seed = self.training.get("seed") if self.seed is None else self.seed
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+
+    def to_strings(self) -> dict[str, str]:
+        """The card as a weight file keeps it, without what `save` writes itself."""
+        sets = [{"name": name, "patches_sha256": sha256} for name, sha256 in self.training_sets]
+        strings: dict[str, str | None] = {name: getattr(self, name) for name in TEXTS}
+        strings |= {name: json.dumps(getattr(self, name), sort_keys=True) for name in TABLES if getattr(self, name)}
+        strings |= {"training_sets": json.dumps(sets) if sets else None}
+        for name in (*WHOLE_NUMBERS, "match_threshold"):
+            value = getattr(self, name)
+            strings[name] = None if value is None else str(value)
+        return {**{name: text for name, text in strings.items() if text is not None}, **self.other}
+
+
+def read_card(name_or_path: str | Path, *, check_digest: bool = False) -> Card:
+    """The card of a weight file.
+
+    Args:
+        name_or_path: a name of `available()`, or a .safetensors file.
+        check_digest: read the tensors too, and refuse a file whose contents do not match its sha256.
+    """
+    path = find_weights(name_or_path)
+    header, data = _read_header(path, check_digest)
+    metadata = header.pop("__metadata__", {})
+    card = card_of(path, metadata)
+    if check_digest and card.sha256 != _digest(metadata, header, data):
+        raise WeightsError(damaged(path))
+    return card
+
+
+def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
+    """The card in the metadata of a weight file; what is wrong with it is a WeightsError that names the file."""
+    if "config" not in metadata or "sha256" not in metadata:
+        raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (no configuration in it)")
+    try:
+        config = DescriptorConfig.from_dict(json.loads(metadata["config"]))
+    except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
+        raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+    try:
+        card = Card.from_strings({name: text for name, text in metadata.items() if name not in WRITTEN_BY_SAVE})
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise WeightsError(f"{path}: {error}") from None
+    return replace(card, config=config, normalization=metadata.get("normalization", ""), sha256=metadata["sha256"])
+
+
+def damaged(path: Path) -> str:
+    """The message about a weight file whose digest is not that of its contents."""
+    return f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again"
+
+
+def available() -> list[str]:
+    """Names of the trained weights that came with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
+
+
+def find_weights(name_or_path: str | Path) -> Path:
+    """The file of weights given by name or path."""
+    if str(name_or_path) in available():
+        return SHIPPED / f"{name_or_path}.safetensors"
+    path = Path(name_or_path)
+    with suppress(OSError):  # a name too long for the file system is no file
+        if path.is_file():
+            return path
+    names = ", ".join(available()) or "none yet"
+    hint = (
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained where a command has it"
+        if str(name_or_path) in VARIANTS
+        else "; `matchkernel info` lists the descriptors and the weights there are"
+    )
+    raise WeightsError(
+        f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
+    )
+
+
+def what_else(start: bytes) -> str:
+    """What a file that is not a whole safetensors file is, by its first bytes."""
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "not a whole safetensors file" if start else "an empty file"
+
+
+def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
+    """The header of a safetensors file, and all that follows it where that is asked for."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            size = int.from_bytes(start, "little")
+            text = file.read(size) if len(start) == 8 and size <= MAX_HEADER else b""
+            data = file.read() if with_data else b""
+        header: dict[str, Any] = dict(json.loads(text if len(text) == size else "").items())
+        metadata = header.get("__metadata__", {})
+        if not all(isinstance(part, str) for entry in metadata.items() for part in entry):
+            raise TypeError
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise WeightsError(f"{path}: {what_else(start)}") from None
+    return header, data
+
+
+def _digest(metadata: Mapping[str, str], header: Mapping[str, Any], data: bytes) -> str:
+    """As storage.tensors.digest, of the bytes of the file; of a header that does not fit them nothing."""
+    strings = {name: text for name, text in metadata.items() if name != "sha256"}
+    found = hashlib.sha256(json.dumps(strings, sort_keys=True).encode())
+    try:
+        for name in sorted(header):
+            entry = header[name]
+            start, end = entry["data_offsets"]
+            found.update(f"{name} torch.{TORCH_TYPES[entry['dtype']]} {entry['shape']}".encode())
+            found.update(data[start:end])
+    except (KeyError, ValueError, TypeError):
+        return ""
+    return found.hexdigest()
+
+
+def _table(text: str) -> dict[str, Any]:
+    return dict(json.loads(text).items())
+
+
+def _training_sets(text: str) -> tuple[tuple[str, str], ...]:
+    sets = tuple((entry["name"], entry.get("patches_sha256") or "") for entry in json.loads(text))
+    if not all(isinstance(part, str) for entry in sets for part in entry):
+        raise TypeError
+    return sets
+
+
+def _threshold(text: str) -> float:
+    if not 0 <= float(text) <= 2:
+        raise ValueError
+    return float(text)
+
+
+_READERS: Mapping[str, Any] = {
+    **dict.fromkeys(TEXTS, str),
+    **dict.fromkeys(TABLES, _table),
+    **dict.fromkeys(WHOLE_NUMBERS, int),
+    "training_sets": _training_sets,
+    "match_threshold": _threshold,
+}
+_WANTED = {
+    **dict.fromkeys(TABLES, "a table in JSON"),
+    **dict.fromkeys(WHOLE_NUMBERS, "a whole number"),
+    "training_sets": "a list in JSON of sets with name and patches_sha256",
+    "match_threshold": "a distance of unit rows, from 0 to 2",
+}
