@@ -33,8 +33,8 @@ from matchkernel.data.from_homographies import read_homography
 from matchkernel.errors import FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.homography import corner_error
 from matchkernel.model.weights import load
-from matchkernel.photos.accuracy import corner_error
 from matchkernel.photos.describers import SIFTS, THRESHOLD, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with
 from matchkernel.photos.match import match

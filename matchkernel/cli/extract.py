@@ -23,8 +23,8 @@ def extract(
     device: Device = "auto",
 ) -> None:
     """Extract features from images; run it again to resume."""
+    from matchkernel.photos.batch_extract import extract_images, find_images
     from matchkernel.photos.describers import open_describer
-    from matchkernel.photos.folder import extract_images, find_images
 
     with user_errors():
         describer = open_describer(model, untrained=untrained, device=device)

@@ -15,8 +15,7 @@ from matchkernel.geometry.conventions import SET_MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
-from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.geometry.overlap import overlaps
+from matchkernel.geometry.jitter import Jitter, jittered, overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
 from matchkernel.storage.folders import resumable_build

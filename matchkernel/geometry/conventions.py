@@ -49,6 +49,10 @@ def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATI
         keypoints = keypoints.reshape(0, 4)
     if keypoints.ndim != 2 or keypoints.shape[1] != 4:
         raise ArgumentError(f"OpenCV keypoints are given as (K, 4) x, y, size, angle, got shape {keypoints.shape}")
+    is_negative = keypoints[:, 2] < 0
+    if is_negative.any():
+        first = int(is_negative.argmax())
+        raise ArgumentError(f"keypoint {first} has a size of {keypoints[first, 2]:g}; a diameter must not be negative")
     angles = np.where(keypoints[:, 3] < 0, 0.0, np.deg2rad(keypoints[:, 3]))
     return Frames.turned_squares(keypoints[:, :2], magnification * keypoints[:, 2] / 2, angles)
 

@@ -52,3 +52,19 @@ def warp_frames(H: np.ndarray, frames: Frames) -> tuple[Frames, np.ndarray]:
     # d(p / w) = (dp - (p / w) dw) / w
     jacobian = (H[None, :2, :2] - safe[:, :, None] * H[None, 2:, :2]) / np.where(in_front, depth, 1)[:, None, None]
     return Frames(safe, np.where(in_front[:, None, None], jacobian @ frames.shapes, frames.shapes)), in_front
+
+
+def corner_error(H: np.ndarray | None, truth: np.ndarray, size: tuple[int, int]) -> float:
+    """Mean distance in image B of the four corners of image A under both homographies; infinite without one.
+
+    Args:
+        H: (3, 3) estimated, or None.
+        truth: (3, 3).
+        size: width and height of image A.
+    """
+    if H is None:
+        return float("inf")
+    width, height = size
+    corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
+    (found, seen), (true, _) = warp_points(H, corners), warp_points(truth, corners)
+    return float(np.linalg.norm(found - true, axis=1).mean()) if seen.all() else float("inf")

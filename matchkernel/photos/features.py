@@ -84,6 +84,9 @@ def save_features(features: Features, path: str | Path) -> None:
 def load_features(path: str | Path) -> Features:
     """Read features written by save_features; anything else is refused in one line. Nothing is unpickled."""
     arrays = read_npz(path, (*ARRAYS, "facts"), "a file of features")
+    for name in ARRAYS:
+        if arrays[name].dtype.kind not in "fiu" or not np.isfinite(arrays[name]).all():
+            raise FileError(f"{path}: {name} hold numbers that are not finite, or no numbers")
     try:
         facts = json.loads(str(arrays["facts"]))
         width, height = facts["image_size"]

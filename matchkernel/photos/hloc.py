@@ -3,27 +3,40 @@
 Keypoints are float32: hloc's own float16 is a pixel coarse beyond 1,024. Their origin is ours, the centre of the
 top-left pixel at (0, 0); hloc adds 0.5 itself on its way to COLMAP. Descriptors lie as (D, K), scales are sigmas, oris
 degrees from +x towards +y. What hloc has no field for (model, settings) is kept as JSON in an attribute, which hloc
-does not look at.
+does not look at. Files are never left broken: they are read with every size checked, and written beside and renamed.
 """
 
 import json
-from collections.abc import Iterable
+import math
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features
-from matchkernel.photos.h5_files import adding, check_name, load_h5py, read_array, reading, write_array
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
 MOST_FACTS = 1 << 16  # characters
+DEFLATE = 1032  # the most that gzip can shrink: a dataset may claim so many times the bytes of its file, no more
+# From HDF5 1.10 on all structures of a file carry checksums, so that a flipped bit is seen.
+VERSIONS = ("v110", "v110")
+CHECKED_FROM = 1024  # bytes of a dataset from which its numbers carry checksums as well
+
+# What h5py raises, from a damaged file or from one that is laid out otherwise.
+READING_FAILS = (
+    OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,8 @@ class PairMatches:
 def append_features(path: str | Path, image_name: str, features: Features) -> None:
     """Add or replace the features of one image, atomically.
 
-    The whole file is copied: for many images use write_features, or `matchkernel.photos.folder.extract_images`, which
-    goes on after a kill.
+    The whole file is copied: for many images use write_features, or `extract_images` of photos/batch_extract.py, which
+    resumes after a kill.
     """
     write_features(path, [(image_name, features)])
 
@@ -90,9 +103,13 @@ def image_names(path: str | Path) -> list[str]:
 
 
 def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Of each image of a features.h5 that this package wrote: its `model` and `settings`."""
+    """Of each image of a features.h5 `D`, and `model` and `settings` where this package wrote it."""
+    found = {}
     with reading(path) as file:
-        return {name: _facts(path, file[name]) for name in image_names(path) if FACTS in file[name].attrs}
+        for name in image_names(path):
+            facts = _facts(path, file[name]) if FACTS in file[name].attrs else {}
+            found[name] = {**facts, "D": file[name]["descriptors"].shape[0]}
+    return found
 
 
 def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) -> None:
@@ -229,3 +246,84 @@ def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray,
     matches0[indices[:, 0]] = indices[:, 1]
     scores0[indices[:, 0]] = matches.scores
     return matches0, scores0
+
+
+def load_h5py() -> Any:
+    """The module h5py."""
+    return need("h5py", "photos", "reading and writing hloc's .h5 files")
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[Any]:
+    """An open HDF5 file; whatever goes wrong in reading is said in one line that names the file."""
+    h5py = load_h5py()
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such file")
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            yield file
+    except MatchKernelError:
+        raise
+    except READING_FAILS as error:
+        reason = " ".join(str(error).split())[:120]
+        raise FileError(f"{path}: not a whole HDF5 file, or not one of hloc's layout ({reason})") from None
+
+
+@contextmanager
+def adding(path: str | Path) -> Iterator[Any]:
+    """An HDF5 file to add to: a copy of what is there, which takes its place at the end."""
+    h5py = load_h5py()
+    path = Path(path)
+    with replacing(path) as part:
+        if path.exists():
+            with reading(path):
+                pass
+            shutil.copyfile(path, part)
+        try:
+            with h5py.File(part, "a", libver=VERSIONS) as file:
+                yield file
+        except MatchKernelError:
+            raise
+        except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py says a full disk in several ways
+            reason = " ".join(str(error).split())[:120]
+            raise WriteError(f"{path}: could not be written ({reason})") from error
+
+
+def write_array(group: Any, name: str, values: np.ndarray) -> Any:
+    """Write a dataset; above a kilobyte with checksums, which every HDF5 reader looks at by itself."""
+    return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
+
+
+def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str = "fiu") -> np.ndarray:
+    """Read a dataset of a group, once its shape, number type and size are what they should be.
+
+    Args:
+        group: of an open file.
+        name: of the dataset.
+        shape: wanted; None for any length.
+        kinds: numpy's letters of the number types that will do.
+    """
+    where = f"{group.file.filename}: {group.name.strip('/')}/{name}"
+    dataset = group.get(name)
+    if not isinstance(dataset, load_h5py().Dataset):
+        raise FileError(f"{where} is not there")
+    found = dataset.shape
+    fits = found is not None and len(found) == len(shape)
+    if not fits or any(w is not None and w != f for w, f in zip(shape, found, strict=True)):
+        wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
+        raise FileError(f"{where} has shape {found}, wanted {wanted}")
+    if dataset.dtype.kind not in kinds or dataset.dtype.itemsize > 8 or dataset.is_virtual or dataset.external:
+        raise FileError(f"{where} holds {dataset.dtype}, or its numbers lie in another file; numbers are wanted")
+    if math.prod(found) * dataset.dtype.itemsize > DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
+        raise FileError(f"{where} claims {found} numbers, far more than the file can hold")
+    return np.asarray(dataset[()])
+
+
+def check_name(name: str) -> str:
+    """An image's name that can be a path inside an HDF5 file."""
+    parts = name.split("/")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
+        raise ArgumentError(f"an .h5 holds names in UTF-8 only, got {name!a}; rename the image")
+    if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise ArgumentError(f"an image is named like photo.jpg or folder/photo.jpg, got {name!r}")
+    return name

@@ -16,9 +16,9 @@ from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mappe
 from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
 from matchkernel.errors import FileError, WorkError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
+from matchkernel.photos.batch_extract import extract_images
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
-from matchkernel.photos.folder import extract_images
 from matchkernel.photos.match import match
 from matchkernel.storage.files import replacing
 from matchkernel.storage.folders import Build, resumable_build

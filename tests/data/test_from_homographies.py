@@ -14,8 +14,7 @@ from matchkernel.data.from_homographies import LEVELS, HomographySettings, build
 from matchkernel.data.hpatches import IMAGES, check_list, open_hpatches, read_retrieval, read_verification
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.jitter import jittered
-from matchkernel.geometry.overlap import overlaps
+from matchkernel.geometry.jitter import jittered, overlaps
 
 QUICK = HomographySettings(most=60, verification=200)
 

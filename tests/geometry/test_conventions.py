@@ -161,3 +161,8 @@ def test_kornias_frames_are_ours_as_they_stand():
 def test_other_shapes_than_kornias_are_refused(shape):
     with pytest.raises(ArgumentError, match=r"\(K, 2, 3\)"):
         frames_from_kornia(np.zeros(shape))
+
+
+def test_a_size_below_zero_is_refused_by_its_index():
+    with pytest.raises(ArgumentError, match="keypoint 1 has a size of -3"):
+        frames_from_opencv(np.array([[1.0, 2, 3, 4], [1, 2, -3, 4]]))

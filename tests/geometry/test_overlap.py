@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.overlap import overlaps
+from matchkernel.geometry.jitter import overlaps
 
 # 3,200 points in the disc: a boundary of length 2 pi crosses some 200 cells, of which each is wrong by half at most.
 TOLERANCE = 0.02

@@ -153,8 +153,20 @@ def test_other_things_that_are_refused(extractor, image):
         extractor.compute(image, [(3, 4)])
     with pytest.raises(ArgumentError, match="keypoint 1 holds"):
         extractor.compute(image, [cv2.KeyPoint(3, 4, 5), cv2.KeyPoint(float("nan"), 4, 5)])
+    with pytest.raises(ArgumentError, match="keypoint 1 has a size of -5"):
+        extractor.compute(image, [cv2.KeyPoint(3, 4, 5), cv2.KeyPoint(3, 4, -5)])
     with pytest.raises(ArgumentError, match="keypoints must be"):
         DescriptorExtractor(extractor.describer, keypoints=-1)
+
+
+def test_all_arguments_of_opencvs_methods_are_taken(extractor, image):
+    """cv2.Feature2D: detectAndCompute(image, mask, descriptors, useProvidedKeypoints), compute(image, points, rows)."""
+    points, rows = extractor.detectAndCompute(image, None, None, False)
+    same = extractor.detectAndCompute(image, mask=None, descriptors=None, useProvidedKeypoints=False)[1]
+    assert (rows == same).all()
+    assert (extractor.compute(image, points, None)[1] == rows).all()
+    with pytest.raises(ArgumentError, match="compute"):
+        extractor.detectAndCompute(image, None, None, True)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 300), (7, 7)])

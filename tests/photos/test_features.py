@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,3 +98,30 @@ def test_sizes_in_a_header_are_checked_before_memory_is_taken(tmp_path):
             other.writestr(name, content)
     with pytest.raises(FileError, match="claims"):
         load_features(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("name", ["centers", "shapes", "descriptors", "scores"])
+def test_numbers_that_are_not_finite_are_refused(name, tmp_path):
+    good = made()
+    arrays = {"centers": good.frames.centers.copy(), "shapes": good.frames.shapes.copy()}
+    rest = {"descriptors": good.descriptors.copy(), "scores": good.scores.copy()}
+    {**arrays, **rest}[name].flat[2] = np.nan
+    save_features(replace(good, frames=Frames(**arrays), **rest), tmp_path / "f.npz")
+    with pytest.raises(FileError, match=f"{name} hold numbers that are not finite"):
+        load_features(tmp_path / "f.npz")
+
+
+def test_the_layout_is_the_documented_one(tmp_path):
+    """docs/match.md: any program may write such a file."""
+    facts = {"image_size": [100, 80], "model": "mine", "settings": {}}
+    np.savez(
+        tmp_path / "f.npz",
+        centers=np.array([[3.0, 4.0]]),
+        shapes=np.array([[[8.0, 0.0], [0.0, 8.0]]]),
+        descriptors=np.ones((1, 4), np.float32),
+        scores=np.ones(1, np.float32),
+        facts=np.array(json.dumps(facts)),
+    )
+    found = load_features(tmp_path / "f.npz")
+    assert (found.keypoints.tolist(), found.model) == ([[3.0, 4.0]], "mine")
+    assert found.scales == pytest.approx([1.0])

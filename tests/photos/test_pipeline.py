@@ -10,7 +10,7 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 import matchkernel
 from matchkernel.cli.demo import load_motorcycle, stereo_errors, turned_copy
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.accuracy import corner_error
+from matchkernel.geometry.homography import corner_error
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.homography import warp_points
-from matchkernel.photos.accuracy import corner_error
+from matchkernel.geometry.homography import corner_error, warp_points
 from matchkernel.photos.verify import sampson_errors, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])

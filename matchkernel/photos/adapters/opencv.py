@@ -48,7 +48,9 @@ class DescriptorExtractor:
             raise ArgumentError(f"a mask is uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
         return tuple(self.detector.detect_points(gray, mask))
 
-    def compute(self, image: np.ndarray, keypoints: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray | None]:
+    def compute(
+        self, image: np.ndarray, keypoints: Sequence[Any], descriptors: None = None
+    ) -> tuple[tuple[Any, ...], np.ndarray | None]:
         """Describe keypoints: those described, in the order given, and (N, D) float32 unit rows, None for no rows.
 
         A keypoint whose region has one gray value throughout has no description and is left out, as OpenCV's own
@@ -58,9 +60,6 @@ class DescriptorExtractor:
         if not isinstance(keypoints, Sequence) or not all(isinstance(point, KeyPoint) for point in keypoints):
             raise ArgumentTypeError("keypoints must be a list or tuple of cv2.KeyPoint objects")
         rows = np.array([(*point.pt, point.size, point.angle) for point in keypoints], np.float64).reshape(-1, 4)
-        if (rows[:, 2] < 0).any():
-            first = int((rows[:, 2] < 0).argmax())
-            raise ArgumentError(f"keypoint {first} has a size of {rows[first, 2]:g}; a diameter above 0 is wanted")
         frames = frames_from_opencv(rows, self.detector.magnification)
         features = extract(self._gray(image), self.describer, self.detector, frames=frames)
         kept = np.asarray(features.descriptors.any(1))
@@ -68,9 +67,18 @@ class DescriptorExtractor:
         return points, features.descriptors[kept] if points else None
 
     def detectAndCompute(
-        self, image: np.ndarray, mask: np.ndarray | None = None
+        self,
+        image: np.ndarray,
+        mask: np.ndarray | None = None,
+        descriptors: None = None,
+        useProvidedKeypoints: bool = False,
     ) -> tuple[tuple[Any, ...], np.ndarray | None]:
-        """Both: keypoints, strongest first, and their (N, D) float32 unit rows, or None where there are none."""
+        """Both: keypoints, strongest first, and their (N, D) float32 unit rows, or None where there are none.
+
+        `descriptors` is not used, as new ones are returned; keypoints of your own go to `compute`.
+        """
+        if useProvidedKeypoints:
+            raise ArgumentError("detectAndCompute takes no keypoints from Python: call compute(image, keypoints)")
         return self.compute(image, self.detect(image, mask))
 
     def descriptorSize(self) -> int:

@@ -1,16 +1,19 @@
 """Features of many images: stopped and gone on with, faults skipped, nothing half written."""
 
+from dataclasses import replace
+
+import h5py
 import numpy as np
 import pytest
 from made_images import save, texture, write_bad_images
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos.batch_extract import extract_images, find_images
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features
-from matchkernel.photos.folder import extract_images, find_images
-from matchkernel.photos.hloc import image_names, read_features
+from matchkernel.photos.hloc import append_features, image_names, read_features
 
 DETECTOR = Detector(keypoints=40)
 
@@ -139,3 +142,32 @@ def test_names_and_places_that_cannot_be(photos, sift, tmp_path):
     (tmp_path / "words.h5").write_text("hello")
     with pytest.raises(FileError):
         extract_images(find_images([photos]), tmp_path / "words.h5", sift)
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_one_bad_name_does_not_stop_the_others(target, photos, sift, tmp_path):
+    """254 letters leave no room for .npz; bytes that are not UTF-8 cannot be written into an .h5."""
+    long, odd = "n" * 250 + ".png", "caf\udce9.png"
+    for name in (long, odd):
+        save(texture(7, 60, 60), photos / "plain.png").rename(photos / name)
+    lines = []
+    report = extract_images(find_images([photos]), tmp_path / target, sift, DETECTOR, say=lines.append)
+    bad = [long, odd] if target == "features.h5" else [long]
+    assert list(report.skipped) == sorted(bad)
+    assert "too long" in report.skipped[long]
+    assert "b.png" in report.done
+    assert len(lines) == len(bad)
+    assert target == "out" or "caf\\udce9.png" in report.skipped[odd]
+
+
+def test_a_file_of_another_program_is_not_added_to(photos, sift, tmp_path):
+    """An .h5 holds one kind of features: theirs have 256 numbers, ours 128."""
+    out = tmp_path / "features.h5"
+    features = extract(photos / "b.png", "sift", keypoints=9)
+    append_features(out, "theirs.png", replace(features, descriptors=np.ones((9, 256), np.float32)))
+    with h5py.File(out, "a") as file:
+        del file["theirs.png"].attrs["matchkernel"]
+    before = out.read_bytes()
+    with pytest.raises(ArgumentError, match=r"theirs\.png have 256 numbers, those of sift 128"):
+        extract_images(find_images([photos]), out, sift, DETECTOR)
+    assert out.read_bytes() == before

@@ -1,6 +1,7 @@
 """Features of many images into a folder of .npz files or one features.h5, so that a stopped run can go on."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,21 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import THRESHOLD, Describer
 from matchkernel.photos.extract import extract_with, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
-from matchkernel.photos.h5_files import check_name, load_h5py
-from matchkernel.photos.hloc import image_names, read_features, recorded_facts, write_features
-from matchkernel.storage.files import check_output, file_hash, leftovers_of
+from matchkernel.photos.hloc import (
+    check_name,
+    image_names,
+    load_h5py,
+    read_features,
+    recorded_facts,
+    write_features,
+)
+from matchkernel.storage.files import NAME_BYTES, check_output, check_parents, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.progress import Progress
 
 H5_SUFFIXES = (".h5", ".hdf5")
+SUFFIX = ".npz"
 IMAGE_HASH = "image_sha256"  # among the settings of features made here
 
 
@@ -91,6 +99,7 @@ def extract_images(
         progress(0, len(images))
         for number, (name, path) in enumerate(images.items(), 1):
             try:
+                _check_name(name, is_h5)
                 report = replace(report, keypoints=report.keypoints + _extract_one(job, report, there, name, path))
             except FileError as error:
                 report.skipped[name] = str(error)
@@ -123,12 +132,23 @@ def _check_target(out: Path, images: dict[str, Path]) -> bool:
         check_output(out, *images.values())
         load_h5py()
         for name in images:
-            inside = next(
-                (str(parent) for parent in PurePosixPath(check_name(name)).parents if str(parent) in images), ""
-            )
+            inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
             if inside:
                 raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be in another")
+    else:
+        check_parents(out / "features")
     return is_h5
+
+
+def _check_name(name: str, is_h5: bool) -> None:
+    """Refuse an image whose features cannot be written under its name; it is skipped."""
+    if len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
+        raise FileError(f"{name}: the name is too long for a file {SUFFIX}; rename the image")
+    if is_h5:
+        try:
+            check_name(name)
+        except ArgumentError as error:
+            raise FileError(f"{name!a}: {error}") from None
 
 
 def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
@@ -184,7 +204,7 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Pat
 
 
 def _check_others(job: _Job, images: dict[str, Path]) -> None:
-    """Refuse an .h5 whose other images, there or left by a run that was stopped, were made in another way."""
+    """Refuse an .h5 with other images, there or left by an interrupted run, whose features are of another kind."""
     found = recorded_facts(job.out) if job.out.exists() else {}
     for name, path in _parts(job.folder).items():
         if name not in images:
@@ -192,11 +212,16 @@ def _check_others(job: _Job, images: dict[str, Path]) -> None:
             if left is None:
                 path.unlink()
             else:
-                found[name] = {"model": left.model, "settings": left.settings}
+                found[name] = {"model": left.model, "settings": left.settings, "D": left.descriptors.shape[1]}
     for name, facts in found.items():
-        if name not in images:
+        if name not in images and "model" in facts:
             now = {"model": job.describer.name, **job.settings()}
             _check_same({"model": facts["model"], **facts["settings"]}, now, name, job.out)
+        if facts["D"] != job.describer.D:  # all that is known of another program's features
+            raise ArgumentError(
+                f"{job.out}: features of {name} have {facts['D']} numbers, those of {job.describer.name} "
+                f"{job.describer.D}; choose another place"
+            )
 
 
 def _parts(folder: Path) -> dict[str, Path]:
