@@ -8,7 +8,7 @@ import torch
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.retrieval import retrieval_map
+from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 
@@ -59,5 +59,5 @@ def _validate_one(model: Descriptor, patch_set: PatchSet) -> dict[str, float]:
     labels = torch.from_numpy(np.array(patch_set.labels)).to(device)
     return {
         "fpr95": fpr95(distances, pairs[:, 2].cpu().numpy().astype(bool)),
-        "map": retrieval_map(rows, labels, queries=QUERIES),
+        "map": retrieval_map(rows, labels, queries=QUERIES)[0],
     }

@@ -20,8 +20,7 @@ from matchkernel.evaluation.methods import (
     configuration_name,
     model_methods,
 )
-from matchkernel.evaluation.patch_sets import evaluate_patch_sets
-from matchkernel.evaluation.retrieval import retrieval_map
+from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map
 from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import save
