@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import run
 from jobs import EXPERIMENTS, Job
-from made_scene import render_scene
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import MatchKernelError
@@ -34,12 +33,12 @@ def settings_of(experiment, name):
     return run.configuration(job_of(experiment, name), SETS)
 
 
-@pytest.fixture(scope="module")
-def rendered(tmp_path_factory):
-    """A scene of four photos, as DATA holds it."""
-    folder = tmp_path_factory.mktemp("data")
-    render_scene(folder / "scenes" / "made", photos=4, width=320, height=240)
-    return folder
+@pytest.fixture
+def made(tmp_path, rendered):
+    """A folder as DATA, with one scene."""
+    (tmp_path / "data" / "scenes").mkdir(parents=True)
+    (tmp_path / "data" / "scenes" / "made").symlink_to(rendered)
+    return tmp_path / "data"
 
 
 def test_every_job_can_be_trained_and_has_results():
@@ -162,10 +161,10 @@ def test_scenes_may_be_given_by_group(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.split(" is there\n")[:-1] == [*data.GROUPS["B"], "fox"]
 
 
-def test_sets_by_tracks_only(tmp_path, rendered):
+def test_sets_by_tracks_only(tmp_path, made):
     counts = {}
     for geometric in (True, False):
-        data.build(("scene", "made", rendered, tmp_path / str(geometric), 6.0, geometric))
+        data.build(("scene", "made", made, tmp_path / str(geometric), 6.0, geometric))
         counts[geometric] = len(np.asarray(open_patch_set(tmp_path / str(geometric)).labels))
     assert 0 < counts[False] < counts[True]
 
@@ -182,11 +181,11 @@ def test_sizes_of_regions(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(tmp_path, rendered, monkeypatch):
+def small(tmp_path, made, monkeypatch):
     """A way to run a job of two steps, whose only score is the checksum of its weights."""
     monkeypatch.setitem(data.GROUPS, "A", ("made",))
     (tmp_path / "sets").mkdir()
-    data.build(("scene", "made", rendered, tmp_path / "sets" / "made", 6.0, True))
+    data.build(("scene", "made", made, tmp_path / "sets" / "made", 6.0, True))
 
     def measure(job, sets, device, weights, done=()):
         checksum = run.read_card(weights).sha256

@@ -58,7 +58,7 @@ def test_strips_are_decoded_once_for_many_models(strips, monkeypatch):
     assert sorted(seen) == sorted([*IMAGES, "ref"])  # ref once more, to count the patches
 
 
-PAIRS = 3
+PAIRS = 2
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def pairs(tmp_path, textures):
     return tmp_path / "tolerance.npz"
 
 
-@pytest.mark.parametrize("name", [*jobs.MAPPED, jobs.CONTROL])
+@pytest.mark.parametrize("name", ["fc", "dual-s2", "combined-s1", jobs.CONTROL])  # each way to project
 def test_against_a_loop_over_positions(pairs, name, trained_like):
     model = trained_like(build(**jobs.settings(jobs.DESCRIPTORS[name])["model"], patch_size=16))
     found = score_maps(model, pairs, "cpu")
@@ -114,7 +114,7 @@ def test_maps_that_know_p_and_maps_that_know_nothing():
 
 
 def test_fewer_pairs_are_drawn_from_all(pairs):
-    assert score_maps(build(variant="fc", patch_size=16).eval(), pairs, "cpu", most=2)["pairs"] == 2
+    assert score_maps(build(variant="fc", patch_size=16).eval(), pairs, "cpu", most=1)["pairs"] == 1
 
 
 def test_a_job_that_asks_for_maps_gets_them(tmp_path, pairs):

@@ -8,7 +8,7 @@ import homography_matching
 import pytest
 import run
 import ship
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matchkernel.cli.console import run_script
@@ -42,8 +42,9 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 @given(st.binary() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps).map(str.encode))
-def test_thresholds_of_another_file(tmp_path_factory, content):
-    path = tmp_path_factory.mktemp("thresholds") / "run.json"
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_thresholds_of_another_file(tmp_path, content):
+    path = tmp_path / "run.json"
     path.write_bytes(content)
     with pytest.raises(FileError, match="not the JSON of a run on validation"):
         homography_matching.read_thresholds(path)

@@ -12,6 +12,7 @@ import tables
 from jobs import PACKAGE
 
 from matchkernel.evaluation.spread import Spread
+from matchkernel.plots.canvas import new_figure
 
 PAGE = (tables.DOCS / "results.md").read_text(encoding="utf-8")
 
@@ -52,12 +53,21 @@ def test_check_writes_nothing(monkeypatch, tmp_path, capsys):
     assert "run tables.py" in capsys.readouterr().out
     assert (tmp_path / "results.md").read_text(encoding="utf-8") == stale
     monkeypatch.setattr(sys, "argv", ["tables.py"])
+    monkeypatch.setattr(tables, "CHARTS", {"small.png": lambda: new_figure(1, 1)})
     (tmp_path / "images").mkdir()
     with pytest.raises(SystemExit) as end:
         tables.main()
     assert end.value.code == 0
     assert (tmp_path / "results.md").read_text(encoding="utf-8") == PAGE
-    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == sorted(charts.CHARTS)
+    assert [path.name for path in (tmp_path / "images").iterdir()] == ["small.png"]
+
+
+def test_charts_show_every_change():
+    bars = charts.draw_recipe().axes[0]
+    assert len(bars.patches) == 30 + 1  # and the band of chance
+    assert {text.get_text() for text in bars.texts} >= {"+4.40", "−1.85"}
+    curves = charts.draw_tolerance().axes
+    assert [len(panel.lines) for panel in curves] == 6 * [5]
 
 
 def test_committed_charts_are_shown():
