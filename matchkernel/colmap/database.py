@@ -1,4 +1,4 @@
-"""Keypoints, and how many matches, from a COLMAP database: SQLite, and no version differs in what is read here."""
+"""Keypoints and match counts from a COLMAP database (SQLite; what is read here is the same in all versions)."""
 
 import sqlite3
 from contextlib import closing
@@ -14,7 +14,7 @@ KEYPOINTS = (
     "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
     " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
 )
-# A pair that COLMAP could not verify has a row without inliers.
+# COLMAP writes a row without inliers for a pair it could not verify.
 COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
 
 
@@ -54,7 +54,7 @@ def _select(database: Path, query: str) -> list[tuple[Any, ...]]:
     try:
         try:
             return _rows(database, "mode=ro", query)
-        except sqlite3.OperationalError:  # on a read-only medium SQLite cannot look for the log of another writer
+        except sqlite3.OperationalError:  # on a read-only medium SQLite cannot check for another writer's log
             return _rows(database, "mode=ro&immutable=1", query)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise FileError(f"{database}: not a COLMAP database ({' '.join(str(error).split())[:150]})") from None

@@ -70,7 +70,7 @@ def read_reconstruction(folder: str | Path) -> Reconstruction:
         cameras, images, points = _text_cameras(paths[0]), _text_images(paths[1]), _text_points(paths[2])
     for image in images.values():
         if image.camera not in cameras:
-            raise FileError(f"{paths[1]}: image {image.name} has camera {image.camera}, which cameras does not list")
+            raise FileError(f"{paths[1]}: image {image.name} has camera {image.camera}, which is not listed")
     return Reconstruction(cameras, images, points)
 
 
@@ -104,7 +104,7 @@ class _Reader:
         return self.content[start:end].decode("utf-8", "surrogateescape")
 
     def count(self, least_bytes: int) -> int:
-        """A number of items that follow, each of at least so many bytes."""
+        """The number of items that follow, each of `least_bytes` or more."""
         (count,) = self.values("Q")
         self.need(int(count) * least_bytes)
         return int(count)
@@ -124,7 +124,7 @@ def _binary_cameras(path: Path) -> dict[int, Camera]:
     for _ in range(reader.count(24)):
         number, model, width, height = (int(value) for value in reader.values("iiQQ"))
         if not 0 <= model < len(names):
-            raise FileError(f"{path}: camera {number} has model {model}, which is not known")
+            raise FileError(f"{path}: camera {number} has the unknown model {model}")
         cameras[number] = _camera(
             path, number, names[model], width, height, reader.array("<f8", CAMERA_MODELS[names[model]])
         )
@@ -149,7 +149,7 @@ def _binary_points(path: Path) -> dict[int, np.ndarray]:
     reader, points = _Reader(path), {}
     for _ in range(reader.count(51)):
         number, x, y, z, *_ = reader.values("Q3d3Bd")
-        reader.array("<i4", 2 * reader.count(8))  # the track, which the images repeat
+        reader.array("<i4", 2 * reader.count(8))  # the track; the images hold the same
         points[int(number)] = _point(path, int(number), (x, y, z))
     reader.end()
     return points
@@ -162,7 +162,7 @@ def _text_cameras(path: Path) -> dict[int, Camera]:
             number, model, width, height = int(words[0]), words[1], int(words[2]), int(words[3])
             parameters = np.array([float(word) for word in words[4:]])
         if model not in CAMERA_MODELS or len(parameters) != CAMERA_MODELS[model]:
-            raise FileError(f"{path}, line {line}: camera model {model} with {len(parameters)} parameters is not known")
+            raise FileError(f"{path}, line {line}: unknown camera model {model} with {len(parameters)} parameters")
         cameras[number] = _camera(path, number, model, width, height, parameters)
     return cameras
 
@@ -219,7 +219,7 @@ class _numbers:  # noqa: N801 (reads as a verb: with _numbers(path, line))
 
 def _camera(path: Path, number: int, model: str, width: int, height: int, parameters: np.ndarray) -> Camera:
     if not (0 < width < 10**6 and 0 < height < 10**6) or not np.isfinite(parameters).all():
-        raise FileError(f"{path}: camera {number} of {width} x {height} pixels cannot be")
+        raise FileError(f"{path}: camera {number} has impossible values ({width} x {height} pixels)")
     return Camera(model, width, height, parameters)
 
 

@@ -1,4 +1,4 @@
-"""COLMAP's own program: found, run stage by stage, its largest model kept."""
+"""Run COLMAP's program stage by stage, and keep the largest model."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def photos_of(folder: Path) -> dict[str, str]:
     """The photos of a folder with their sha256."""
     if not folder.is_dir():
         raise FileError(
-            f"{folder}: " + ("is a file, a folder of photos is wanted" if folder.exists() else "no such folder")
+            f"{folder}: " + ("is a file; a folder of photos is needed" if folder.exists() else "no such folder")
         )
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
     return {str(path.relative_to(folder)): file_hash(path) for path in paths}
@@ -41,17 +41,17 @@ def photos_of(folder: Path) -> dict[str, str]:
 
 @cache
 def on_cpu(program: str, stage: str) -> tuple[str, ...]:
-    """The words that keep a stage off the GPU, as this COLMAP names them; none for a stage without the option."""
+    """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
     command = [program, stage, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    option = USE_GPU.search(done.stdout + done.stderr)  # versions differ in where they say it
+    option = USE_GPU.search(done.stdout + done.stderr)  # versions differ in where they print it
     return (option[0], "0") if option else ()
 
 
 def run_stage(command: list[str], build: Build, progress: Progress | None) -> None:
-    """Run a stage, its output into a log; COLMAP counts what it does as [3/11], which becomes progress."""
+    """Run a stage with its output in a log file; COLMAP's counts, such as [3/11], become progress."""
     log = build.folder / f"{command[1]}.log"
-    # The lock goes with the program: should this process be killed, nobody else builds while COLMAP still writes.
+    # COLMAP inherits the lock: if this process is killed, nobody else builds while COLMAP still writes.
     with (
         log.open("w", encoding="utf-8") as output,
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""COLMAP's text files: keypoints of an image, and lists of matches. Its own importers read them."""
+"""The text files that COLMAP's importers read: keypoints of an image, and lists of matches."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 WIDTH = 128  # bytes of a descriptor, fixed by the importer
 # Descriptors with negative numbers do not fit COLMAP's bytes, so matches are imported instead. Zeros in their place
-# cannot do harm: the dot products are 0, and COLMAP's own matcher finds nothing.
+# are harmless: all dot products are 0, so COLMAP's own matcher finds nothing.
 NO_DESCRIPTOR = " 0" * WIDTH
 
 
@@ -21,7 +21,7 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
     Args:
         path: `<name of the image>.txt`.
-        frames: K regions; one that is stretched becomes the square of its area, since the text has no room for more.
+        frames: K regions; a stretched one becomes the square of the same area, as the format has no room for more.
         magnification: half side of a region / scale.
     """
     places = frames_to_colmap(frames, magnification)[:, :2]
@@ -40,7 +40,7 @@ def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Fr
     try:
         count, width = (int(word) for word in lines[0].split())
     except (IndexError, ValueError):
-        raise FileError(f"{path}, line 1: wanted the number of keypoints and 128") from None
+        raise FileError(f"{path}, line 1: expected the number of keypoints and 128") from None
     body = [line for line in lines[1:] if line.strip()]
     if width != WIDTH or count != len(body):
         raise FileError(f"{path}: says {count} keypoints of {width} bytes, has {len(body)} lines; wanted {WIDTH} bytes")
@@ -50,7 +50,7 @@ def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Fr
         try:
             rows[number] = [float(word) for word in words[:4]]
         except ValueError:
-            raise FileError(f"{path}, line {number + 2}: wanted x, y, scale and orientation") from None
+            raise FileError(f"{path}, line {number + 2}: expected x, y, scale and orientation") from None
         if len(words) != 4 + WIDTH:
             raise FileError(f"{path}, line {number + 2}: {len(words)} words, wanted {4 + WIDTH}")
     if not np.isfinite(rows).all():
@@ -59,7 +59,7 @@ def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Fr
 
 
 def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarray]]) -> int:
-    """Write matches for `colmap matches_importer --match_type raw`; the number of pairs written.
+    """Write matches for `colmap matches_importer --match_type raw`; returns the number of pairs written.
 
     Args:
         path: the file.
@@ -78,8 +78,8 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
 
 
 def check_match_name(name: str) -> None:
-    """Refuse a name that a match list cannot hold."""
+    """Refuse an image name that a match list cannot contain."""
     if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
         raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename the image {name!a}")
     if name.split() != [name]:
-        raise ArgumentError(f"COLMAP's match lists part names by spaces: rename the image {name!r}")
+        raise ArgumentError(f"COLMAP's match lists separate names by spaces: rename the image {name!r}")

@@ -1,4 +1,4 @@
-"""A patch set in PhotoTourism layout from photos with a COLMAP reconstruction."""
+"""Patch sets in the PhotoTourism layout from photos with a COLMAP reconstruction."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,9 +65,9 @@ def build_from_colmap(
     Args:
         images: folder of the photos.
         sparse: folder with cameras, images, points3D, .bin or .txt.
-        database: COLMAP's database.db.
-        target: folder to make; see create_patch_set for what a stop in between means.
-        settings: how to choose and cut.
+        database: COLMAP's database.db, with the keypoints.
+        target: folder to make; an interrupted build resumes.
+        settings: how patches are chosen and cut.
         all_keypoints: another database with all keypoints of the photos, where `database` has only the tracked ones.
         progress: called with the number of photos done and their total.
     """
@@ -162,7 +162,7 @@ def _pairs(
     for number, photo in enumerate(scene.photos):
         here = chosen.photos == number
         depths[here] = photo.depths(places[here]) / photo.pixels_per_unit
-    tracked = np.flatnonzero(~chosen.geometric)  # pairs to test with have the cleaner labels
+    tracked = np.flatnonzero(~chosen.geometric)  # test pairs use tracked patches, whose labels are cleaner
     sizes = frames.half_widths * depths
     where = PatchPlaces(chosen.labels[tracked], chosen.photos[tracked], places[tracked], sizes[tracked])
     easy = draw_test_pairs(where, settings.pairs, settings.seed)

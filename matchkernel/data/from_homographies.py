@@ -1,4 +1,4 @@
-"""An HPatches-layout set from image sequences related by homographies."""
+"""Sets in the HPatches layout from image sequences related by homographies."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ from matchkernel.storage.settings import check_ranges, setting
 # its three levels (tests/data/test_from_homographies.py measures them).
 BASE = Jitter(shift=0.12, octaves=0.2, degrees=10.0, stretch=0.2)
 LEVELS = {"e": BASE.times(0.9), "h": BASE.times(1.84), "t": BASE.times(2.83)}
-LARGEST_STRETCH = 6.0  # of a region by a homography; beyond, a patch shows a smear
+LARGEST_STRETCH = 6.0  # of a region by a homography; beyond, a patch is a smear
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def build_from_homographies(
     Args:
         source: folder of sequences, each with images 1..6 (any format) and text files H_1_2 .. H_1_6.
         target: folder to make.
-        settings: how to choose and cut.
-        sequences: names of those to use (default: all with six images).
+        settings: how patches are chosen and cut.
+        sequences: names of the sequences to use (default: all with six images).
         progress: called with the number of sequences done and their total.
     """
     settings = settings or HomographySettings()
@@ -103,7 +103,7 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
         missing = next((k + 1 for k, path in enumerate(images) if path is None), None)
         if missing:
             raise FileError(f"{folder}: image {missing} is missing")
-        if any("\ud800" <= letter <= "\udfff" for letter in folder.name):  # bytes that are no UTF-8
+        if any("\ud800" <= letter <= "\udfff" for letter in folder.name):  # bytes that are not UTF-8
             raise FileError(f"{source}: task lists are written in UTF-8; rename the sequence {folder.name!a}")
         homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
         found.append(_Sequence(folder.name, [path for path in images if path], homographies))

@@ -1,4 +1,4 @@
-"""A patch set from a folder of photos: COLMAP reconstructs the scene, from_colmap cuts the patches."""
+"""Patch sets from a folder of photos: COLMAP reconstructs the scene, from_colmap cuts the patches."""
 
 import json
 from collections.abc import Callable
@@ -28,15 +28,15 @@ def build_from_photos(
 ) -> PatchSet:
     """Reconstruct photos with COLMAP into `<target>-colmap`, then cut patches into `target`.
 
-    The reconstruction is kept: run again, it is not done again, and `from-colmap` can use it with other settings.
+    The reconstruction is kept: a second run reuses it, and `from-colmap` can cut it with other settings.
 
     Args:
         photos: folder of photos of one scene.
         target: folder to make.
-        settings: how to choose and cut.
+        settings: how patches are chosen and cut.
         sequential: match neighbours in the order of names instead of all pairs (default: for more than 120 photos).
-        say: told each stage.
-        progress: told how many of how many COLMAP or build_from_colmap has done.
+        say: called with the name of each stage.
+        progress: called with (done, total) of each stage of COLMAP, then of build_from_colmap.
     """
     photos, target = Path(photos), Path(target)
     check_new_folder(target, photos)
@@ -45,7 +45,7 @@ def build_from_photos(
         reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)
     elif _recorded(workspace) != photos_of(photos):
         raise FileError(
-            f"{workspace}: is a reconstruction of other photos than {photos}; remove it or choose another place"
+            f"{workspace}: is a reconstruction of other photos, not of {photos}; remove it or choose another place"
         )
     say("cutting patches")
     return build_from_colmap(
@@ -65,7 +65,7 @@ def reconstruct_with_sift(
     program = find_colmap()
     found = photos_of(photos)
     if len(found) < 2:
-        raise FileError(f"{photos}: {len(found)} photos ({', '.join(SUFFIXES)}) here, two are the least")
+        raise FileError(f"{photos}: {len(found)} photos ({', '.join(SUFFIXES)}) here, at least two are needed")
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
     with resumable_build(workspace, {"photos": found, "matcher": matcher}) as build:

@@ -29,7 +29,7 @@ LEAST_DEVIATION = 10.0  # standard deviation of the gray values of a patch used 
 
 @dataclass(frozen=True)
 class HPatchesSet:
-    """The sequences of a set, in the order of their names, with their numbers of patches."""
+    """The sequences of a set in alphabetical order, with their numbers of patches."""
 
     root: Path
     counts: dict[str, int]
@@ -39,7 +39,7 @@ class HPatchesSet:
         if sequence not in self.counts:
             raise ArgumentError(f"{self.root}: has no sequence {sequence!r}")
         if image not in IMAGES:
-            raise ArgumentError(f"a strip is one of {', '.join(IMAGES)}, got {image!r}")
+            raise ArgumentError(f"the strips of a sequence are {', '.join(IMAGES)}; got {image!r}")
         patches = _read_strip(self.root / sequence / f"{image}.png")
         if len(patches) != self.counts[sequence]:
             raise FileError(
@@ -83,7 +83,7 @@ class HPatchesTasks:
     verification: VerificationLists
     queries: PatchList
     distractors: PatchList
-    lists: dict[str, str] = field(default_factory=dict)  # where those of a task come from, for the result
+    lists: dict[str, str] = field(default_factory=dict)  # where the lists of each task come from, for the result
 
     @cached_property
     def digest(self) -> str:
@@ -149,7 +149,7 @@ def read_split(folder: str | Path, split: str) -> tuple[list[str], list[str]]:
 def read_tasks(
     folder: str | Path, split: str, counts: Mapping[str, int], patches: HPatchesSet | None = None
 ) -> HPatchesTasks:
-    """Read a split and its lists from an official tasks folder; a list that names what is not there is refused.
+    """Read a split and its lists from an official tasks folder; a list that names a missing patch is refused.
 
     Args:
         folder: holds the splits (see read_split) and the lists.
@@ -221,15 +221,15 @@ def draw_retrieval(
 ) -> tuple[PatchList, PatchList]:
     """Draw queries and distractors among `ref` patches by the official rules: enough contrast, no duplicates, disjoint.
 
-    A set with fewer patches gives shorter lists. The order of draws is ours: the official query lists were made with
-    arguments that are not recorded, so they can only be read, not drawn again.
+    A set with fewer patches gives shorter lists. The order of draws is ours: how the official query lists were drawn is
+    not recorded, so they can only be read.
     """
     _check_sequences(patches.counts, test)
     random = np.random.default_rng(seed)
     usable = {name: patches.read(name).std((1, 2)) > LEAST_DEVIATION for name in test}
     pool = [(name, int(index)) for name in test for index in np.flatnonzero(usable[name])]
     order = random.permutation(len(pool))
-    # At most a quarter of a small set are queries, so that something is left to find them among.
+    # At most a quarter of a small set are queries, so that distractors remain.
     taken = min(queries, len(pool) // 4)
     chosen = [pool[k] for k in order[: taken + distractors]]
     return _listed(chosen[:taken]), _listed(chosen[taken:])
@@ -291,7 +291,7 @@ def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -
     except KeyError:
         is_there = np.zeros(1, bool)
     if not is_there.all():
-        check_list(patches, counts, what)  # finds the row
+        raise FileError(f"{what}, {_first_missing(patches, counts)}")
     wrong = (patches.images < 0) | (patches.images > 5)
     if wrong.any():
         row = int(wrong.argmax())
@@ -299,20 +299,11 @@ def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -
     return found
 
 
-def check_list(patches: PatchList, counts: Mapping[str, int], what: str) -> None:
-    """Refuse a list that names a sequence or a patch the set does not have, with the row."""
-    for row, (name, index) in enumerate(zip(patches.sequences, patches.indices, strict=True), 1):
-        if name not in counts:
-            raise FileError(f"{what}, row {row}: sequence {str(name)!r} is not in the set")
-        if not 0 <= index < counts[name]:
-            raise FileError(f"{what}, row {row}: {name} has {counts[name]} patches, the list names patch {index}")
-
-
 def _read_strip(path: Path) -> np.ndarray:
     patches = read_patches(path)
     if patches.shape[-1] != SIDE or patches.dtype != np.uint8:
         raise FileError(
-            f"{path}: a strip has 8 bit patches of {SIDE} px, this {patches.dtype} of {patches.shape[-1]} px"
+            f"{path}: a strip has 8-bit patches of {SIDE} px, this one {patches.dtype} of {patches.shape[-1]} px"
         )
     return patches
 
@@ -321,7 +312,9 @@ def _split(path: Path, name: str, entry: object) -> dict[str, list[str]]:
     parts = {part: entry[part] for part in ("test", "train") if part in entry} if isinstance(entry, dict) else {}
     is_sound = all(isinstance(part, list) and all(isinstance(s, str) for s in part) for part in parts.values())
     if "test" not in parts or not is_sound:
-        raise FileError(f"{path}: not a splits file (split {name[:60]!r} is no lists of names, test and perhaps train)")
+        raise FileError(
+            f"{path}: not a splits file (split {name[:60]!r} needs lists of names, test and optionally train)"
+        )
     return parts
 
 
@@ -338,6 +331,16 @@ def _splits_file(folder: str | Path) -> Path:
     return nested if nested.is_file() else Path(folder) / "splits.json"
 
 
+def _first_missing(patches: PatchList, counts: Mapping[str, int]) -> str:
+    """The first row of a list that names a sequence or a patch the set does not have."""
+    for row, (name, index) in enumerate(zip(patches.sequences, patches.indices, strict=True), 1):
+        if name not in counts:
+            return f"row {row}: sequence {str(name)!r} is not in the set"
+        if not 0 <= index < counts[name]:
+            return f"row {row}: {name} has {counts[name]} patches, the list names patch {index}"
+    raise AssertionError("every patch is there")
+
+
 def _check_sequences(counts: Mapping[str, int], test: Sequence[str]) -> None:
     missing = [name for name in test if name not in counts]
     if missing or not test:
@@ -346,7 +349,7 @@ def _check_sequences(counts: Mapping[str, int], test: Sequence[str]) -> None:
         )
     small = [name for name in test if counts[name] < 2]
     if small:
-        raise ArgumentError(f"sequence {small[0]} has {counts[small[0]]} patches, two are needed for a negative pair")
+        raise ArgumentError(f"sequence {small[0]} has {counts[small[0]]} patches, a negative pair needs two")
 
 
 def _listed(patches: Sequence[tuple[str, int]]) -> PatchList:
@@ -361,10 +364,10 @@ def _read_rows(path: Path, columns: tuple[str, ...]) -> list[list[str]]:
     except csv.Error as error:
         raise FileError(f"{path}: not a list ({error})") from None
     if not rows or tuple(rows[0]) != columns:
-        raise FileError(f"{path}, line 1: wanted the columns {','.join(columns)}")
+        raise FileError(f"{path}, line 1: expected the columns {','.join(columns)}")
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(columns):
-            raise FileError(f"{path}, line {number}: wanted {len(columns)} values, got {len(row)}")
+            raise FileError(f"{path}, line {number}: expected {len(columns)} values, got {len(row)}")
         if max(map(len, row)) > LONGEST_NAME:
             raise FileError(f"{path}, line {number}: a name of more than {LONGEST_NAME} characters")
     return rows[1:]
@@ -380,7 +383,7 @@ def _columns(path: Path, rows: list[list[str]], start: int | None) -> PatchList:
         except ValueError:
             raise FileError(f"{path}, line {number}: not a whole number in {','.join(row)[:60]!r}") from None
         if not 0 <= values[-1][0] <= 5 or not 0 <= values[-1][1] < 2**31:
-            raise FileError(f"{path}, line {number}: image {values[-1][0]}, patch {values[-1][1]} cannot be")
+            raise FileError(f"{path}, line {number}: image {values[-1][0]}, patch {values[-1][1]} is impossible")
     numbers = np.array(values, np.int64).reshape(-1, 2)
     return PatchList(np.array([row[name_at] for row in rows], str), numbers[:, 0], numbers[:, 1])
 

@@ -11,7 +11,7 @@ from matchkernel.errors import ArgumentError
 
 @dataclass(frozen=True)
 class PatchPlaces:
-    """Where patches are: needed to tell which of them may show the same spot without sharing a label."""
+    """Where patches are in the scene: tells which of them may show the same spot without sharing a label."""
 
     labels: np.ndarray  # (K,)
     photos: np.ndarray  # (K,)
@@ -19,7 +19,7 @@ class PatchPlaces:
     sizes: np.ndarray  # (K,) half width of the region in the scene
 
     def may_be_the_same(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Same label, or closer than the larger half width: as not all photos were matched, they may be one spot."""
+        """Same label, or closer than the larger half width: not all photos were matched, so these may be one spot."""
         distance = np.linalg.norm(self.places[a] - self.places[b], axis=-1)
         return (self.labels[a] == self.labels[b]) | (distance < np.maximum(self.sizes[a], self.sizes[b]))
 
@@ -27,7 +27,7 @@ class PatchPlaces:
 def draw_test_pairs(patches: PatchPlaces, count: int, seed: int) -> np.ndarray:
     """`count` positives and as many random negatives, shuffled: (2 count, 3) patch, patch, 1 or 0.
 
-    Fewer where the set does not have so many different pairs; always as many negatives as positives.
+    Fewer if the set has fewer distinct pairs; always as many negatives as positives.
     """
     random = np.random.default_rng(seed)
     positives = _positives(patches.labels, count, random)
@@ -67,7 +67,7 @@ def draw_hard_pairs(
 
 
 def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Different pairs of patches of a point, points drawn uniformly."""
+    """Distinct pairs of patches of a point, points drawn uniformly."""
     if count < 1:
         raise ArgumentError(f"the number of pairs must be 1 or more, got {count}")
     order, starts, sizes = group_by_label(labels)
@@ -75,7 +75,7 @@ def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> n
     possible = int((sizes * (sizes - 1) // 2).sum())
     pairs: dict[tuple[int, int], None] = {}
     while len(pairs) < min(count, possible):
-        if possible <= 2 * count:  # few to choose from: list them all and shuffle
+        if possible <= 2 * count:  # few candidates: list them all and shuffle
             every = [
                 (s + i, s + j) for s, n in zip(starts, sizes, strict=True) for i in range(n) for j in range(i + 1, n)
             ]
@@ -94,7 +94,7 @@ def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> n
 
 def _random_negatives(patches: PatchPlaces, count: int, random: np.random.Generator) -> np.ndarray:
     found = np.empty((0, 2), np.int64)
-    for _ in range(20):  # a scene where nearly all pairs may be the same spot gives fewer
+    for _ in range(20):  # a scene in which nearly all pairs may show the same spot gives fewer
         drawn = random.integers(len(patches.labels), size=(2 * count, 2))
         drawn = drawn[~patches.may_be_the_same(drawn[:, 0], drawn[:, 1])]
         found = np.unique(np.concatenate([found, np.sort(drawn, 1)]), axis=0)

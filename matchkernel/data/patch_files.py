@@ -1,4 +1,4 @@
-"""Stacks of patches from files: a .npy array or an HPatches strip (patches below each other in one PNG)."""
+"""Stacks of patches from files: a .npy array or an HPatches strip (patches stacked vertically in one PNG)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

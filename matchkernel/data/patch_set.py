@@ -1,8 +1,8 @@
-"""Patch sets: one memory-mapped uint8 array, a label a patch, test pairs, and a manifest that says what they are.
+"""Patch sets: a memory-mapped array of patches, one label per patch, test pairs, and a manifest that describes them.
 
 <folder>/patches.npy      (K, N, N) uint8
          labels.npy       (K,) int64, the 3-D point; gaps and singletons are allowed
-         <column>.npy     (K, ...) more about each patch, such as `geometric`
+         <column>.npy     (K, ...) further columns, one row per patch, such as `geometric`
          pairs/<name>.npy (M, 3) int64: patch, patch, 1 if they show the same point
          manifest.json    counts, shapes, sha256 of every file, source, settings; written last
 """
@@ -85,11 +85,11 @@ class PatchSetBuild:
     patches: np.ndarray
 
     def steps(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
-        """The steps not done yet, numbered; each is marked done when the next is asked for."""
+        """The steps not done yet, numbered; each is marked done when the next one is requested."""
         for number, name in enumerate(names):
             if name not in self.build.done:
                 yield number, name
-                if isinstance(self.patches, np.memmap):  # not so for a set without patches
+                if isinstance(self.patches, np.memmap):  # a set without patches has no map
                     self.patches.flush()
                 self.build.mark(name)
 
@@ -120,9 +120,9 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
         if not _is_allocated(path, shape):
-            build.forget()  # what was done was in the file that is not whole
+            build.forget()  # finished steps were in the incomplete file
             _allocate(path, shape)
-        # r+ on a file whose blocks are taken: a full disk was an error above and cannot be a crash here.
+        # The file's blocks are allocated: a full disk is an error above, and no crash while the map is written.
         patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
         yield PatchSetBuild(build, patches)
 
@@ -137,7 +137,7 @@ def open_patch_set(folder: str | Path) -> PatchSet:
     if len(patches) != len(labels):
         raise FileError(f"{folder}: {len(patches)} patches but {len(labels)} labels")
     if patches.shape[1] != patches.shape[2]:
-        raise FileError(f"{folder / 'patches.npy'}: patches are square, these {patches.shape[1]} x {patches.shape[2]}")
+        raise FileError(f"{folder / 'patches.npy'}: patches must be square, got {patches.shape[1:]}")
     counts = {"patches": len(labels), "points": len(np.unique(labels))}
     if manifest.get("counts") != counts:
         raise FileError(f"{folder / MANIFEST}: says {manifest.get('counts')}, the set holds {counts}")
@@ -256,7 +256,7 @@ def content_hashes(folder: Path) -> dict[str, str]:
 
 
 def check_hashes(folder: str | Path) -> dict[str, Any]:
-    """Read the manifest and check every file against it: none damaged, missing or too many."""
+    """Read the manifest and check every file against it: none is damaged, missing or extra."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     recorded, present = manifest["sha256"], _content(folder)
@@ -301,13 +301,13 @@ def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
         size = math.prod(shape)
         if size and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), file.tell(), size)
-        else:  # macOS has none; zeros that are written take their blocks as well
+        else:  # macOS has no such call; writing zeros allocates the blocks as well
             for start in range(0, size, len(ZEROS)):
                 file.write(ZEROS[: size - start])
 
 
 def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
-    """Whether the file is there with room for all patches (NumPy would fill up a shorter one with zeros)."""
+    """Whether the file is there with room for all patches (NumPy would extend a shorter one with zeros)."""
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
@@ -321,14 +321,14 @@ def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
 def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:
     array = map_npy(path)
     if array.ndim < 1 or (ndim and array.ndim != ndim) or (dtype and array.dtype != dtype):
-        raise FileError(f"{path}: not the array a patch set has there")
+        raise FileError(f"{path}: not the kind of array a patch set has here")
     return array
 
 
 def _read_pairs(path: Path, count: int) -> np.ndarray:
     pairs = _read_array(path, 2, np.int64)
     if pairs.shape[1] != 3 or (len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= count)):
-        raise FileError(f"{path}: pairs are (M, 3) and name patches below {count}")
+        raise FileError(f"{path}: pairs must be (M, 3) and refer to patches below {count}")
     if not np.isin(pairs[:, 2], (0, 1)).all():
         raise FileError(f"{path}: the third column of pairs is 0 or 1")
     return pairs

@@ -1,4 +1,4 @@
-"""PhotoTourism sets on disk: mosaics of 16 x 16 patches, info.txt, interest.txt, m50_*.txt; torchvision's cache too."""
+"""PhotoTourism sets on disk: mosaics of 16 x 16 patches, info.txt, interest.txt, m50_*.txt; or torchvision's cache."""
 
 import re
 import zipfile
@@ -26,7 +26,7 @@ class PhotoTourismFolder:
 
     mosaics: list[Path]
     labels: np.ndarray  # (K,) 3-D point of each patch, from info.txt
-    reference_images: np.ndarray | None  # (K,) first column of interest.txt, where it is there
+    reference_images: np.ndarray | None  # (K,) first column of interest.txt, if that file exists
     pairs: dict[str, np.ndarray]  # m50 file -> (M, 3) patch, patch, 1 if of the same point
 
 
@@ -51,12 +51,12 @@ def read_mosaic(path: str | Path) -> np.ndarray:
     image = read_gray(path)
     side = PATCH * GRID
     if image.shape != (side, side):
-        raise FileError(f"{path}: a mosaic is {side} x {side} pixels, this is {image.shape[1]} x {image.shape[0]}")
+        raise FileError(f"{path}: a mosaic has {side} x {side} pixels, this one {image.shape[1]} x {image.shape[0]}")
     return image.reshape(GRID, PATCH, GRID, PATCH).swapaxes(1, 2).reshape(PER_MOSAIC, PATCH, PATCH)
 
 
 def write_mosaics(folder: str | Path, patches: np.ndarray) -> list[Path]:
-    """Write patches as mosaics patches0000.png, ...; the last is filled up with black."""
+    """Write patches as mosaics patches0000.png, ...; the last one is padded with black."""
     paths = []
     for number, start in enumerate(range(0, len(patches), PER_MOSAIC)):
         full = np.zeros((PER_MOSAIC, PATCH, PATCH), np.uint8)
@@ -72,7 +72,7 @@ def write_tables(folder: str | Path, labels: np.ndarray, interest: np.ndarray, p
     """Write info.txt, interest.txt and the m50 files of a set.
 
     Args:
-        folder: where to.
+        folder: to write to.
         labels: (K,) 3-D points.
         interest: (K, 5) reference image, x, y, orientation, log2 of the scale.
         pairs: name without .txt -> (M, 3).
@@ -103,7 +103,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
     count = len(found.labels)
     names = [path.name for path in found.mosaics]
     tables = {path.name: file_hash(path) for path in sorted(source.glob("*.txt")) if path.is_file()}
-    # Hashing the mosaics would read everything twice; size and time tell a changed file as make does.
+    # Hashing the mosaics would read everything twice; size and time reveal a changed file, as in make.
     steps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in found.mosaics]
     with create_patch_set(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
         for number, _ in build.steps(steps):
@@ -134,7 +134,7 @@ def read_table(path: str | Path, columns: int) -> np.ndarray:
             rows[number - 1] = [int(word) for word in words]
         except (ValueError, OverflowError):
             raise FileError(
-                f"{path}, line {number}: wanted {columns} whole numbers, got {line.strip()[:60]!r}"
+                f"{path}, line {number}: expected {columns} whole numbers, got {line.strip()[:60]!r}"
             ) from None
     return rows
 
@@ -158,16 +158,16 @@ def _pack_cache(source: Path, target: str | Path) -> None:
 def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """torchvision's (patches, labels, matches), loaded without running code."""
     try:
-        is_zip = zipfile.is_zipfile(path)  # older files are not, and cannot be mapped
+        is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be mapped
         patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
         arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
-    except Exception as error:  # torch.load raises whatever the unpickler or the zip reader meets
+    except Exception as error:  # torch.load passes on any error of the unpickler or the zip reader
         reason = " ".join(str(error).split())[:120]
         raise FileError(f"{path}: not torchvision's cache of (patches, labels, matches) ({reason})") from None
     if arrays[0].dtype != np.uint8 or arrays[0].shape[1:] != (PATCH, PATCH) or arrays[1].shape != (len(arrays[0]),):
-        raise FileError(f"{path}: wanted (N, 64, 64) uint8 patches and N labels")
+        raise FileError(f"{path}: expected (N, 64, 64) uint8 patches and N labels")
     if arrays[2].ndim != 2 or arrays[2].shape[1] != 3:
-        raise FileError(f"{path}: wanted (M, 3) matches, got {arrays[2].shape}")
+        raise FileError(f"{path}: expected (M, 3) matches, got {arrays[2].shape}")
     for column in (0, 1):
         check_range(path, arrays[2][:, column], len(arrays[0]), "patch")
     same = arrays[1][arrays[2][:, 0]] == arrays[1][arrays[2][:, 1]]

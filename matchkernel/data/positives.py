@@ -1,7 +1,7 @@
 """More positives than the matcher found: keypoints that must show a 3-D point, because geometry says so.
 
-Tracks hold what SIFT could match, so they are biased to easy changes. Here every 3-D point is projected into every
-photo that does not have it in its track. A free keypoint close to the projection is taken for the point if its scale
+Tracks hold what SIFT could match, so they are biased towards easy changes. Here every 3-D point is projected into
+every photo outside its track. A free keypoint close to the projection is taken for the point if its scale
 and its orientation are the predicted ones, and if the sparse depth around it says that the point can be seen.
 """
 
@@ -15,7 +15,7 @@ from matchkernel.data.scene import Photo, Scene
 from matchkernel.geometry.cameras import PROJECTABLE, project
 from matchkernel.storage.settings import check_ranges, setting
 
-LEAST_NEIGHBOURS = 3  # tracked keypoints around a place, without which nothing is known about its depth
+LEAST_NEIGHBOURS = 3  # tracked keypoints around a place, needed to judge the depth there
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Observations:
 
 
 def find_geometric_positives(scene: Scene, tolerances: Tolerances | None = None) -> list[np.ndarray]:
-    """For each photo what was found for its keypoints: (K,) row of the point, or NO_POINT (so for tracked ones)."""
+    """For each photo, the points found for its keypoints: (K,) rows of Scene.points, NO_POINT where none or tracked."""
     observed = _observations(scene)
     order = np.argsort(observed.point, kind="stable")
     bounds = np.searchsorted(observed.point[order], np.arange(len(scene.points) + 1))
@@ -81,7 +81,7 @@ def _of_photo(
             distances = np.linalg.norm(photo.frames.centers[near] - places[point], axis=1)
             claims += [(distance, keypoint, point) for distance, keypoint in zip(distances, near, strict=True)]
     taken: set[int] = set()
-    for _, keypoint, point in sorted(claims):  # nearest first: one keypoint a point, one point a keypoint
+    for _, keypoint, point in sorted(claims):  # nearest first: one keypoint per point, one point per keypoint
         if point not in taken and found[keypoint] == NO_POINT:
             taken.add(int(point))
             found[keypoint] = point
@@ -89,7 +89,7 @@ def _of_photo(
 
 
 class _FreeKeypoints:
-    """The keypoints of a photo that no track has, findable by place."""
+    """The keypoints of a photo that belong to no track, sorted to be found by place."""
 
     def __init__(self, photo: Photo) -> None:
         free = np.flatnonzero(photo.points == NO_POINT)
@@ -129,7 +129,7 @@ def _looks_right(
     cosines = observed.ray[track] @ (ray / np.linalg.norm(ray))
     if not len(track) or cosines.max() < np.cos(np.deg2rad(tolerances.view_degrees)):
         return np.zeros(len(near), bool)
-    close = track[cosines > cosines.max() - 0.05]  # the views most like this one tell best how it should look
+    close = track[cosines > cosines.max() - 0.05]  # the views most like this one predict its look best
     half_width = np.median(observed.size[close]) * photo.pixels_per_unit / depth
     directions = observed.direction[close] @ photo.pose.R.T
     angle = np.arctan2(directions[:, 1].sum(), directions[:, 0].sum())

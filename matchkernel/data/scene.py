@@ -62,7 +62,7 @@ def read_scene(
     all_keypoints: str | Path | None = None,
     magnification: float = SET_MAGNIFICATION,
 ) -> Scene:
-    """Join a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
+    """Combine a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
 
     Args:
         images: folder of the photos.

@@ -1,4 +1,4 @@
-"""What a set on disk holds, in words."""
+"""Describe and check sets on disk."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def facts(folder: str | Path) -> dict[str, Any]:
         "side": shape[1],
         "points": len(sizes),
         "points with one patch": int((sizes == 1).sum()),
-        "patches of a point, median": float(np.median(sizes)) if len(sizes) else 0,
+        "patches per point, median": float(np.median(sizes)) if len(sizes) else 0,
         "pairs": {name: len(pairs) for name, pairs in patch_set.pairs.items()},
         "columns": sorted(patch_set.columns),
     }
@@ -53,7 +53,7 @@ def lines(values: dict[str, Any], indent: str = "") -> list[str]:
 
 
 def one_line(folder: str | Path) -> str:
-    """What was made, in a line."""
+    """What a set holds, in one line."""
     found = facts(folder)
     if found["kind"] == "patch set":
         chosen = found.get("selection", {})
@@ -61,7 +61,7 @@ def one_line(folder: str | Path) -> str:
         return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}"
     sequences = found["sequences"]
     total = sum(entry if isinstance(entry, int) else entry["patches"] for entry in sequences.values())
-    return f"{len(sequences)} sequences, {total} patches a strip in all -> {folder}"
+    return f"{len(sequences)} sequences, {total} patches per strip in total -> {folder}"
 
 
 def verify(folder: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""A synthetic patch set with exact truth: points of random textures seen under random affine and light changes."""
+"""Synthetic patch sets with exact labels: points on random textures, under random affine and photometric changes."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,11 +36,11 @@ def build_synthetic(
     settings: SyntheticSettings | None = None,
     progress: Progress | None = None,
 ) -> PatchSet:
-    """Render a patch set. The same settings give the same bytes, whether or not the build was stopped in between.
+    """Render a patch set. The same settings give the same bytes, whether or not the build was interrupted.
 
     Args:
         target: folder to make.
-        settings: how many and how different.
+        settings: size of the set, and how much patches of a point differ.
         progress: called with the number of points done and their total.
     """
     settings = settings or SyntheticSettings()
@@ -50,7 +50,7 @@ def build_synthetic(
         for number, _ in build.steps(textures):
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
-            random = np.random.default_rng((settings.seed, number))  # a texture does not depend on the one before
+            random = np.random.default_rng((settings.seed, number))  # so textures do not depend on each other
             patches = _patches_of_texture(last - first, settings, random)
             build.patches[first * settings.patches : last * settings.patches] = patches
             if progress is not None:
@@ -71,12 +71,12 @@ def random_texture(side: int, random: np.random.Generator) -> np.ndarray:
     texture = (texture - texture.min()) / np.ptp(texture) * 160
     rows, columns = np.mgrid[:side, :side].astype(np.float32)
     for _ in range(side // 2):
-        _add_blot(texture, rows, columns, random)
+        _add_blob(texture, rows, columns, random)
     return np.clip(texture, 0, 255)
 
 
 def sample_linear(texture: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Values of a texture between its pixels, the border repeated; x and y of any shape."""
+    """Bilinear interpolation with the border repeated; x and y of any shape."""
     height, width = texture.shape
     x, y = np.clip(x, 0, width - 1.001), np.clip(y, 0, height - 1.001)
     left, top = x.astype(np.int64), y.astype(np.int64)
@@ -120,8 +120,8 @@ def _smooth_noise(side: int, cells: int, random: np.random.Generator) -> np.ndar
     return sample_linear(knots, x, y)
 
 
-def _add_blot(texture: np.ndarray, rows: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> None:
-    """An ellipse or a rectangle of random size, place and gray, laid over what is there."""
+def _add_blob(texture: np.ndarray, rows: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> None:
+    """Lay an ellipse or a rectangle of random size, place and gray over the texture."""
     side = len(texture)
     cx, cy = random.uniform(0, side, 2)
     long, short = np.sort(np.exp(random.uniform(np.log(2), np.log(side / 20), 2)))[::-1]

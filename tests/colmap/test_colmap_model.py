@@ -159,7 +159,7 @@ def test_counts_beyond_the_file_take_no_memory(tmp_path):
 def test_what_else_is_refused(tmp_path):
     folder = write_text(tmp_path / "sparse")
     for name, old, new, reason in (
-        ("cameras.txt", "OPENCV", "TELESCOPE", "line 3: camera model TELESCOPE"),
+        ("cameras.txt", "OPENCV", "TELESCOPE", "line 3: unknown camera model TELESCOPE"),
         ("cameras.txt", "640", "wide", "line 2"),
         ("images.txt", "10.5", "ten", "line 3"),
         ("images.txt", ".3 1 a", ".3 2 a", "camera 2"),
@@ -175,7 +175,7 @@ def test_what_else_is_refused(tmp_path):
         write_binary(tmp_path / "binary")
         camera = struct.pack(f"<iiQQ{count}d", 1, model, 640, 480, *[1.0] * count)
         (tmp_path / "binary" / "cameras.bin").write_bytes(struct.pack("<Q", 1) + camera)
-        with pytest.raises(FileError, match=rf"camera 1 has model {model}, which is not known"):
+        with pytest.raises(FileError, match=rf"camera 1 has the unknown model {model}"):
             read_reconstruction(tmp_path / "binary")
     (folder / "points3D.txt").unlink()
     with pytest.raises(FileError, match=r"points3D\.txt: no such file"):

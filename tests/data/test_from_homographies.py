@@ -1,7 +1,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from helpers import HOMOGRAPHIES, write_sequence
 
 from matchkernel.data.from_homographies import LEVELS, HomographySettings, build_from_homographies, read_homography
-from matchkernel.data.hpatches import IMAGES, check_list, open_hpatches, read_retrieval, read_verification
+from matchkernel.data.hpatches import IMAGES, open_hpatches, read_retrieval, read_verification, sequence_numbers
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import jittered, overlaps
@@ -97,7 +96,7 @@ def test_task_lists_come_with_it(built):
     lists = read_verification(target / "tasks", "full")
     assert len(lists) == 200
     for patches in (lists.first, lists.positives, lists.intra, lists.inter, *read_retrieval(target / "tasks", "full")):
-        check_list(patches, counts, "list")
+        sequence_numbers(patches, counts, "list")
     assert json.loads((target / "tasks" / "splits" / "splits.json").read_text())["full"]["test"] == ["v_one", "v_two"]
 
 
@@ -112,25 +111,37 @@ def test_same_seed_same_bytes_other_seed_other_bytes(source, built, tmp_path):
     assert bytes_of(tmp_path / "other")["v_one/t1.png"] != bytes_of(built[0])["v_one/t1.png"]
 
 
-BUILD = """
-import sys
+KILLED = """
+import os, signal, sys
+from matchkernel.data import from_homographies
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
-build_from_homographies(sys.argv[1], sys.argv[2], HomographySettings(most=60, verification=200),
-                        progress=lambda done, total: print(done, flush=True))
+
+def kill(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+for moment in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        if moment != "progress":  # killed right after this function
+            function = getattr(from_homographies, moment)
+            setattr(from_homographies, moment, lambda *given, **options: (function(*given, **options), kill()))
+        settings = HomographySettings(most=60, verification=200)
+        build_from_homographies(sys.argv[1], moment, settings, progress=kill if moment == "progress" else None)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, moment
 """
 
 
 def test_killed_and_run_again_gives_the_same_bytes(source, built, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUILD, source, tmp_path / "set"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "1\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert not (tmp_path / "set").exists()
-    build_from_homographies(source, tmp_path / "set", QUICK)
-    assert bytes_of(tmp_path / "set") == bytes_of(built[0])
+    """After the first of two sequences, and at four moments of finishing."""
+    moments = ["progress", "draw_verification", "write_tasks", "content_hashes", "open_hpatches"]
+    subprocess.run([sys.executable, "-c", KILLED, source, *moments], cwd=tmp_path, check=True)
+    for moment in moments:
+        assert not (tmp_path / moment).exists()
+        if moment == "write_tasks":  # as a kill inside a writer leaves it
+            (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.part.png").write_bytes(b"half")
+        build_from_homographies(source, tmp_path / moment, QUICK)
+        assert bytes_of(tmp_path / moment) == bytes_of(built[0]), moment
 
 
 def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
@@ -181,28 +192,6 @@ def test_files_beside_the_images_may_have_any_name(source, tmp_path):
     shutil.copytree(source / "v_one", tmp_path / "source" / "v_one")
     (tmp_path / "source" / "v_one" / os.fsdecode(b"caf\xe9.txt")).touch()
     assert build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)["sequences"]["v_one"]["patches"] == 60
-
-
-FINISH = """
-import os, sys
-from matchkernel.data import from_homographies
-from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
-slow = getattr(from_homographies, sys.argv[3])
-def killed(*arguments, **options):
-    slow(*arguments, **options)
-    os.kill(os.getpid(), 9)
-setattr(from_homographies, sys.argv[3], killed)
-build_from_homographies(sys.argv[1], sys.argv[2], HomographySettings(most=60, verification=200))
-"""
-
-
-@pytest.mark.parametrize("moment", ["draw_verification", "write_tasks", "content_hashes", "open_hpatches"])
-def test_killed_while_finishing_and_run_again_gives_the_same_bytes(moment, source, built, tmp_path):
-    killed = subprocess.run([sys.executable, "-c", FINISH, source, tmp_path / "set", moment], check=False)
-    assert killed.returncode == -9
-    (tmp_path / "set.part" / "v_one" / ".t1.4711.part.png").write_bytes(b"half")  # as a kill inside a writer leaves it
-    build_from_homographies(source, tmp_path / "set", QUICK)
-    assert bytes_of(tmp_path / "set") == bytes_of(built[0])
 
 
 @pytest.mark.parametrize("text", ["", "a b c", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0"])

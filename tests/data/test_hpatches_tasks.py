@@ -12,13 +12,13 @@ from matchkernel.data.hpatches import (
     HPatchesSet,
     PatchList,
     VerificationLists,
-    check_list,
     draw_retrieval,
     draw_verification,
     open_hpatches,
     read_retrieval,
     read_splits,
     read_verification,
+    sequence_numbers,
     write_tasks,
 )
 from matchkernel.errors import ArgumentError, FileError
@@ -75,7 +75,7 @@ def test_official_retrieval_lists_are_read(split, golden):
         assert not part.images.any()
         rows = plain_rows(golden / "tasks" / f"{file}_split-{split}.csv")
         assert list(zip(part.sequences.tolist(), part.indices.tolist(), strict=True)) == rows
-        check_list(part, COUNTS, file)
+        sequence_numbers(part, COUNTS, file)
 
 
 def test_the_official_rules_hold_in_what_is_drawn():
@@ -85,7 +85,7 @@ def test_the_official_rules_hold_in_what_is_drawn():
     for part in (first, positives, intra, inter):
         assert set(part.images.tolist()) == {0, 1, 2, 3, 4}  # the official generator never draws image 5
         assert set(part.sequences.tolist()) == set(TEST)
-        check_list(part, COUNTS, "drawn")
+        sequence_numbers(part, COUNTS, "drawn")
     assert np.array_equal(first.sequences, positives.sequences)
     assert np.array_equal(first.indices, positives.indices)
     assert np.array_equal(first.sequences, intra.sequences)
@@ -175,7 +175,7 @@ def test_retrieval_from_the_real_sample(hpatches_sample):
     chosen = np.concatenate([queries.indices, distractors.indices])
     assert len(set(chosen.tolist())) == 150
     assert (found.read("i_contruction")[chosen].std((1, 2)) > 10).all()
-    check_list(queries, found.counts, "queries")
+    sequence_numbers(queries, found.counts, "queries")
 
 
 @pytest.fixture
@@ -210,20 +210,20 @@ def test_broken_lists_are_refused_with_file_and_line(file, tasks):
         good.replace("3", "three"): "not a whole number in",
         good.replace("3", "3.0"): "not a whole number in",
         good.replace("3", ""): "not a whole number in",
-        good.replace("3", "-1"): "patch -1 cannot be",
-        good.replace("3", str(2**31)): f"patch {2**31} cannot be",
+        good.replace("3", "-1"): "patch -1 is impossible",
+        good.replace("3", str(2**31)): f"patch {2**31} is impossible",
     }
     if not retrieval:
-        broken["i_ash,6,3,v_elm,2,4"] = "image 6, patch 3 cannot be"
-        broken["i_ash,1,3,v_elm,-1,4"] = "image -1, patch 4 cannot be"
+        broken["i_ash,6,3,v_elm,2,4"] = "image 6, patch 3 is impossible"
+        broken["i_ash,1,3,v_elm,-1,4"] = "image -1, patch 4 is impossible"
     for text, reason in broken.items():
         set_line(path, 3, text)
         refused(lambda: read(tasks, file), f"{path}, line 3: ", reason)
         path.write_bytes(content)
     set_line(path, 1, good)
-    refused(lambda: read(tasks, file), f"{path}, line 1: wanted the columns s")
+    refused(lambda: read(tasks, file), f"{path}, line 1: expected the columns s")
     path.write_bytes(b"")
-    refused(lambda: read(tasks, file), f"{path}, line 1: wanted the columns s")
+    refused(lambda: read(tasks, file), f"{path}, line 1: expected the columns s")
     path.write_bytes(content + b"\xff")
     refused(lambda: read(tasks, file), path, "not a list")
     path.write_bytes(content + b"x" * 200_000)
@@ -256,18 +256,20 @@ def test_lists_that_do_not_belong_together_are_refused(kind, tasks):
 
 def test_a_list_that_names_what_the_set_has_not_is_refused_with_its_row():
     good = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([59, 71]))
-    check_list(good, COUNTS, "queries")
+    sequence_numbers(good, COUNTS, "queries")
     for index in (72, -1):
         bad = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([59, index]))
         reason = f"queries, row 2: v_elm has 72 patches, the list names patch {index}"
-        refused(lambda bad=bad: check_list(bad, COUNTS, "queries"), reason)
+        refused(lambda bad=bad: sequence_numbers(bad, COUNTS, "queries"), reason)
     bad = PatchList(np.array(["i_ash", "v_oak"]), np.zeros(2, int), np.array([59, 0]))
-    refused(lambda: check_list(bad, COUNTS, "queries"), "queries, row 2: sequence ", "'v_oak'", " is not in the set")
+    refused(
+        lambda: sequence_numbers(bad, COUNTS, "queries"), "queries, row 2: sequence ", "'v_oak'", " is not in the set"
+    )
 
 
 def test_an_unknown_sequence_is_named_plainly():
     bad = PatchList(np.array(["v_oak"]), np.zeros(1, int), np.array([0]))
-    refused(lambda: check_list(bad, COUNTS, "queries"), "queries, row 1: sequence 'v_oak' is not in the set")
+    refused(lambda: sequence_numbers(bad, COUNTS, "queries"), "queries, row 1: sequence 'v_oak' is not in the set")
 
 
 def test_writing_where_there_can_be_no_folder(tasks, tmp_path):

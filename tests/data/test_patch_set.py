@@ -277,7 +277,7 @@ def test_files_that_are_no_arrays(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
     (folder / "labels.npy").unlink()
     (folder / "labels.npy").mkdir()
-    refused(folder, "labels.npy: not a whole .npy array")
+    refused(folder, "labels.npy: cannot be read (Is a directory)")
 
 
 def test_an_archive_in_place_of_an_array_is_refused_and_closed(folder):

@@ -200,13 +200,13 @@ def test_info_shorter_or_longer_than_the_mosaics(source, target):
 @pytest.mark.parametrize("text", ["point 0", "", "1.5 0", "0x10 0", f"{2**63} 0"])
 def test_words_in_info_are_refused_with_their_line(text, source, target):
     changed_line(source / "info.txt", 17, text)
-    refused(source, target, f"{source / 'info.txt'}, line 17: wanted 1 whole numbers", repr(text))
+    refused(source, target, f"{source / 'info.txt'}, line 17: expected 1 whole numbers", repr(text))
 
 
 @pytest.mark.parametrize("text", ["a 0 0 b 0 0 0", "0 5 0 2 5", "", "0 5 0 2 5 x"])
 def test_words_in_pairs_are_refused_with_their_line(text, source, target):
     changed_line(source / "m50_4_4_0.txt", 3, text)
-    refused(source, target, f"{source / 'm50_4_4_0.txt'}, line 3: wanted 6 whole numbers", repr(text))
+    refused(source, target, f"{source / 'm50_4_4_0.txt'}, line 3: expected 6 whole numbers", repr(text))
 
 
 def test_a_pair_cut_to_its_first_number_is_refused(source, target):

@@ -49,11 +49,11 @@ def test_an_empty_table_has_no_rows(text, tmp_path):
     ["a b c", "1 2", "1 2.0 3", "1 2 x", "", "1,2,3", f"1 2 {2**63}", "1 2 nan", "9" * 5000 + " 1 1", "0x1 2 3"],
 )
 def test_a_wrong_line_is_named(second, tmp_path):
-    refused(f"1 2 3\n{second}\n4 5 6\n", 3, tmp_path, ", line 2: wanted 3 whole numbers", repr(second[:60]))
+    refused(f"1 2 3\n{second}\n4 5 6\n", 3, tmp_path, ", line 2: expected 3 whole numbers", repr(second[:60]))
 
 
 def test_a_line_of_one_number_is_too_short(tmp_path):
-    refused("1 2 3\n7\n", 3, tmp_path, ", line 2: wanted 3 whole numbers, got '7'")
+    refused("1 2 3\n7\n", 3, tmp_path, ", line 2: expected 3 whole numbers, got '7'")
 
 
 def test_an_underscore_is_no_digit(tmp_path):
