@@ -86,7 +86,7 @@ def test_a_strip_of_the_wrong_size_is_refused(image, root):
         open_hpatches(root).read("i_a", image)
 
     strip(path, 2, side=64)
-    refused(read, str(path), "8 bit patches of 65 px, this uint8 of 64 px")
+    refused(read, str(path), "8-bit patches of 65 px, this one uint8 of 64 px")
     Image.fromarray(np.zeros((131, 65), np.uint8)).save(path)
     refused(read, str(path), "65 x 131")
     strip(path, 2, dtype=np.uint16)
@@ -101,7 +101,7 @@ def test_names_the_set_does_not_have(root):
     found = open_hpatches(root)
     with pytest.raises(ArgumentError, match="has no sequence 'i_c'"):
         found.read("i_c")
-    with pytest.raises(ArgumentError, match=r"one of ref, e1, .*, got 'e6'"):
+    with pytest.raises(ArgumentError, match=r"the strips of a sequence are ref, e1, .*; got 'e6'"):
         found.read("i_a", "e6")
     with pytest.raises(ArgumentError, match="has no sequence"):
         found.read("../i_a")

@@ -109,8 +109,8 @@ def test_drawing_is_seeded():
     [
         (COUNTS, ["i_ash", "i_oak"], "'i_oak' is not in the set"),
         (COUNTS, [], "the split is empty"),
-        ({"i_ash": 1}, ["i_ash"], "i_ash has 1 patches, two are needed"),
-        ({"i_ash": 0}, ["i_ash"], "i_ash has 0 patches, two are needed"),
+        ({"i_ash": 1}, ["i_ash"], "i_ash has 1 patches, a negative pair needs two"),
+        ({"i_ash": 0}, ["i_ash"], "i_ash has 0 patches, a negative pair needs two"),
     ],
 )
 def test_splits_that_cannot_be_drawn_from(counts, test, reason, tmp_path):
