@@ -90,7 +90,7 @@ def test_a_strip_of_the_wrong_size_is_refused(image, root):
     Image.fromarray(np.zeros((131, 65), np.uint8)).save(path)
     refused(read, str(path), "65 x 131")
     strip(path, 2, dtype=np.uint16)
-    refused(read, str(path), "this uint16 of 65 px")
+    refused(read, str(path), "this one uint16 of 65 px")
     path.write_bytes(path.read_bytes()[:-5000])
     refused(read, str(path), "not a whole PNG")
     path.write_bytes(b"")
