@@ -1,15 +1,14 @@
 """Augmentation: what is drawn for each patch of a batch on the host, and applied to it on the device."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as nnf
 
-from matchkernel.errors import ArgumentError
-from matchkernel.storage.settings import short_repr
+from matchkernel.storage.settings import check_ranges, setting
 
 # Where an output pixel (u, v) looks in the source: signed permutations of the axes. HardNet's script makes the first
 # four only (identity, mirror, transposition, quarter turn clockwise); the others complete the square's symmetries.
@@ -50,36 +49,21 @@ class Augmentation:
         jpeg: the lowest JPEG quality, uniform from it to 100; 0 for no JPEG.
     """
 
-    flips: str = "dihedral8"
-    rotation_degrees: float = 8.0
-    scale_octaves: float = 0.12
-    aspect_octaves: float = 0.0
-    shift: float = 0.05
-    zoom_octaves: float = 0.0
-    gamma: float = 0.0
-    contrast: float = 0.0
-    light_gradient: float = 0.0
-    blur: float = 0.0
-    noise: float = 0.0
-    jpeg: int = 0
+    flips: str = setting("dihedral8", choices=FLIPS)
+    rotation_degrees: float = setting(8.0, low=0, high=180)
+    scale_octaves: float = setting(0.12, low=0, high=2)
+    aspect_octaves: float = setting(0.0, low=0, high=2)
+    shift: float = setting(0.05, low=0, high=1)
+    zoom_octaves: float = setting(0.0, low=0, high=2)
+    gamma: float = setting(0.0, low=0, high=3)
+    contrast: float = setting(0.0, low=0, high=3)
+    light_gradient: float = setting(0.0, low=0, high=0.5)
+    blur: float = setting(0.0, low=0, high=3)
+    noise: float = setting(0.0, low=0, high=255)
+    jpeg: int = setting(0, low=0, high=100)
 
     def __post_init__(self) -> None:
-        if self.flips not in FLIPS:
-            raise ArgumentError(f"augmentation.flips must be one of {', '.join(FLIPS)}, got {short_repr(self.flips)}")
-        limits: dict[str, float] = {
-            "rotation_degrees": 180,
-            "scale_octaves": 2,
-            "aspect_octaves": 2,
-            "shift": 1,
-            "zoom_octaves": 2,
-        }
-        limits |= {"gamma": 3, "contrast": 3, "light_gradient": 0.5, "blur": 3, "noise": 255, "jpeg": 100}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in limits and not 0 <= value <= limits[field.name]:
-                raise ArgumentError(
-                    f"augmentation.{field.name} must be from 0 to {limits[field.name]}, got {short_repr(value)}"
-                )
+        check_ranges(self, "augmentation")
 
     @property
     def is_photometric(self) -> bool:

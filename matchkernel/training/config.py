@@ -8,32 +8,34 @@ from typing import Any
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
 from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import why_size_is_fixed
-from matchkernel.storage.settings import from_dict, merged, parse_override, read_toml, setting, short_repr, to_dict
+from matchkernel.storage.settings import (
+    check_ranges,
+    from_dict,
+    merged,
+    parse_override,
+    read_toml,
+    setting,
+    short_repr,
+    to_dict,
+)
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.optimizer import Optimizer
 
 PRESETS = Path(__file__).parent / "presets"
-PRECISIONS, AUTO = ("auto", "bf16", "fp32"), ("auto", "yes", "no")
-STATISTICS = ("separate", "joint")
-MEASURES = ("map", "fpr95")
 
 
 @dataclass(frozen=True)
 class Synthetic:
     """Sets rendered into the run's folder, for trying out: see matchkernel.data.synthetic."""
 
-    points: int = 1000
-    patches: int = 4
-    validation_points: int = 300
-    seed: int = 0
+    points: int = setting(1000, low=2, high=10**6)
+    patches: int = setting(4, low=2, high=1000)
+    validation_points: int = setting(300, low=0, high=10**6)
+    seed: int = setting(0, low=0, high=2**62)
 
     def __post_init__(self) -> None:
-        limits = {"points": (2, 10**6), "patches": (2, 1000), "validation_points": (0, 10**6), "seed": (0, 2**62)}
-        for name, (least, most) in limits.items():
-            if not least <= getattr(self, name) <= most:
-                value = short_repr(getattr(self, name))
-                raise ArgumentError(f"data.synthetic.{name} must be from {least} to {most}, got {value}")
+        check_ranges(self, "data.synthetic")
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,14 @@ class Data:
 class Sampling:
     """How many pairs an update sees, at what sizes, and how many updates there are."""
 
-    pairs: int = 512
-    steps: int = 39_060
+    pairs: int = setting(512, low=2, high=2**20)
+    steps: int = setting(39_060, low=1, high=10**9)
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch where `pairs` does not divide it (HardNet)
     # Each update draws one of these sides; none: always model.patch_size.
     patch_sizes: tuple[int, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.pairs <= 2**20:
-            raise ArgumentError(f"sampling.pairs must be from 2 to 2^20, got {short_repr(self.pairs)}")
-        if not 1 <= self.steps <= 10**9:
-            raise ArgumentError(f"sampling.steps must be from 1 to 10^9, got {short_repr(self.steps)}")
+        check_ranges(self, "sampling")
         fits = self.pairs <= self.epoch_pairs <= 10**12 and self.epoch_pairs % self.pairs != 1
         if self.epoch_pairs and not fits:
             raise ArgumentError(
@@ -107,27 +106,19 @@ class Loop:
         tensorboard: write event files too.
     """
 
-    precision: str = "auto"
-    compile: str = "auto"
-    statistics: str = "separate"
+    precision: str = setting("auto", choices=("auto", "bf16", "fp32"))
+    compile: str = setting("auto", choices=("auto", "yes", "no"))
+    statistics: str = setting("separate", choices=("separate", "joint"))
     sync_batch_norm: bool = False
-    resident: str = "auto"
-    log_every: int = 100
-    save_every: int = 2000
-    validate_every: int = 5000
-    select_by: str = "map"
+    resident: str = setting("auto", choices=("auto", "yes", "no"))
+    log_every: int = setting(100, low=1)
+    save_every: int = setting(2000, low=1)
+    validate_every: int = setting(5000, low=1)
+    select_by: str = setting("map", choices=("map", "fpr95"))
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        choices = {"precision": PRECISIONS, "compile": AUTO, "resident": AUTO, "statistics": STATISTICS}
-        for name, allowed in {**choices, "select_by": MEASURES}.items():
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(
-                    f"loop.{name} must be one of {', '.join(allowed)}, got {short_repr(getattr(self, name))}"
-                )
-        for name in ("log_every", "save_every", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"loop.{name} must be 1 or more, got {getattr(self, name)}")
+        check_ranges(self, "loop")
 
 
 FREE_TO_CHANGE = {"data": ("train", "validation"), "loop": tuple(field.name for field in fields(Loop))}
@@ -146,11 +137,10 @@ class TrainingConfig:
     optimizer: Optimizer = field(default_factory=Optimizer)
     loop: Loop = field(default_factory=Loop)
     preset: str = "paper"
-    seed: int = 0
+    seed: int = setting(0, low=0, high=2**63 - 1)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise ArgumentError(f"seed must be from 0 to 2^63 - 1, got {short_repr(self.seed)}")
+        check_ranges(self)
         if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
             raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
 

@@ -1,6 +1,5 @@
 """The loss of a batch of pairs: hardest-in-batch triplet margin as HardNet+ has it, and what later work added."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -8,12 +7,11 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.precision import unit_rows, widened
-from matchkernel.storage.settings import short_repr
+from matchkernel.storage.settings import check_ranges, setting
 
 DUPLICATE = 0.008  # nearer than this a "negative" is a copy of the patch (an exact copy is at 0.001)
 FAR = 10.0  # added to distances that may not be chosen
-FORMS = ("triplet_margin", "softmax", "contrastive")
-NEGATIVES = ("hardest", "all")
+HUGE = 1e30  # the largest weight: float32 holds it
 
 
 @dataclass(frozen=True)
@@ -34,29 +32,20 @@ class LossSettings:
         reduction: "mean" over pairs, or "sum" (SOSNet, HyNet).
     """
 
-    form: str = "triplet_margin"
-    margin: float = 1.0
+    form: str = setting("triplet_margin", choices=("triplet_margin", "softmax", "contrastive"))
+    margin: float = setting(1.0, low=0, high=HUGE)
     squared: bool = False
-    negatives: str = "hardest"
+    negatives: str = setting("hardest", choices=("hardest", "all"))
     swap: bool = True
     same_side: bool = False
-    hybrid: float = 0.0
-    second_order: float = 0.0
-    neighbours: int = 8
-    norm_penalty: float = 0.0
-    reduction: str = "mean"
+    hybrid: float = setting(0.0, low=0, high=HUGE)
+    second_order: float = setting(0.0, low=0, high=HUGE)
+    neighbours: int = setting(8, low=1)
+    norm_penalty: float = setting(0.0, low=0, high=HUGE)
+    reduction: str = setting("mean", choices=("mean", "sum"))
 
     def __post_init__(self) -> None:
-        for name, allowed in {"form": FORMS, "negatives": NEGATIVES, "reduction": ("mean", "sum")}.items():
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(
-                    f"loss.{name} must be one of {', '.join(allowed)}, got {short_repr(getattr(self, name))}"
-                )
-        for name in ("margin", "hybrid", "second_order", "norm_penalty"):
-            if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
-                raise ArgumentError(f"loss.{name} must be 0 or more, got {getattr(self, name)}")
-        if self.neighbours < 1:
-            raise ArgumentError(f"loss.neighbours must be 1 or more, got {self.neighbours}")
+        check_ranges(self, "loss")
         if self.squared and self.form != "triplet_margin":
             raise ArgumentError(f"loss.squared is of the triplet margin: it does not go with form = {self.form!r}")
         if self.same_side and self.negatives == "all":

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from matchkernel.errors import ArgumentError
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.storage.settings import setting, short_repr
+from matchkernel.storage.settings import check_ranges, setting
 
-KINDS = ("sgd", "adamw")
-SCHEDULES = ("linear", "hardnet", "cosine", "constant")
+HUGE = 1e30  # the largest rate and decay: float32 holds it
 
 
 @dataclass(frozen=True)
@@ -37,31 +35,19 @@ class Optimizer:
         average: decay of the moving average of the weights that is validated and saved instead of them; 0: none.
     """
 
-    kind: str = "sgd"
-    rate: float = 10.0
-    momentum: float = 0.9
-    dampening: float = 0.9
-    beta_first: float = 0.9
-    beta_second: float = 0.999
-    weight_decay: float = 1e-4
-    schedule: str = "linear"
-    warmup: int = 0
-    average: float = setting(0.0, omit_default=True)
+    kind: str = setting("sgd", choices=("sgd", "adamw"))
+    rate: float = setting(10.0, above=0, high=HUGE)
+    momentum: float = setting(0.9, low=0, below=1)
+    dampening: float = setting(0.9, low=0, below=1)
+    beta_first: float = setting(0.9, low=0, below=1)
+    beta_second: float = setting(0.999, low=0, below=1)
+    weight_decay: float = setting(1e-4, low=0, high=HUGE)
+    schedule: str = setting("linear", choices=("linear", "hardnet", "cosine", "constant"))
+    warmup: int = setting(0, low=0)
+    average: float = setting(0.0, low=0, below=1, omit_default=True)
 
     def __post_init__(self) -> None:
-        for name, allowed in {"kind": KINDS, "schedule": SCHEDULES}.items():
-            if getattr(self, name) not in allowed:
-                value = short_repr(getattr(self, name))
-                raise ArgumentError(f"optimizer.{name} must be one of {', '.join(allowed)}, got {value}")
-        if not (self.rate > 0 and math.isfinite(self.rate)):
-            raise ArgumentError(f"optimizer.rate must be above 0, got {self.rate}")
-        for name in ("momentum", "dampening", "beta_first", "beta_second", "average"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ArgumentError(f"optimizer.{name} must be from 0 to below 1, got {getattr(self, name)}")
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ArgumentError(f"optimizer.weight_decay must be 0 or more, got {self.weight_decay}")
-        if self.warmup < 0:
-            raise ArgumentError(f"optimizer.warmup must be 0 or more, got {self.warmup}")
+        check_ranges(self, "optimizer")
 
 
 def rate_at(step: int, settings: Optimizer, steps: int, pairs: int, epoch_pairs: int = 0) -> float:
