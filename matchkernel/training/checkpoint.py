@@ -1,9 +1,10 @@
-"""Checkpoints: a run's whole state in one safetensors file with its digest; the one before is kept."""
+"""The folder of a run: used by one process at a time, with checkpoints that hold all it needs to continue."""
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.storage.files import check_output
+from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.tensors import digest, readable, write_tensors
 from matchkernel.training.config import TrainingConfig
@@ -109,8 +112,50 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint a run in this folder goes on from: the last, else the previous."""
+    """The checkpoint from which the run in this folder would continue: the last, else the previous."""
     return next((folder / name for name in (LAST, PREVIOUS) if (folder / name).exists()), None)
+
+
+def nothing_to_resume(folder: Path) -> FileError:
+    """The error of a folder without a checkpoint."""
+    looked = f"there is neither {LAST} nor {PREVIOUS}"
+    return FileError(f"{folder}: nothing to resume, {looked}; without --resume a new run starts")
+
+
+@contextmanager
+def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator[None]:
+    """Keep other processes out of the folder of a run, which is made where it is missing.
+
+    Args:
+        folder: the folder; removed again if nothing came of the run.
+        inputs: folders that are read, and must not be written to.
+        resume: whether a run continues there; else its weights and checkpoints must not be there.
+    """
+    is_new = not folder.exists()
+    if resume and is_new:
+        raise nothing_to_resume(folder)
+    check_output(folder / LAST, *inputs)
+    with exclusive(folder, f"{folder}: another run is using this folder right now"):
+        try:
+            _check_contents(folder, resume=resume)
+            yield
+        finally:
+            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # nothing came of it
+                shutil.rmtree(folder / "sets", ignore_errors=True)
+
+
+def _check_contents(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder with nothing to resume, and one whose run would be lost."""
+    checkpoint = find_checkpoint(folder)
+    if resume:
+        if checkpoint is None:
+            raise nothing_to_resume(folder)
+        return
+    if checkpoint is not None:
+        raise FileError(f"{folder}: holds a run already; --resume continues it, another --out starts a new one")
+    for name in (BEST, FINAL):
+        if (folder / name).exists():
+            raise FileError(f"{folder}: holds {name} of an earlier run; choose another --out, or remove it")
 
 
 def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, path: Path) -> None:

@@ -1,6 +1,5 @@
 """Train a descriptor: set up, go through the steps, survive being stopped."""
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -8,9 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from matchkernel.errors import FileError
-from matchkernel.storage.folders import LOCK, exclusive
-from matchkernel.training.checkpoint import BEST, FINAL, find_checkpoint
+from matchkernel.training.checkpoint import BEST, FINAL, run_folder
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import chosen_device, joined_team
 from matchkernel.training.feed import Feed
@@ -55,7 +52,7 @@ def train(
     Args:
         config: what to train on what, and how.
         out: folder of the run; made if it is not there.
-        resume: continue from the folder's last checkpoint, or start where there is none.
+        resume: continue from the folder's last checkpoint; refused where there is none.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         report: called at every line of the log.
     """
@@ -64,16 +61,18 @@ def train(
         team = stack.enter_context(joined_team(place))
         stack.enter_context(torch_settings(place))
         if team.is_first:
-            stack.enter_context(_claimed(folder, resume=resume))
+            inputs = (*config.data.train, *config.data.validation)
+            stack.enter_context(run_folder(folder, inputs, resume=resume))
         training, validation = open_data(config, folder, team)
         feed = Feed(config, training, team, pins=place.type == "cuda")
         state = TrainingState(config, folder, training, validation, team, place, report)
         feed.streams = state.source is None
-        state.begin(resume=resume)
+        if resume:
+            state.resume()
         team.wait()
         if team.is_first:
             state.log = stack.enter_context(Log(folder, state.step, tensorboard=loop.tensorboard))
-            state.log.write(state.step, "start", config=config.to_dict(), device=str(place), processes=team.size)
+        state.write_log("start", config=config.to_dict(), device=str(place), processes=team.size)
 
         with _stop_signals() as signals, feed.running(state.step + 1, steps) as batches:
             for batch in batches:
@@ -92,10 +91,9 @@ def train(
         if is_finished:
             state.write_final_weights()
         team.wait()
-        if state.log is not None:
-            state.log.write(state.step, "end", is_finished=is_finished)
+        state.write_log("end", is_finished=is_finished)
     if signals and signals[0] == signal.SIGINT:
-        raise KeyboardInterrupt(f"saved after step {state.step}, --resume goes on with {folder}")
+        raise KeyboardInterrupt(f"saved after step {state.step}, --resume continues in {folder}")
     return Outcome(folder, state.step, is_finished, state.best, team.is_first)
 
 
@@ -113,25 +111,3 @@ def _stop_signals() -> Iterator[list[int]]:
     finally:
         for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
-
-
-@contextmanager
-def _claimed(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Make the folder this run's and nobody else's while it lasts."""
-    is_new = not folder.exists()
-    with exclusive(folder, f"{folder}: another run is using this folder right now"):
-        try:
-            _check_contents(folder, resume=resume)
-            yield
-        finally:
-            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # nothing came of it
-                shutil.rmtree(folder / "sets", ignore_errors=True)
-
-
-def _check_contents(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder whose run would be lost."""
-    checkpoint, has_final = find_checkpoint(folder), (folder / FINAL).exists()
-    if not resume and (checkpoint or has_final or (folder / BEST).exists()):
-        raise FileError(f"{folder}: holds a run already; --resume goes on with it, another --out starts a new one")
-    if has_final and not checkpoint:
-        raise FileError(f"{folder}: holds final weights and no checkpoint to go on from; choose another --out")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from matchkernel.training.checkpoint import (
     check_same_run,
     collect,
     find_checkpoint,
+    nothing_to_resume,
     read_checkpoint,
     restore,
     write_checkpoint,
@@ -125,16 +127,11 @@ class TrainingState:
         with self.meter.paused():
             self._write_checkpoint()
 
-    def begin(self, *, resume: bool) -> None:
-        """Continue from the folder's checkpoint if there is one and it is wanted; else remove older weights."""
-        found = find_checkpoint(self.folder) if resume else None
-        if found is not None:
-            self._restore(found)
-        elif self.team.is_first:
-            for name in (BEST, FINAL):  # of a run that was stopped before its first checkpoint
-                (self.folder / name).unlink(missing_ok=True)
-
-    def _restore(self, path: Path) -> None:
+    def resume(self) -> None:
+        """Continue from the folder's last checkpoint."""
+        path = find_checkpoint(self.folder)
+        if path is None:
+            raise nothing_to_resume(self.folder)
         checkpoint = read_checkpoint(path)
         check_same_run(checkpoint, self.config, self.data.identity, path)
         restore(checkpoint, self.model, self.updater, path)
@@ -147,6 +144,11 @@ class TrainingState:
         if self.team.is_first:
             save(self._usable_model(), self.folder / FINAL, self._card({}))
 
+    def write_log(self, event: str, **values: Any) -> None:
+        """Add an entry of this step to the log, where there is one."""
+        if self.log is not None:
+            self.log.write(self.step, event, **values)
+
     def _validate(self) -> None:
         start = time.perf_counter()
         model = self._usable_model()
@@ -154,8 +156,7 @@ class TrainingState:
         if is_better(result, self.best, self.config.loop.select_by):
             save(model, self.folder / BEST, self._card(result))
             self.best = {**result, "step": float(self.step)}
-        if self.log is not None:
-            self.log.write(self.step, "validation", **result, seconds=time.perf_counter() - start)
+        self.write_log("validation", **result, seconds=time.perf_counter() - start)
         if self.report is not None:
             self.report(LogLine(self.step, self.config.sampling.steps, validation=result))
 

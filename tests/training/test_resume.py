@@ -201,18 +201,28 @@ def test_a_full_disk_is_told_and_the_old_checkpoint_stays(small, tmp_path):
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_nothing_of_an_earlier_run_is_handed_out(small, tmp_path):
-    """Weights left by a run stopped between its first validation and its first checkpoint are not the next run's."""
-    early = config(small, loop={"validate_every": 2, "save_every": 12, "log_every": 3})
-    with pytest.raises(StopIteration):
-        train(early, tmp_path / "run", device="cpu", report=_stopper(3))
-    assert (tmp_path / "run" / "best.safetensors").exists()
-    with pytest.raises(FileError, match="holds a run already"):
-        train(config(small), tmp_path / "run", device="cpu")
-    unvalidated = config(small, data={"validation": []}, model={"D": 8})
-    outcome = train(unvalidated, tmp_path / "run", device="cpu", resume=True)
-    assert outcome.weights == tmp_path / "run" / "final.safetensors"
-    assert not (tmp_path / "run" / "best.safetensors").exists()
+NOTHING = "nothing to resume, there is neither last.safetensors nor previous.safetensors; without --resume a new run"
+
+
+def test_resume_where_there_is_no_checkpoint_is_refused_and_leaves_nothing(small, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in ("typo", "typo/run", "empty"):
+        with pytest.raises(FileError) as refusal:
+            train(config(small), tmp_path / place, device="cpu", resume=True)
+        assert str(refusal.value) == f"{tmp_path / place}: {NOTHING} starts"
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+def test_weights_without_a_checkpoint_are_left_alone(small, tmp_path):
+    """Of a run stopped between its first validation and its first checkpoint, or whose checkpoints were removed."""
+    for name in ("best", "final"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.safetensors").write_text("precious")
+        for resume, words in ((True, NOTHING), (False, f"holds {name}.safetensors of an earlier run; choose another")):
+            with pytest.raises(FileError, match=words):
+                train(config(small), folder, device="cpu", resume=resume)
+        assert tree(folder) == {f"{name}.safetensors": b"precious"}
 
 
 def test_a_foreign_set_among_a_runs_own_is_left_alone(small, small_sets, tmp_path):
@@ -238,18 +248,6 @@ def test_resume_with_other_synthetic_sets_is_refused_by_name_and_changes_nothing
     assert tree(tmp_path) == before
     shutil.rmtree(tmp_path / "run" / "sets")
     assert train(config(synthetic), tmp_path / "run", device="cpu", resume=True).is_finished
-
-
-def test_resume_without_a_checkpoint_leaves_final_weights_alone(small, tmp_path):
-    train(config(small), tmp_path / "run", device="cpu")
-    for name in ("last", "previous"):
-        (tmp_path / "run" / f"{name}.safetensors").unlink()
-    before = tree(tmp_path)
-    with pytest.raises(
-        FileError, match=r"run: holds final weights and no checkpoint to go on from; choose another --out$"
-    ):
-        train(config(small), tmp_path / "run", device="cpu", resume=True)
-    assert tree(tmp_path) == before
 
 
 def test_a_file_system_without_links_keeps_a_copy(small, tmp_path, monkeypatch):
