@@ -1,18 +1,14 @@
 """Small runs for the tests of training."""
 
 import json
+import shutil
 
 import pytest
-from made_runs import config, weights
+from made_runs import config, small_tables, weights
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.training import size_statistics
 from matchkernel.training.loop import train
-
-SMALL = {
-    "model": {"variant": "cartesian", "s": 1, "patch_size": 8, "d": 16, "D": 16},
-    "sampling": {"pairs": 8, "steps": 12},
-    "loop": {"log_every": 4, "save_every": 3, "validate_every": 6},
-}
 
 
 @pytest.fixture(scope="session")
@@ -27,15 +23,35 @@ def small_sets(tmp_path_factory):
 @pytest.fixture
 def small(small_sets):
     """Settings of a run of well under a second, as nested tables."""
-    data = {"train": str(small_sets / "train"), "validation": str(small_sets / "validation")}
-    return json.loads(json.dumps({**SMALL, "data": data}))
+    return small_tables(small_sets)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_patches():
+    """Statistics of a size from fewer patches: the same code in a hundredth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(size_statistics, "PATCHES", 64)
+        yield
+
+
+@pytest.fixture(scope="session")
+def whole_run(small_sets, tmp_path_factory):
+    """The folder of a finished run of `small`, never interrupted; only to be read."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(config(small_tables(small_sets)), folder, device="cpu")
+    return folder
 
 
 @pytest.fixture
-def whole(small, tmp_path):
-    """The weights of an uninterrupted run."""
-    train(config(small), tmp_path / "whole", device="cpu")
-    return weights(tmp_path / "whole")
+def whole(whole_run):
+    """The weights of that run."""
+    return weights(whole_run)
+
+
+@pytest.fixture
+def finished(whole_run, tmp_path):
+    """A copy of its folder."""
+    return shutil.copytree(whole_run, tmp_path / "run")
 
 
 @pytest.fixture

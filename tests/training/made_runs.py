@@ -1,11 +1,25 @@
 """What tests of training runs share."""
 
+import json
+
 import torch
 
 from matchkernel import load
 from matchkernel.storage.settings import merged
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
+
+SMALL = {
+    "model": {"variant": "cartesian", "s": 1, "patch_size": 8, "d": 16, "D": 16},
+    "sampling": {"pairs": 8, "steps": 12},
+    "loop": {"log_every": 4, "save_every": 3, "validate_every": 6},
+}
+
+
+def small_tables(sets):
+    """Settings of a run of well under a second on the sets in a folder."""
+    data = {"train": str(sets / "train"), "validation": str(sets / "validation")}
+    return json.loads(json.dumps({**SMALL, "data": data}))
 
 
 def config(tables, **changes):

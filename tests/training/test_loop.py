@@ -25,15 +25,36 @@ from matchkernel.training.loop import train
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
 
 
+def learns(folder, *overrides):
+    """The best validation of a run of tiny.toml with these changes, and by how much its loss fell."""
+    outcome = train(TrainingConfig.from_toml(TINY, overrides), folder, device="cpu")
+    assert outcome.is_finished
+    losses = [entry["loss"] for entry in read_log(folder / "log.jsonl") if entry["event"] == "training"]
+    return outcome.best, losses[0] - losses[-1]
+
+
+def test_a_smaller_tiny_run_learns(tmp_path):
+    """Untrained it has FPR@95 0.7 and mAP 0.43; of two seeds SGD came to 0.26 and 0.46, AdamW to 0.12 and 0.17."""
+    smaller = ["model.patch_size=8", "model.d=32", "model.D=32", "sampling.pairs=32", "sampling.steps=60"]
+    smaller += ["data.synthetic.points=120", "data.synthetic.validation_points=60", "augmentation.flips=none"]
+    smaller += ["loop.log_every=10", "loop.validate_every=60"]
+    best, fell = learns(tmp_path / "sgd", *smaller, "optimizer.rate=1.0")
+    assert best["fpr95"] < 0.6
+    assert fell > 0.15
+    best, fell = learns(tmp_path / "adamw", *smaller, "optimizer.kind=adamw", "optimizer.rate=0.01")
+    assert best["fpr95"] < 0.3
+    assert best["map"] > 0.6
+    assert fell > 0.25
+
+
+@pytest.mark.slow
 def test_the_tiny_run_learns(tmp_path):
     """Chance is FPR@95 = 0.95; 120 of tiny.toml's 300 steps bring it below 0.3."""
-    tiny = TrainingConfig.from_toml(TINY, ["sampling.steps=120", "loop.log_every=20", "loop.validate_every=120"])
-    outcome = train(tiny, tmp_path / "run", device="cpu")
-    losses = [entry["loss"] for entry in read_log(tmp_path / "run" / "log.jsonl") if entry["event"] == "training"]
-    assert outcome.is_finished
-    assert outcome.best["fpr95"] < 0.3
-    assert outcome.best["map"] > 0.4
-    assert losses[-1] < losses[0] - 0.15
+    steps = ["sampling.steps=120", "loop.log_every=20", "loop.validate_every=120"]
+    best, fell = learns(tmp_path / "run", *steps)
+    assert best["fpr95"] < 0.3
+    assert best["map"] > 0.4
+    assert fell > 0.15
 
 
 def test_a_run_leaves_log_checkpoints_and_weights(small, tmp_path):
@@ -60,14 +81,13 @@ def test_a_run_leaves_log_checkpoints_and_weights(small, tmp_path):
     assert card.training_sets == (("train", manifest["sha256"]["patches.npy"]),)
 
 
-def test_the_weights_describe_patches_as_the_run_validated_them(small, tmp_path):
+def test_the_weights_describe_patches_as_the_run_validated_them(small, whole_run):
     from matchkernel.training.validation import validate
 
-    outcome = train(config(small), tmp_path / "run", device="cpu")
-    model = load(tmp_path / "run" / "best.safetensors")
+    model, best = load(whole_run / "best.safetensors"), read_checkpoint(whole_run / "last.safetensors").best
     validation = open_patch_set(small["data"]["validation"])
     again = validate(model, [validation])
-    assert again == {name: outcome.best[name] for name in ("fpr95", "map")}
+    assert again == {name: best[name] for name in ("fpr95", "map")}
     assert describe(np.array(validation.patches), model, resize=True).shape == (60, 16)
 
 
@@ -81,38 +101,45 @@ def test_the_caller_keeps_its_random_numbers_and_signals(small, tmp_path):
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_training_in_another_thread_works(small, tmp_path):
-    thread = threading.Thread(target=train, args=(config(small), tmp_path / "run"), kwargs={"device": "cpu"})
+def test_the_same_seed_gives_the_same_weights_and_another_others(small, tmp_path, whole):
+    """Also in another thread, where no signals can be caught."""
+    thread = threading.Thread(target=train, args=(config(small), tmp_path / "again"), kwargs={"device": "cpu"})
     thread.start()
     thread.join()
-    assert (tmp_path / "run" / "final.safetensors").exists()
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_others(small, tmp_path, whole):
-    train(config(small), tmp_path / "again", device="cpu")
     train(config(small, seed=1), tmp_path / "other", device="cpu")
     assert_equal(weights(tmp_path / "again"), whole)
     assert not torch.equal(weights(tmp_path / "other")["projection.weight"], whole["projection.weight"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_cannot_work_is_refused_before_the_first_step_and_leaves_nothing(small, tmp_path):
+    build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
+    for changes, words in [
         ({"sampling": {"pairs": 64}}, "a batch of 64 pairs needs as many points"),
         ({"data": {"train": "nowhere"}}, "nowhere"),
         ({"data": {"validation": "nowhere"}}, "nowhere"),
-    ],
-)
-def test_what_cannot_work_is_told_before_the_first_step_and_leaves_nothing(small, tmp_path, changes, words):
-    with pytest.raises((ArgumentError, FileError), match=words):
-        train(config(small, **changes), tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
+        ({"data": {"train": str(tmp_path / "single")}}, "no point has two patches"),
+        ({"data": {"validation": str(tmp_path / "single")}}, "single: validation needs two points"),
+        ({"loop": {"compile": "yes"}}, "needs a GPU and a single process"),
+    ]:
+        with pytest.raises((ArgumentError, FileError), match=words):
+            train(config(small, **changes), tmp_path / "run", device="cpu")
+        assert not (tmp_path / "run").exists(), words
 
 
-def test_a_set_without_pairs_is_refused(small, tmp_path):
-    build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
-    with pytest.raises(ArgumentError, match="no point has two patches"):
-        train(config(small, data={"train": str(tmp_path / "single")}), tmp_path / "run", device="cpu")
+def test_a_folder_that_cannot_be_written_is_refused_before_the_data_is_opened(small, tmp_path):
+    (tmp_path / "file").write_text("")
+    unopened = config(small, data={"train": str(tmp_path / "nowhere")})
+    for out, words in [("file", "is not a folder"), ("file/run", "is not a folder")]:
+        with pytest.raises(FileError, match=words):
+            train(unopened, tmp_path / out, device="cpu")
+
+
+def test_a_folder_inside_a_training_set_is_refused(small, small_sets):
+    before = tree(small_sets)
+    for place in (small_sets / "train", small_sets / "train" / "run"):
+        with pytest.raises(ArgumentError, match="inside the input"):
+            train(config(small), place, device="cpu")
+    assert tree(small_sets) == before
 
 
 def test_streamed_patches_are_the_resident_ones(small, tmp_path, whole):
@@ -180,8 +207,7 @@ def test_synthetic_sets_follow_the_configuration(small, tmp_path):
     assert len(open_patch_set(tmp_path / "run" / "sets" / "train")) == 24
 
 
-@pytest.mark.parametrize("name", ["train", "validation"])
-@pytest.mark.parametrize("kind", ["synthetic", "colmap"])
+@pytest.mark.parametrize(("name", "kind"), [("train", "synthetic"), ("validation", "colmap")])
 def test_a_set_of_another_source_is_refused_and_left_alone(small, tmp_path, name, kind):
     """`matchkernel train tiny.toml -o .` where the user keeps sets of their own."""
     mine = tmp_path / "sets" / name
@@ -207,13 +233,6 @@ def test_a_set_that_is_not_needed_is_left_alone(small, tmp_path):
     assert (mine / "mine").read_text() == "kept"
 
 
-def test_a_set_that_cannot_be_validated_on_is_refused_at_once(small, tmp_path):
-    build_synthetic(tmp_path / "single", SyntheticSettings(points=5, patches=1, size=16))
-    with pytest.raises(ArgumentError, match="single: validation needs two points"):
-        train(config(small, data={"validation": str(tmp_path / "single")}), tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
-
-
 def test_speed_is_that_of_training_alone(small, tmp_path):
     """Validations and checkpoints at every step take far longer than a step; the speed does not show them."""
     calm, busy = [], []
@@ -225,8 +244,3 @@ def test_speed_is_that_of_training_alone(small, tmp_path):
     assert all(speed > 0 for speed in (*calm, *busy))
     fastest = max(calm), max(busy)
     assert fastest[1] > fastest[0] / 20  # validations take hundreds of times as long as a step
-
-
-def test_compile_yes_is_refused_where_it_cannot_be(small, tmp_path):
-    with pytest.raises(ArgumentError, match="needs a GPU and a single process"):
-        train(config(small, loop={"compile": "yes"}), tmp_path / "run", device="cpu")

@@ -89,14 +89,6 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(small, tmp_path):
     assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
 
 
-def test_resume_with_other_sizes_is_refused_by_name(small, tmp_path):
-    train(config(small), tmp_path / "run", device="cpu")
-    with pytest.raises(ArgumentError, match=r"sampling.patch_sizes = \[8, 12, 16\], not \[8, 16\]"):
-        train(config(small, sampling={"patch_sizes": [8, 16]}), tmp_path / "run", device="cpu", resume=True)
-    with pytest.raises(ArgumentError, match=r"sampling.patch_sizes = \[8, 12, 16\], not None"):
-        train(TrainingConfig.from_dict(small), tmp_path / "run", device="cpu", resume=True)
-
-
 @pytest.mark.parametrize(("variant", "why"), [("fc", "learns a separate matrix W_p"), ("concat", "lists the features")])
 def test_descriptors_of_one_size_are_refused(small, variant, why):
     tables = {**small, "model": {"variant": variant}}
@@ -106,10 +98,10 @@ def test_descriptors_of_one_size_are_refused(small, variant, why):
     assert TrainingConfig.from_dict(tables).sampling.patch_sizes == ()
 
 
-@pytest.mark.parametrize("size", [0, 4, 30, 516, -8])
-def test_sizes_no_descriptor_takes_are_refused(small, size):
-    with pytest.raises(ArgumentError, match=r"^sampling.patch_sizes: patch_size must be"):
-        config(small, sampling={"patch_sizes": [32, size]})
+def test_sizes_no_descriptor_takes_are_refused(small):
+    for size in (0, 4, 30, 516, -8):
+        with pytest.raises(ArgumentError, match=r"^sampling.patch_sizes: patch_size must be"):
+            config(small, sampling={"patch_sizes": [32, size]})
 
 
 def test_one_size_may_be_given_bare_and_written_is_read(small):
@@ -119,9 +111,8 @@ def test_one_size_may_be_given_bare_and_written_is_read(small):
         assert TrainingConfig.from_dict(settings.to_dict()) == settings
 
 
-@pytest.mark.parametrize("variant", ["dual", "sum"])
-def test_the_loss_of_another_size_compiles_as_one_graph(small, tmp_path, variant):
-    settings = config({**small, "model": {"variant": variant, "patch_size": 8, "d": 16}}, sampling={"patch_sizes": 16})
+def test_the_loss_of_another_size_compiles_as_one_graph(small, tmp_path):
+    settings = config({**small, "model": {"variant": "dual", "patch_size": 8, "d": 16}}, sampling={"patch_sizes": 16})
     run, feed = fresh_run(settings, tmp_path)
     run.update(feed.batch(1))
     update = run.updates[8, 16]
@@ -135,11 +126,11 @@ def test_the_speed_leaves_out_what_prepares_a_new_size(small, tmp_path, monkeypa
     def slow(self, batch):
         if self not in slept:
             slept.append(self)
-            time.sleep(0.5)
+            time.sleep(0.2)
 
-    monkeypatch.setattr(Update, "prepare", slow)
+    monkeypatch.setattr(Update, "capture", slow)
     train(config(small), tmp_path / "run", device="cpu", report=lines.append)
     speeds = [line.patches_per_second for line in lines if line.validation is None]
     assert len(slept) == 3
     assert len({draw_size(SIZES, 0, step) for step in range(1, 5)}) > 1  # one is prepared while the clock runs
-    assert min(speeds) > 2 * 8 * 4 / 0.5
+    assert min(speeds) > 2 * 8 * 4 / 0.2

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from made_runs import assert_equal, config, saved
+from made_runs import assert_equal, config, saved, small_tables
 
 from matchkernel import describe, load, save
 from matchkernel.data.patch_set import open_patch_set
@@ -18,13 +18,14 @@ SIZES = [8, 12, 16]
 FIRST = "backbones.0.layers.1"
 
 
-@pytest.fixture
-def run(small, tmp_path, monkeypatch):
-    """The settings of a run at several sizes, and its final weights."""
-    monkeypatch.setattr(size_statistics, "PATCHES", 64)
-    settings = config(small, sampling={"patch_sizes": SIZES}, augmentation={"noise": 3.0, "gamma": 0.3})
-    train(settings, tmp_path / "run", device="cpu")
-    return settings, tmp_path / "run" / "final.safetensors"
+@pytest.fixture(scope="module")
+def run(small_sets, tmp_path_factory):
+    """The settings of a run at several sizes, and its final weights; only to be read."""
+    folder = tmp_path_factory.mktemp("sizes") / "run"
+    photometric = {"noise": 3.0, "gamma": 0.3}
+    settings = config(small_tables(small_sets), sampling={"patch_sizes": SIZES}, augmentation=photometric)
+    train(settings, folder, device="cpu")
+    return settings, folder / "final.safetensors"
 
 
 def batches(settings, size):
@@ -131,16 +132,14 @@ def test_the_run_itself_is_not_touched(small, run, tmp_path):
     assert not torch.equal(mixture, load(path).get_buffer(f"{FIRST}.running_mean"))
 
 
-def test_a_run_at_one_size_has_none(small, tmp_path):
-    train(config(small), tmp_path / "run", device="cpu")
-    model = load(tmp_path / "run" / "final.safetensors")
+def test_a_run_at_one_size_has_none(whole_run):
+    model = load(whole_run / "final.safetensors")
     assert model.size_statistics == {}
     kept = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    assert_equal(kept, saved(tmp_path / "run", "model."))
+    assert_equal(kept, saved(whole_run, "model."))
 
 
-def test_averaged_weights_have_their_own(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_statistics, "PATCHES", 64)
+def test_averaged_weights_have_their_own(small, tmp_path):
     settings = config(small, sampling={"patch_sizes": SIZES}, optimizer={"average": 0.9})
     train(settings, tmp_path / "run", device="cpu")
     model = load(tmp_path / "run" / "final.safetensors", patch_size=16)

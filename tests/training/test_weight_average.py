@@ -1,10 +1,5 @@
 """The moving average of the weights: what it is, what is made of it, and that training does not notice it."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 import torch
 from made_runs import assert_equal, saved, weights
@@ -84,46 +79,24 @@ def test_validation_and_the_best_weights_are_of_the_average(small, tmp_path):
     assert again == {name: outcome.best[name] for name in again}
 
 
-def test_training_does_not_notice(small, tmp_path):
-    often = {"validate_every": 1, "save_every": 1}
+def test_training_does_not_notice(small, whole_run, tmp_path):
+    often = {"validate_every": 2, "save_every": 2}
     train(config(small, loop=often), tmp_path / "run", device="cpu")
     train(config(small, loop={"validate_every": 12}), tmp_path / "calm", device="cpu")
-    train(without(small), tmp_path / "without", device="cpu")
-    assert_equal(saved(tmp_path / "run", "model."), saved(tmp_path / "without", "model."))
-    assert_equal(saved(tmp_path / "run", "optimizer.momentum."), saved(tmp_path / "without", "optimizer."))
+    assert_equal(saved(tmp_path / "run", "model."), saved(whole_run, "model."))
+    assert_equal(saved(tmp_path / "run", "optimizer.momentum."), saved(whole_run, "optimizer."))
     assert_equal(saved(tmp_path / "run"), saved(tmp_path / "calm"))
 
 
-def test_off_leaves_no_trace_in_what_is_saved(small, tmp_path):
+def test_off_leaves_no_trace_in_what_is_saved(small, whole_run, tmp_path):
     settings = without(small)
-    train(settings, tmp_path / "run", device="cpu")
-    checkpoint = read_checkpoint(tmp_path / "run" / "last.safetensors")
+    checkpoint = read_checkpoint(whole_run / "last.safetensors")
     assert {name.split(".")[1] for name in checkpoint.tensors if name.startswith("optimizer")} == {"momentum"}
     assert "average" not in checkpoint.config["optimizer"]  # so that runs saved before there was one go on
     assert "patch_sizes" not in checkpoint.config["sampling"]
     assert config(small).binding()["optimizer"]["average"] == AVERAGE
     run, _ = fresh_run(settings, small, tmp_path)
     assert averaged(run.model, run.updater) is run.model
-
-
-def test_a_killed_run_ends_as_if_it_had_not_been(small, tmp_path):
-    settings = config(small)
-    train(settings, tmp_path / "whole", device="cpu")
-    program = """
-import os, signal, sys
-from matchkernel.training.config import TrainingConfig
-from matchkernel.training.loop import train
-kill_at_8 = lambda line: os.kill(os.getpid(), signal.SIGKILL) if line.step == 8 else None
-train(TrainingConfig.from_dict(eval(sys.argv[1])), sys.argv[2], device="cpu", report=kill_at_8)
-"""
-    command = [sys.executable, "-c", program, repr(settings.to_dict()), str(tmp_path / "run")]
-    killed = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert read_checkpoint(tmp_path / "run" / "last.safetensors").step == 6
-    train(settings, tmp_path / "run", device="cpu", resume=True)
-    assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
-    for name in ("final.safetensors", "best.safetensors"):
-        assert_equal(weights(tmp_path / "run", name), weights(tmp_path / "whole", name))
 
 
 def test_the_compiled_update_averages_too(small, tmp_path):
