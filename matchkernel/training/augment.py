@@ -31,19 +31,19 @@ LUMINANCE = (
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Amounts of change. Flips and zooms are shared by a pair; everything else is drawn for each patch by itself.
+    """How much patches are changed. The patches of a pair share flip and zoom; the rest is drawn for each separately.
 
     Attributes:
-        flips: "dihedral8", all flips and quarter turns, "hardnet4", or "none".
+        flips: "dihedral8" (all flips and quarter turns), "hardnet4" or "none".
         rotation_degrees: uniform in +- this.
         scale_octaves: side times 2^x, x uniform in +- this.
-        aspect_octaves: width over height 2^x, x uniform in +- this, the area kept.
+        aspect_octaves: width over height times 2^x, x uniform in +- this, with the same area.
         shift: of the centre, uniform in +- this share of half the side, in x and y.
         zoom_octaves: the inner 2^-x of the side fills the patch, x uniform from 0 to this: as if the set had been cut
             at all magnifications from 2^-zoom_octaves of its own to its own.
         gamma: exponent e^x, x uniform in +- this.
-        contrast: deviations from the mean times e^x, x uniform in +- this, then cut to black and white.
-        light_gradient: light changes linearly by +- up to this share from the centre to the border, in x and y.
+        contrast: deviations from the mean times e^x, x uniform in +- this, then clipped to black and white.
+        light_gradient: brightness changes linearly from the centre to the border by up to +- this share, in x and y.
         blur: Gaussian of standard deviation uniform from 0 to this, in pixels of the network's input.
         noise: Gaussian of standard deviation uniform from 0 to this, in gray levels.
         jpeg: the lowest JPEG quality, uniform from it to 100; 0 for no JPEG.
@@ -67,7 +67,7 @@ class Augmentation:
 
     @property
     def is_photometric(self) -> bool:
-        """Whether anything but the geometry changes."""
+        """Whether gray values are changed, not only the geometry."""
         return any((self.gamma, self.contrast, self.light_gradient, self.blur, self.noise, self.jpeg))
 
 
@@ -116,9 +116,9 @@ def augmented(
 def sample_patches(source: Tensor, index: Tensor, warps: Tensor, size: int) -> Tensor:
     """Cut warped patches straight from the set: one interpolation, no copy of the source patches [M23].
 
-    Linear interpolation; where the source has more than twice the pixels, the mean of several samples per pixel, so
-    that nothing aliases. Without a warp, halving the side is the exact mean of 2 x 2 pixels, as in testing. Beyond the
-    border the outermost pixels are repeated. Written with plain indexing, which a compiler makes one kernel of.
+    Linear interpolation; where the source has more than twice the pixels, the mean of several samples per pixel, to
+    prevent aliasing. Without a warp, halving the side is the exact mean of 2 x 2 pixels, as in testing. Beyond the
+    border the outermost pixels are repeated. Written with plain indexing, which the compiler turns into one kernel.
 
     Args:
         source: (K, S, S) uint8 patches of the set.
@@ -153,12 +153,12 @@ def _pixels(half_sides: Tensor, S: int) -> Tensor:
 
 
 def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -> Tensor:
-    """Apply drawn changes; what the settings leave out is not computed.
+    """Apply the drawn changes; those that the settings leave out are not computed.
 
     Args:
         patches: (B, 1, N, N) gray levels 0 to 255.
         drawn: (B, 8) from draw_photometric.
-        settings: which changes there are.
+        settings: which changes to compute.
     """
     column = {name: drawn[:, k, None, None, None] for k, name in enumerate(PHOTOMETRIC_COLUMNS)}
     values = patches
@@ -192,7 +192,7 @@ def blurred(patches: Tensor, sigma: Tensor) -> Tensor:
 
 
 def jpeg(patches: Tensor, quality: Tensor) -> Tensor:
-    """What compression and decompression leave of patches (B, 1, N, N), each at its own quality 1 to 100 (B,)."""
+    """Patches (B, 1, N, N) after JPEG compression, each at its own quality 1 to 100 (B,)."""
     N = patches.shape[-1]
     extra = -N % 8
     padded = nnf.pad(patches, (0, extra, 0, extra), mode="replicate") - 128
@@ -220,7 +220,7 @@ def _cosines(device: torch.device) -> Tensor:
 
 
 def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
-    """Standard normal numbers that depend on the seed of the patch and the pixel alone (Box-Muller)."""
+    """Standard normal numbers that depend only on the seed of the patch and the pixel (Box-Muller)."""
     pixels = torch.arange(patches[0].numel(), device=patches.device)
     key = _mixed(seeds.long()[:, None] + 1)
     first, second = (_uniform(_mixed(key ^ _mixed(2 * pixels + k + 1))) for k in range(2))
@@ -229,7 +229,7 @@ def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """32 bits in which every bit of the number counts: murmur3's finalizer."""
+    """32 bits that depend on every bit of the number: murmur3's finalizer."""
     mask = 0xFFFFFFFF
     h = numbers & mask
     h = ((h ^ (h >> 16)) * 0x85EBCA6B) & mask

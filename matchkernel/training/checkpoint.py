@@ -64,7 +64,7 @@ def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: P
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Make this the last checkpoint and the last the previous; a kill at any moment leaves a last one that is whole."""
+    """Write the last checkpoint and keep the one before it; a kill at any moment leaves a complete last one."""
     facts = {
         "step": checkpoint.step,
         "config": checkpoint.config,
@@ -83,7 +83,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _keep(last: Path, previous: Path) -> None:
-    """Give a file a second name, in place of what has it now."""
+    """Give a file a second name, replacing what has that name."""
     link = previous.with_name(f".{previous.name}.{os.getpid()}.part")
     link.unlink(missing_ok=True)
     try:
@@ -94,10 +94,10 @@ def _keep(last: Path, previous: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; a file that is damaged or is none is refused, and the one before it offered."""
+    """Read a checkpoint; a damaged or foreign file is refused, and the one before it offered."""
     offer = ""
     if path.name == LAST and (path.parent / PREVIOUS).exists():
-        offer = f"; the one before it is there: remove or rename this one, and --resume takes {PREVIOUS}"
+        offer = f"; the one before it is there: remove or rename this one, and --resume uses {PREVIOUS}"
     try:
         with readable(path), safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
@@ -159,7 +159,7 @@ def _check_contents(folder: Path, *, resume: bool) -> None:
 
 
 def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, path: Path) -> None:
-    """Refuse to go on with another configuration or other data, naming what differs."""
+    """Refuse to resume with another configuration or other data, naming the difference."""
     difference = first_difference(config.binding(), checkpoint.config)
     if difference:
         name, mine, theirs = difference

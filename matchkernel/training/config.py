@@ -1,4 +1,4 @@
-"""Everything that determines a training run, as frozen dataclasses read from TOML; presets; what is refused."""
+"""Everything that determines a training run, as frozen dataclasses read from TOML, and the presets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -27,7 +27,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Sets rendered into the run's folder, for trying out: see matchkernel.data.synthetic."""
+    """Sets rendered into the run's folder, to try training without data: see matchkernel.data.synthetic."""
 
     points: int = setting(1000, low=2, high=10**6)
     patches: int = setting(4, low=2, high=1000)
@@ -50,12 +50,12 @@ class Data:
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
         if not all([*self.train, *self.validation]):
-            raise ArgumentError("data.train and data.validation name folders: an empty name is none")
+            raise ArgumentError("data.train and data.validation must be names of folders, not empty")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many pairs an update sees, at what sizes, and how many updates there are."""
+    """Pairs per update, patch sizes, and the number of updates."""
 
     pairs: int = setting(512, low=2, high=2**20)
     steps: int = setting(39_060, low=1, high=10**9)
@@ -91,14 +91,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Loop:
-    """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` change what is learned.
+    """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` affect what is learned.
 
     Attributes:
         precision: "bf16" (autocast), "fp32", or "auto": bf16 on a GPU.
         compile: compile the step and replay it as a CUDA graph: "yes", "no", or "auto": on one GPU.
         statistics: BatchNorm statistics of anchors and positives "separate", as in two forward passes, or "joint".
         sync_batch_norm: share the statistics among processes.
-        resident: keep all patches in GPU memory: "yes", "no", or "auto": if they take less than half of it.
+        resident: keep all patches in GPU memory: "yes", "no", or "auto": if they take less than half of what is free.
         log_every: steps between lines of the log.
         save_every: steps between checkpoints.
         validate_every: steps between validations (and one at the end).
@@ -148,7 +148,7 @@ class TrainingConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
         """Build from nested names and values, laid over the preset they name (default: paper)."""
         if not isinstance(values, Mapping):
-            raise ArgumentTypeError(f"a run is a table of names and values, got {short_repr(values)}")
+            raise ArgumentTypeError(f"a run must be a table of names and values, got {short_repr(values)}")
         preset = values.get("preset", "paper")
         if not isinstance(preset, str) or preset not in presets():
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
@@ -158,7 +158,7 @@ class TrainingConfig:
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> "TrainingConfig":
-        """Read a TOML file and lay `key=value` overrides over it."""
+        """Read a TOML file, with `key=value` overrides."""
         values = merged(read_toml(path), *map(parse_override, overrides))
         try:
             return cls.from_dict(values)
@@ -172,9 +172,9 @@ class TrainingConfig:
         return {f.name: _table(getattr(self, f.name)) for f in fields(self)}
 
     def binding(self) -> dict[str, Any]:
-        """The settings a resumed run must share: all that decide what is learned.
+        """The settings that a resumed run must share: those that determine what is learned.
 
-        Where the patches lie is free; that they are the same is checked by the sets' hashes.
+        The folders of the patches may change; the sets' hashes show that the patches are the same.
         """
         settings = self.to_dict()
         for table, names in FREE_TO_CHANGE.items():

@@ -17,23 +17,23 @@ PATIENCE = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Team:
-    """The processes of a run; alone, one of one."""
+    """This process among those of a run; a single process is rank 0 of 1."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def share(self, pairs: int) -> slice:
-        """The pairs of a batch that are this process's."""
+        """The pairs of a batch that this process takes."""
         if pairs % self.size:
             raise ArgumentError(f"a batch of {pairs} pairs cannot be shared equally by {self.size} processes")
         part = pairs // self.size
         if part < 2:
-            raise ArgumentError(f"{self.size} processes need at least {2 * self.size} pairs a batch, got {pairs}")
+            raise ArgumentError(f"{self.size} processes need at least {2 * self.size} pairs per batch, got {pairs}")
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def gathered(self, rows: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class Team:
         return bool(value)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             distributed.barrier()
 
@@ -110,13 +110,12 @@ def joined_team(device: torch.device) -> Iterator[Team]:
 
 def _size() -> int:
     """How many processes torchrun started."""
-    words = os.environ.get("WORLD_SIZE", "1")
-    if words != "1" and not (words.isdecimal() and os.environ.keys() >= {"RANK", "MASTER_ADDR", "MASTER_PORT"}):
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size != "1" and not (size.isdecimal() and os.environ.keys() >= {"RANK", "MASTER_ADDR", "MASTER_PORT"}):
         raise ArgumentError("WORLD_SIZE is set, but torchrun did not start this process: use torchrun, or unset it")
-    return int(words)
+    return int(size)
 
 
 def _is_lost(error: RuntimeError) -> bool:
     """Whether a plain RuntimeError is gloo's way of saying that a peer is gone."""
-    words = str(error)
-    return any(word in words for word in ("gloo", "Connection closed", "Connection reset", "Timed out", "peer"))
+    return any(part in str(error) for part in ("gloo", "Connection closed", "Connection reset", "Timed out", "peer"))

@@ -1,6 +1,6 @@
 """The batch of every step: which pairs, how each patch is changed, at what size and rate; made ahead in threads.
 
-Random numbers depend on the seed and the step alone, so that a resumed run and every process draw the same.
+Random numbers depend only on the seed and the step, so that a resumed run and every process draw the same.
 """
 
 from collections import deque
@@ -21,19 +21,19 @@ from matchkernel.training.distributed import Team
 from matchkernel.training.optimizer import rate_at
 from matchkernel.training.sets import TrainingSet
 
-AHEAD, WORKERS = 8, 2  # batches made ahead; threads that make them
-CLASSES, WARPS, PHOTOMETRIC, NETWORK, SIZES = range(5)  # what the numbers are for: streams that never meet
+AHEAD, WORKERS = 8, 2  # batches prepared in advance; threads that prepare them
+CLASSES, WARPS, PHOTOMETRIC, NETWORK, SIZES = range(5)  # purposes of random numbers: independent streams
 
 
 def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:
-    """The generator of one step for one purpose; counter-based, so that no step needs the one before."""
+    """The generator for one purpose at one step; counter-based, so no step depends on the one before."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, step], np.uint64), counter=[0, 0, 0, purpose]))
 
 
 class PairSampler:
-    """Draw pairs of patches of a point: points uniform, none twice in a batch, two distinct patches of each [M22].
+    """Draw pairs of patches of the same point: points uniform without repetition, two distinct patches of each [M22].
 
-    Points are weighted equally whatever their number of patches; those with one patch are left out.
+    Every point is equally likely, however many patches it has; points with one patch are left out.
 
     Args:
         labels: (K,) the point of each patch, any whole numbers.
@@ -64,7 +64,7 @@ class PairSampler:
 
 
 def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
-    """The side of the patches of update `step`: one of `sizes`, each as likely."""
+    """The side of the patches of update `step`: one of `sizes`, all equally likely."""
     return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]
 
 
@@ -88,8 +88,8 @@ class Feed:
         config: the run.
         data: the training set.
         team: whose share of each batch this process takes.
-        streams: put the patches themselves into the batches.
-        pins: make the tensors fit for asynchronous copies to a GPU.
+        streams: put the patches themselves into the batches, for a set that is not on the device.
+        pins: pin the tensors' memory, for asynchronous copies to a GPU.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Feed:
             team.share(pairs)  # refused now rather than at the end of an epoch
 
     def batch(self, step: int) -> Batch:
-        """The batch of update `step`: the same whoever asks, whenever."""
+        """The batch of update `step`; depends on nothing else."""
         config, sampling = self.config, self.config.sampling
         pairs = sampling.pairs_at(step)
         share = self.team.share(pairs)

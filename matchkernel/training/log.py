@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, and TensorBoard events where asked for."""
+"""The log of a run: one JSON object per line, TensorBoard events if wanted, and the numbers of a line."""
 
 import json
 import math
@@ -34,7 +34,7 @@ class LogLine:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The entries of a log; a last line cut by a kill is left out, anything else that is no entry is refused."""
+    """The entries of a log; a last line cut by a kill is left out, any other line that is not an entry is refused."""
     path = Path(path)
     lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
     entries = []
@@ -44,13 +44,13 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-            raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to go on")
+            raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to continue")
         entries.append(entry)
     return entries
 
 
 class Log:
-    """Append entries to <folder>/log.jsonl, each written out at once; entries after `step` of a run resumed go."""
+    """Append entries to <folder>/log.jsonl, flushed at once; entries of a resumed run after `step` are dropped."""
 
     def __init__(self, folder: Path, step: int, *, tensorboard: bool = False) -> None:
         self.path = folder / LOG
@@ -77,7 +77,7 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # a full disk was told by write
+        with suppress(OSError):  # write has reported a full disk already
             self.file.close()
         if self.board is not None:
             self.board.close()

@@ -1,4 +1,4 @@
-"""The loss of a batch of pairs: hardest-in-batch triplet margin as HardNet+ has it, and what later work added."""
+"""The loss of a batch of pairs: HardNet+'s hardest-in-batch triplet margin, and what later work added."""
 
 from dataclasses import dataclass
 
@@ -21,13 +21,13 @@ class LossSettings:
     Attributes:
         form: "triplet_margin", "softmax" or "contrastive", of positive and negative distances.
         margin: of the triplet margin.
-        squared: square the hinge (SOSNet).
+        squared: square the hinge (SOSNet); triplet margin only.
         negatives: "hardest" in the batch, or "all" of them.
         swap: also take the anchors nearest to the positive as negatives.
         same_side: also take anchors near the anchor and positives near the positive (SOSNet, HyNet).
         hybrid: alpha of s(d) = d + alpha d^2 / 2 in place of d (HyNet: 2); 0 for plain distances.
         second_order: weight of the second-order similarity (SOSNet: 1); 0 for none.
-        neighbours: of a point in the second-order term.
+        neighbours: number of neighbours of a point in the second-order term.
         norm_penalty: weight of the difference of lengths before normalisation (HyNet: 0.1); 0 for none.
         reduction: "mean" over pairs, or "sum" (SOSNet, HyNet).
     """
@@ -47,9 +47,9 @@ class LossSettings:
     def __post_init__(self) -> None:
         check_ranges(self, "loss")
         if self.squared and self.form != "triplet_margin":
-            raise ArgumentError(f"loss.squared is of the triplet margin: it does not go with form = {self.form!r}")
+            raise ArgumentError(f"loss.squared applies to the triplet margin, not to form = {self.form!r}")
         if self.same_side and self.negatives == "all":
-            raise ArgumentError("loss.same_side chooses hardest negatives: it does not go with negatives = 'all'")
+            raise ArgumentError("loss.same_side chooses hardest negatives; it does not work with negatives = 'all'")
 
 
 def pair_loss(anchors: Tensor, positives: Tensor, settings: LossSettings) -> Tensor:
@@ -99,7 +99,7 @@ def second_order_terms(a: Tensor, p: Tensor, neighbours: int) -> Tensor:
 
 
 def _nearest(d: Tensor, k: int) -> Tensor:
-    """(B, B) whether j is one of the k nearest of i, itself left out."""
+    """(B, B) whether j is one of the k nearest to i, i itself excluded."""
     index = _without_itself(d).topk(min(k, len(d) - 1), largest=False).indices
     return torch.zeros_like(d, dtype=torch.bool).scatter_(1, index, True)
 

@@ -38,7 +38,7 @@ def can_fuse(device: torch.device, *, is_half: bool) -> bool:
 
 @contextmanager
 def torch_settings(device: torch.device) -> Iterator[None]:
-    """Train with settings of its own: random numbers and cuDNN's ways are the caller's again afterwards."""
+    """Settings of torch for training; the caller's random numbers and cuDNN settings are restored at the end."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -74,8 +74,8 @@ class FusedLayers(nn.Sequential):
 class _Grouped(nn.modules.batchnorm._BatchNorm):
     """BatchNorm of `groups` equal parts of the batch, each by its own statistics, in one pass.
 
-    What separate forward passes of anchors and positives compute, at the price of one; the running statistics are
-    updated once for each part, in order. In eval mode it is BatchNorm.
+    Computes what separate forward passes of anchors and positives would, in one pass; the running statistics are
+    updated once for each part, in order. In eval mode it is plain BatchNorm.
     """
 
     groups: int = 1
@@ -154,7 +154,7 @@ def _shared_statistics(values: Tensor, dims: list[int]) -> tuple[Tensor, Tensor,
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """Sum a tensor over the processes; what each of them learns of the sum comes back to all."""
+    """Sum a tensor over the processes; gradients of the sum are summed over them too."""
 
     @staticmethod
     def forward(ctx: object, values: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def rate_at(step: int, settings: Optimizer, steps: int, pairs: int, epoch_pairs:
         updates = -(-epoch_pairs // pairs) if epoch_pairs else steps
         total = (epoch_pairs or pairs * steps) * (steps / updates)
         factor = 1 - max(step - 2, 0) * pairs / total
-        factor = max(factor, 0.0) if step <= steps else factor  # short epochs count more pairs than there are
+        factor = max(factor, 0.0) if step <= steps else factor  # short batches count as full ones
     else:
         factor = 1.0
     warm = min(1.0, step / settings.warmup) if settings.warmup else 1.0
@@ -77,12 +77,12 @@ def rate_at(step: int, settings: Optimizer, steps: int, pairs: int, epoch_pairs:
 
 
 class Updater:
-    """Holds the state of an optimiser and changes parameters in place.
+    """The state of an optimiser; changes parameters in place.
 
     Args:
         parameters: what is trained.
         settings: kind and constants.
-        statistics: what is not trained but averaged with the parameters, where they are averaged.
+        statistics: tensors that are not trained, but averaged together with the parameters.
 
     Attributes:
         state: lists of tensors by name: all that must be saved.
@@ -143,7 +143,7 @@ class Updater:
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:
-    """Running means and variances of every BatchNorm: they belong to the weights, so they are averaged with them."""
+    """Running means and variances of every BatchNorm, which are averaged together with the weights."""
     norms = [module for module in model.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     tensors = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
     return [tensor for tensor in tensors if tensor is not None]
@@ -151,7 +151,7 @@ def running_statistics(model: nn.Module) -> list[Tensor]:
 
 @torch.no_grad()
 def averaged(model: Descriptor, updater: Updater) -> Descriptor:
-    """A copy of the model with the averages in it; the model itself where there are none."""
+    """A copy of the model with the averaged weights; the model itself if weights are not averaged."""
     if "average" not in updater.state:
         return model
     result = copy.deepcopy(model)

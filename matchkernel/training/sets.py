@@ -21,7 +21,7 @@ OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and m
 
 
 class TrainingSet:
-    """Several patch sets seen as one, in the order given; a point of one is never a point of another."""
+    """Several patch sets joined in the order given; points of different sets are different points."""
 
     def __init__(self, sets: Sequence[PatchSet]) -> None:
         self.sets = list(sets)
@@ -41,7 +41,7 @@ class TrainingSet:
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):
             mine = np.flatnonzero(which == number)
-            mine = mine[np.argsort(flat[mine])]  # ascending places: kinder to the disk
+            mine = mine[np.argsort(flat[mine])]  # in the order of the file: faster to read
             patches[mine] = patch_set.patches[flat[mine] - self.firsts[number]]
         return patches.reshape(*index.shape, self.side, self.side)
 
@@ -51,29 +51,29 @@ class TrainingSet:
 
     @property
     def identity(self) -> str:
-        """sha256 over what the sets hold: the hashes of their manifests' patches and labels, in order."""
+        """sha256 of the sets' contents: the recorded hashes of patches and labels, in order."""
         return identity(self.sets)
 
 
 def identity(sets: Sequence[PatchSet]) -> str:
-    """sha256 over the recorded hashes of patches and labels of sets, in order; where they lie does not matter."""
+    """sha256 over the recorded hashes of patches and labels of sets, in order; independent of their folders."""
     parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
-    """Open patch sets by folder."""
+    """Open patch sets."""
     return [open_patch_set(folder) for folder in folders]
 
 
 def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[TrainingSet, list[PatchSet]]:
-    """The sets of a run; synthetic ones are rendered first, by the first process."""
+    """The training and validation sets of a run; synthetic ones are rendered first, by the first process."""
     synthetic = config.data.synthetic
     if synthetic is None:
         return TrainingSet(open_sets(config.data.train)), _validation_sets(config.data.validation)
     if team.is_first:
         found = find_checkpoint(folder)
-        if found is not None:  # other settings are refused before sets are made anew for them
+        if found is not None:  # refuse other settings before sets are replaced for them
             checkpoint = read_checkpoint(found)
             check_same_run(checkpoint, config, checkpoint.data, found)
         _render(synthetic, folder)
@@ -84,7 +84,7 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
 
 
 def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
-    """Open them; one that cannot be validated on is refused now, not after the training."""
+    """Open validation sets; one that cannot be used is refused now, not after hours of training."""
     sets = open_sets(folders)
     for patch_set in sets:
         validation_pairs(patch_set)
@@ -92,7 +92,7 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
 
 
 def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Make the sets of a run; those of other settings are made anew if a run made them, else refused and left alone."""
+    """Make the sets of a run. Sets made by a run with other settings are replaced; any others are refused and kept."""
     home = folder / "sets"
     if not home.exists():
         home.mkdir()
@@ -110,7 +110,7 @@ def _render(synthetic: Synthetic, folder: Path) -> None:
 
 
 def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set is the one wanted; False for another that a run made, and any other set is refused."""
+    """Whether a set was made with these settings; False if a run made it with others, refused if no run made it."""
     source = open_patch_set(place).manifest.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("settings") == asdict(settings):

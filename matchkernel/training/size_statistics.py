@@ -1,7 +1,7 @@
 """BatchNorm statistics for every patch size of a run that draws several.
 
 Each update moves the running statistics towards those of its own size, so at the end they are a mixture that fits none.
-They are measured anew for each size, with the weights as they are.
+Therefore they are measured again for each size, with the weights fixed.
 """
 
 import copy
@@ -19,13 +19,13 @@ from matchkernel.training.feed import Feed
 from matchkernel.training.network import group_statistics
 from matchkernel.training.sets import TrainingSet
 
-PATCHES = 2**14  # that the statistics of a size are measured on
-AT_A_TIME = 2**10  # of them: memory does not depend on the batches of the run
+PATCHES = 2**14  # number on which the statistics of a size are measured
+AT_A_TIME = 2**10  # so that memory does not depend on the batch size of the run
 
 
 @torch.no_grad()
 def with_size_statistics(model: Descriptor, config: TrainingConfig, data: TrainingSet) -> Descriptor:
-    """A copy of a model with the statistics of every size of its run, its own in use.
+    """A copy of a model with the statistics of every size of its run; those of its own size are in use.
 
     Args:
         model: as it is trained, on its device.
@@ -33,7 +33,7 @@ def with_size_statistics(model: Descriptor, config: TrainingConfig, data: Traini
         data: what it learns from; the batches are those of the run's first updates.
     """
     result = copy.deepcopy(model)
-    group_statistics(result, 1)  # of the whole batch, in this process alone
+    group_statistics(result, 1)  # of the whole batch, not shared with other processes
     result.eval()
     norms = [module for module in result.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     feed = Feed(config, data, Team(), streams=True)
@@ -51,7 +51,7 @@ def with_size_statistics(model: Descriptor, config: TrainingConfig, data: Traini
 
 
 def _batches(feed: Feed, config: TrainingConfig, size: int, device: torch.device) -> Iterator[Tensor]:
-    """The patches of the first updates, (b, 1, N, N), some at a time, until there are enough; as many in each."""
+    """The patches of the first updates in equal pieces (b, 1, N, N), until there are enough."""
     at_a_time = min(AT_A_TIME, 2 * config.sampling.pairs)
     left = max(1, PATCHES // at_a_time)
     for step in count(1):

@@ -20,16 +20,16 @@ MOST_COMPILED = 256
 
 
 class Update:
-    """Carry out updates for batches of as many pairs, of patches of one size.
+    """Carries out the updates of batches with one number of pairs and one patch size.
 
-    Everything an update reads lies in tensors of its own that each batch is copied into, so that the same recorded
-    work serves every step, and nothing waits for the device.
+    Each batch is copied into the same tensors, from which an update reads everything, so that one recorded graph serves
+    every step and nothing waits for the device.
 
     Args:
         model: prepared for training (see network.prepare_for_training).
         updater: the optimiser's state.
         config: the run.
-        source: (K, S, S) uint8 patches on the device, or None where batches bring theirs.
+        source: (K, S, S) uint8 patches on the device, or None if every batch brings its own.
         team: the processes.
         monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite.
         is_half: compute in bfloat16.
@@ -57,7 +57,7 @@ class Update:
         self.inputs: dict[str, Tensor] = {}
 
     def capture(self, batch: Batch) -> None:
-        """Compile and record for batches like this, where that is wanted; the state is as before afterwards."""
+        """Compile and record the update for batches like this one, if wanted; the training state does not change."""
         if self.is_captured and self.graph is None:
             self._load(batch)
             self._capture()
@@ -86,7 +86,7 @@ class Update:
         self._seed_dropout(batch.step)
 
     def _seed_dropout(self, step: int) -> None:
-        """Dropout depends on (seed, step, process) like everything else that is random."""
+        """Dropout follows from (seed, step, process), like all random numbers."""
         if not self.model.config.dropout:
             return
         seed = int(generator_at(self.config.seed, step, NETWORK).integers(2**62)) + self.team.rank
@@ -134,7 +134,7 @@ class Update:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the compiler speaks of itself
+            warnings.simplefilter("ignore", FutureWarning)  # about the compiler's own code
             for _ in range(WARM_UP):
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)

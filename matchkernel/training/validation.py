@@ -1,4 +1,4 @@
-"""How good a model is while it is trained: FPR@95 on pairs and retrieval mAP, on sets it does not learn from."""
+"""Validation during training: FPR@95 on pairs and retrieval mAP, on sets that are not trained on."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ QUERIES, PAIRS = 2000, 10_000
 
 
 def validate(model: Descriptor, sets: Sequence[PatchSet]) -> dict[str, float]:
-    """{"fpr95": ..., "map": ...}: means over the sets; the same sets give the same pairs and queries every time."""
+    """{"fpr95": ..., "map": ...}: means over the sets. The same sets always give the same pairs and queries."""
     results = [_validate_one(model, patch_set) for patch_set in sets]
     return {name: float(np.mean([result[name] for result in results])) for name in ("fpr95", "map")}
 
@@ -29,7 +29,7 @@ def is_better(result: dict[str, float], best: dict[str, float], measure: str) ->
 
 
 def validation_pairs(patch_set: PatchSet, seed: int = 0) -> np.ndarray:
-    """(M, 3) patch, patch, is match: the set's own lists, joined, or drawn where it has none."""
+    """(M, 3) patch, patch, is match: the set's own pairs, or random ones if it has none."""
     if patch_set.pairs:
         return np.concatenate([patch_set.pairs[name] for name in sorted(patch_set.pairs)])
     random = np.random.default_rng(seed)

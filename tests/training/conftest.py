@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
-from made_runs import config, small_tables, weights
+from made_runs import arithmetic_of_a_new_process, config, small_tables, weights
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.training import size_statistics
+from matchkernel.training import log, size_statistics
 from matchkernel.training.loop import train
+from matchkernel.training.step import Update
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,13 @@ def small(small_sets):
     return small_tables(small_sets)
 
 
+@pytest.fixture(autouse=True)
+def arithmetic():
+    """Bits do not depend on what ran before in this process."""
+    with arithmetic_of_a_new_process():
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def few_patches():
     """Statistics of a size from fewer patches: the same code in a hundredth of the time."""
@@ -38,7 +47,8 @@ def few_patches():
 def whole_run(small_sets, tmp_path_factory):
     """The folder of a finished run of `small`, never interrupted; only to be read."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    train(config(small_tables(small_sets)), folder, device="cpu")
+    with arithmetic_of_a_new_process():
+        train(config(small_tables(small_sets)), folder, device="cpu")
     return folder
 
 
@@ -68,3 +78,28 @@ def write_toml(path, tables):
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+class SlowClock:
+    """A clock of which an update takes a second, so 16 patches of `small`, and other calls what is added."""
+
+    def __init__(self, patch):
+        self.patch, self.now = patch, 0.0
+        patch.setattr(log, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        self.add(Update, "__call__", 1)
+
+    def add(self, kind, name, seconds, *, once=False):
+        """Let calls of this method take so long, or only the first of each instance."""
+        method, called = getattr(kind, name), []
+
+        def slow(instance, *values):
+            self.now += 0 if once and instance in called else seconds
+            called.append(instance)
+            return method(instance, *values)
+
+        self.patch.setattr(kind, name, slow)
+
+
+@pytest.fixture
+def slow_clock(monkeypatch):
+    return SlowClock(monkeypatch)

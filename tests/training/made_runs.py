@@ -1,6 +1,7 @@
 """What tests of training runs share."""
 
 import json
+from contextlib import contextmanager
 
 import torch
 
@@ -20,6 +21,22 @@ def small_tables(sets):
     """Settings of a run of well under a second on the sets in a folder."""
     data = {"train": str(sets / "train"), "validation": str(sets / "validation")}
     return json.loads(json.dumps({**SMALL, "data": data}))
+
+
+@contextmanager
+def arithmetic_of_a_new_process():
+    """Settings of torch that change bits, as they are at the start, whatever other tests left."""
+    before = torch.backends.mkldnn.enabled, torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch._C._set_mkldnn_enabled(True)
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(False)
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before[0])
+        torch.set_num_threads(before[1])
+        torch.use_deterministic_algorithms(before[2])
 
 
 def config(tables, **changes):

@@ -54,7 +54,7 @@ def test_a_batch_is_shared_equally_and_in_order():
     assert [k for share in shares for k in range(12)[share]] == list(range(12))
     with pytest.raises(ArgumentError, match="12 pairs cannot be shared equally by 5 processes"):
         Team(0, 5).share(12)
-    with pytest.raises(ArgumentError, match="4 processes need at least 8 pairs a batch, got 4"):
+    with pytest.raises(ArgumentError, match="4 processes need at least 8 pairs per batch, got 4"):
         Team(0, 4).share(4)
 
 
@@ -69,39 +69,41 @@ def test_a_number_of_processes_without_torchrun_is_one_line(small, tmp_path, mon
     assert not (tmp_path / "run").exists()
 
 
-BOTH = """
-import json, sys
+TOGETHER_AND_ALONE = """
+import json, os, sys
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.loop import train
 for name, tables in json.loads(sys.argv[1]).items():
+    if name.startswith("one"):
+        os.environ.pop("WORLD_SIZE", None)
+        if os.environ["RANK"] != "0":
+            break
     train(TrainingConfig.from_dict(tables), f"{sys.argv[2]}/{name}", device="cpu")
 """
 
 
 def test_two_processes_learn_what_one_does(small, tmp_path):
-    """With shared BatchNorm statistics the gradients are those of one process, and without them they are close.
+    """With shared BatchNorm statistics the update is that of one process, and without them it is near it.
 
-    Not bit for bit: the sums of two processes are added in another order.
+    Not bit for bit: sums of two processes are added in another order, and a ReLU or a hardest negative may turn.
     """
     one, shared, own = (
         config(small, sampling={"steps": steps}, optimizer={"rate": 1.0}, loop={"sync_batch_norm": sync})
-        for steps, sync in ((3, False), (3, True), (1, False))
+        for steps, sync in ((2, False), (2, True), (1, False))
     )
-    runs = {"shared": shared.to_dict(), "own": own.to_dict()}
-    ranks = two_ranks([sys.executable, "-c", BOTH, json.dumps(runs), str(tmp_path)])
-    train(one, tmp_path / "one", device="cpu")
-    train(own, tmp_path / "one step", device="cpu")
-    for rank in ranks:
+    runs = {"shared": shared, "own": own, "one": one, "one step": own}
+    tables = json.dumps({name: run.to_dict() for name, run in runs.items()})
+    for rank in two_ranks([sys.executable, "-c", TOGETHER_AND_ALONE, tables, str(tmp_path)]):
         _, words = rank.communicate(timeout=240)
         assert rank.returncode == 0, words
     alone, together = changed(tmp_path / "one", one), changed(tmp_path / "shared", shared)
-    assert (alone - together).norm() / alone.norm() < 1e-4  # float32, three updates
+    assert (alone - together).norm() / alone.norm() < 1e-2
     stats = [load(tmp_path / name / "final.safetensors").state_dict() for name in ("one", "shared")]
     for name in stats[0]:
         if "running" in name:
-            torch.testing.assert_close(stats[0][name], stats[1][name], rtol=1e-4, atol=1e-5, msg=name)
+            torch.testing.assert_close(stats[0][name], stats[1][name], rtol=1e-2, atol=1e-3, msg=name)
     alone, apart = changed(tmp_path / "one step", own), changed(tmp_path / "own", own)
-    assert 1e-3 < (alone - apart).norm() / alone.norm() < 2
+    assert 0.05 < (alone - apart).norm() / alone.norm() < 2
     assert torch.cosine_similarity(alone, apart, dim=0) > 0.2
 
 

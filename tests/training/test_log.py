@@ -92,7 +92,7 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, line):
     path.write_bytes(b"\n".join([*lines[:2], line.encode("utf-8", "surrogateescape"), *lines[2:]]))
     with pytest.raises(FileError) as caught:
         read_log(path)
-    assert str(caught.value) == f"{path}, line 3: not an entry of a training log; remove that line to go on"
+    assert str(caught.value) == f"{path}, line 3: not an entry of a training log; remove that line to continue"
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path):

@@ -1,6 +1,5 @@
 """Patches of several sizes in one run: which size when, what is refused, what is learned."""
 
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -120,17 +119,9 @@ def test_the_loss_of_another_size_compiles_as_one_graph(small, tmp_path):
     torch.testing.assert_close(compiled(), update._loss(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_speed_leaves_out_what_prepares_a_new_size(small, tmp_path, monkeypatch):
-    lines, slept = [], []
-
-    def slow(self, batch):
-        if self not in slept:
-            slept.append(self)
-            time.sleep(0.2)
-
-    monkeypatch.setattr(Update, "capture", slow)
+def test_the_speed_leaves_out_what_prepares_a_new_size(small, tmp_path, slow_clock):
+    lines = []
+    slow_clock.add(Update, "capture", 1000, once=True)
     train(config(small), tmp_path / "run", device="cpu", report=lines.append)
-    speeds = [line.patches_per_second for line in lines if line.validation is None]
-    assert len(slept) == 3
     assert len({draw_size(SIZES, 0, step) for step in range(1, 5)}) > 1  # one is prepared while the clock runs
-    assert min(speeds) > 2 * 8 * 4 / 0.2
+    assert [line.patches_per_second for line in lines if line.validation is None] == [16, 16, 16]

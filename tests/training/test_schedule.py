@@ -15,7 +15,8 @@ HARDNET = {"steps": 48_830, "pairs": 1024, "epoch_pairs": 5_000_000}
 
 def rates(schedule, steps, **settings):
     """The rates of all updates, and the one after the last."""
-    return [rate_at(u, Optimizer(schedule=schedule, **settings), steps, 512) for u in range(1, steps + 2)]
+    optimizer = Optimizer(schedule=schedule, **settings)
+    return [rate_at(u, optimizer, steps, 512) for u in range(1, steps + 2)]
 
 
 def test_hardnets_rates_are_the_golden_ones_exactly(golden):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from made_runs import assert_equal, config, saved, small_tables
+from made_runs import arithmetic_of_a_new_process, assert_equal, config, saved, small_tables
 
 from matchkernel import describe, load, save
 from matchkernel.data.patch_set import open_patch_set
@@ -24,7 +24,8 @@ def run(small_sets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sizes") / "run"
     photometric = {"noise": 3.0, "gamma": 0.3}
     settings = config(small_tables(small_sets), sampling={"patch_sizes": SIZES}, augmentation=photometric)
-    train(settings, folder, device="cpu")
+    with arithmetic_of_a_new_process():
+        train(settings, folder, device="cpu")
     return settings, folder / "final.safetensors"
 
 
