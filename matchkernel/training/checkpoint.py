@@ -118,8 +118,8 @@ def find_checkpoint(folder: Path) -> Path | None:
 
 def nothing_to_resume(folder: Path) -> FileError:
     """The error of a folder without a checkpoint."""
-    looked = f"there is neither {LAST} nor {PREVIOUS}"
-    return FileError(f"{folder}: nothing to resume, {looked}; without --resume a new run starts")
+    looked = f"neither {LAST} nor {PREVIOUS} is there"
+    return FileError(f"{folder}: nothing to resume: {looked}; leave out --resume to start a new run")
 
 
 @contextmanager

@@ -206,7 +206,7 @@ def test_a_full_disk_is_told_and_the_old_checkpoint_stays(small, tmp_path):
         subprocess.run(["umount", str(mount)], check=True)
 
 
-NOTHING = "nothing to resume, there is neither last.safetensors nor previous.safetensors; without --resume a new run"
+NOTHING = "nothing to resume: neither last.safetensors nor previous.safetensors is there; leave out --resume"
 
 
 def test_resume_where_there_is_no_checkpoint_is_refused_and_leaves_nothing(small, tmp_path):
@@ -214,7 +214,7 @@ def test_resume_where_there_is_no_checkpoint_is_refused_and_leaves_nothing(small
     for place in ("typo", "typo/run", "empty"):
         with pytest.raises(FileError) as refusal:
             train(config(small), tmp_path / place, device="cpu", resume=True)
-        assert str(refusal.value) == f"{tmp_path / place}: {NOTHING} starts"
+        assert str(refusal.value) == f"{tmp_path / place}: {NOTHING} to start a new run"
     assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
 

@@ -1,4 +1,4 @@
-"""matchkernel/training/data.py (the name test_data.py is taken by the command line's)."""
+"""matchkernel/training/sets.py: sets joined, and what identifies them."""
 
 import json
 import shutil
