@@ -1,4 +1,4 @@
-"""To and from the keypoints of other programs. The half pixel, degrees and sizes are settled here and nowhere else.
+"""Convert keypoints from and to other programs. Only here are half pixels, degrees and sizes converted.
 
 Inside the package the centre of the top-left pixel is (0, 0), angles are radians from +x towards +y, and a region is
 given by its half width in pixels: a magnification times the detector's sigma.
@@ -10,7 +10,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 
 # Half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2. Images are matched with the first, which
-# was better on validation (docs/match.md); patch sets are cut with the second, as those were that the weights know.
+# was better on validation (docs/match.md); patch sets, also those the weights were trained on, are cut with the second.
 MAGNIFICATION, SET_MAGNIFICATION = 8.0, 6.0
 COLMAP_ORIGIN = 0.5  # COLMAP's coordinates of the centre of the top-left pixel
 
@@ -19,8 +19,8 @@ def frames_from_colmap(keypoints: np.ndarray, magnification: float = MAGNIFICATI
     """Frames of COLMAP keypoints.
 
     Args:
-        keypoints: (K, 6) x, y, a11, a12, a21, a22; (K, 4) x, y, scale, orientation; or (K, 2) x, y, which have neither
-            and are refused, because no region can be had from them.
+        keypoints: (K, 6) x, y, a11, a12, a21, a22; (K, 4) x, y, scale, orientation; (K, 2) x, y have neither and
+            are refused, because they define no region.
     """
     keypoints = np.asarray(keypoints, np.float64)
     if keypoints.ndim != 2 or keypoints.shape[1] not in (4, 6):

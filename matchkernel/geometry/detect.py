@@ -25,7 +25,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Detector:
-    """How keypoints are found. Options of functions and verbs are derived from these fields; `help` is for both."""
+    """How keypoints are found. Options of functions and verbs are derived from these fields."""
 
     keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image, strongest first; 0 for all")
     contrast: float = setting(0.04, above=0, high=1000, about="contrast threshold of the detector")

@@ -29,7 +29,7 @@ class Frames:
 
     @classmethod
     def turned_squares(cls, centers: np.ndarray, half_widths: np.ndarray, angles: np.ndarray) -> "Frames":
-        """Squares with these half widths in pixels, turned by these angles in radians (from +x towards +y)."""
+        """Squares with these half widths in pixels, rotated by these angles in radians (from +x towards +y)."""
         cos, sin = np.cos(angles), np.sin(angles)
         turns = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
         return cls(np.asarray(centers), turns.reshape(-1, 2, 2) * np.asarray(half_widths).reshape(-1, 1, 1))
@@ -49,7 +49,7 @@ class Frames:
         return Frames(self.centers * factor, self.shapes * factor)
 
     def corners(self) -> np.ndarray:
-        """(K, 4, 2) corners of the regions, in the order of the patch's pixels round."""
+        """(K, 4, 2) corners of the regions, in order around the patch."""
         square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
         return self.centers[:, None] + np.einsum("kij,cj->kci", self.shapes, square)
 

@@ -7,7 +7,7 @@ from matchkernel.geometry.frames import Frames
 
 
 def check_homography(H: np.ndarray) -> np.ndarray:
-    """A (3, 3) homography as float64, with Frobenius norm sqrt 3; refused if it folds the plane onto a line."""
+    """A (3, 3) homography as float64, with Frobenius norm sqrt 3; refused if it maps the plane onto a line."""
     H = np.asarray(H, np.float64)
     if H.shape != (3, 3) or not np.isfinite(H).all():
         raise ArgumentError(f"a homography is 3 x 3 finite numbers, got shape {H.shape}")
@@ -19,7 +19,7 @@ def check_homography(H: np.ndarray) -> np.ndarray:
 
 
 def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Map points, and say which of them can be seen.
+    """Map points, and determine which of them are visible.
 
     Args:
         H: (3, 3) takes homogeneous points of one image to the other.
@@ -43,7 +43,7 @@ def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def warp_frames(H: np.ndarray, frames: Frames) -> tuple[Frames, np.ndarray]:
     """Map frames by the homography's derivative at their centres; the mask of warp_points comes with them.
 
-    Frames that cannot be seen keep their place, so that numbering stays; leave them out by the mask.
+    Frames that are not visible stay in the list, so that indices do not change; drop them with the mask.
     """
     H = np.asarray(H, np.float64)
     mapped, in_front = warp_points(H, frames.centers)

@@ -12,7 +12,7 @@ STEPS = 64  # samples across a disc
 
 @dataclass(frozen=True)
 class Jitter:
-    """Largest changes; each is drawn uniformly up to both sides."""
+    """Maximum changes; each is drawn uniformly from minus to plus its maximum."""
 
     shift: float  # of the centre along each axis of the patch, in half sides
     octaves: float  # of scale
@@ -20,12 +20,12 @@ class Jitter:
     stretch: float  # octaves of anisotropy, along a random direction
 
     def times(self, amount: float) -> "Jitter":
-        """All changes that much stronger."""
+        """All changes multiplied by an amount."""
         return Jitter(self.shift * amount, self.octaves * amount, self.degrees * amount, self.stretch * amount)
 
 
 def jittered(frames: Frames, jitter: Jitter, random: np.random.Generator) -> Frames:
-    """Each frame with a change of its own, in the coordinates of its patch."""
+    """Change each frame at random, in the coordinates of its own patch."""
     k = len(frames)
     scale = 2 ** random.uniform(-jitter.octaves, jitter.octaves, k)
     turn = np.deg2rad(random.uniform(-jitter.degrees, jitter.degrees, k))

@@ -1,4 +1,4 @@
-"""Patches from an image at frames, without aliasing."""
+"""Cut patches at frames from an image, without aliasing."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.extras import need_opencv
 
-SAMPLER = "pyramid-1"  # named in manifests; changes when the pixels of a patch would
+SAMPLER = "pyramid-1"  # recorded in manifests; changes whenever the pixels of a patch would
 
 
 def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.ndarray:
-    """Cut the region of every frame from an image and bring it to size x size pixels.
+    """Cut the region of every frame from an image and resample it to size x size pixels.
 
     Pixel (column k, row l) of a patch is the image at c + A (u_k, u_l), u_k = (2k + 1) / size - 1, interpolated
     linearly in the level of a Gaussian pyramid where neighbouring samples are nearest to one pixel apart. Level l is
@@ -45,8 +45,8 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
 
 
 def _levels(steps: np.ndarray, shorter_side: int) -> np.ndarray:
-    """The pyramid level of each frame from its distance of samples in pixels."""
-    highest = max(0, int(np.log2(max(1, shorter_side))) - 2)  # a level of fewer than 4 pixels says nothing
+    """The pyramid level of each frame, from the distance between its samples in pixels."""
+    highest = max(0, int(np.log2(max(1, shorter_side))) - 2)  # a level of fewer than 4 pixels has no content
     with np.errstate(divide="ignore"):
         return np.clip(np.round(np.log2(steps)), 0, highest).astype(np.int64)
 
@@ -55,6 +55,6 @@ def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndar
     """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
     scale = 0.5 ** levels[:, None, None]
     first = np.full(2, 1 / size - 1)  # u of patch pixel 0
-    centers = np.clip(frames.centers, -1e6, 1e6)  # far outside all is border, and OpenCV counts in 32 bits
+    centers = np.clip(frames.centers, -1e6, 1e6)  # far outside everything is border, and OpenCV uses 32-bit integers
     corner = centers + frames.shapes @ first
     return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale

@@ -1,4 +1,4 @@
-"""Features of many images into a folder of .npz files or one features.h5, so that a stopped run can go on."""
+"""Extract features of many images into a folder of .npz files or one features.h5; an interrupted run resumes."""
 
 import json
 import os
@@ -29,12 +29,12 @@ from matchkernel.storage.progress import Progress
 
 H5_SUFFIXES = (".h5", ".hdf5")
 SUFFIX = ".npz"
-IMAGE_HASH = "image_sha256"  # among the settings of features made here
+IMAGE_HASH = "image_sha256"  # recorded among the settings of the features
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """What became of the images: names of those done now, of those there already, and why others were skipped."""
+    """What became of the images: names of those extracted now and of those already there; why others were skipped."""
 
     done: list[str]
     kept: list[str]
@@ -43,16 +43,16 @@ class Extraction:
 
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
-    """Images by name: a file by its own, those in a folder (and below) by their path in it, in order of names."""
+    """Images by name, sorted: a file under its own name, those in a folder under their path relative to it."""
     found: dict[str, Path] = {}
     for place in map(Path, places):
         if place.is_dir():
             inside = [path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
             named = {path.relative_to(place).as_posix(): path for path in sorted(inside)}
             if not named:
-                raise FileError(f"{place}: no image ({', '.join(SUFFIXES)}) here")
+                raise FileError(f"{place}: holds no image ({', '.join(SUFFIXES)})")
         else:
-            named = {place.name: place}  # looked at when its turn comes: one missing file does not stop the others
+            named = {place.name: place}  # opened only later: one missing file must not stop the others
         twice = named.keys() & found.keys()
         if twice:
             raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
@@ -69,19 +69,19 @@ def extract_images(
     say: Callable[[str], object] = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> Extraction:
-    """Extract features of images, each written whole; an image that cannot be read is skipped and said.
+    """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
 
-    Run again, images that have features of the same settings are left as they are, and one that has changed is done
-    again. Features of other settings are refused. Features for an .h5 are gathered in `<out>.parts` and put into the
-    file at the end, all of them or none.
+    When run again, images that have features with the same settings are kept, and images that have changed are
+    extracted again. Features with other settings are refused. Features for an .h5 are collected in `<out>.parts` and
+    written to the file at the end, all of them or none.
 
     Args:
         images: files by name (see find_images).
-        out: a folder, for `<name>.npz`, made if it is not there; or an hloc file, .h5, which may hold other images.
+        out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
         describer: from open_describer.
         detector: how keypoints are found.
-        say: told of each image that is skipped.
-        progress: told how many of how many images are done.
+        say: called with a line for each skipped image.
+        progress: called with the number of images done and their total.
     """
     out, detector = Path(out), detector or Detector()
     is_h5 = _check_target(out, images)
@@ -124,7 +124,7 @@ class _Job:
 
 
 def _check_target(out: Path, images: dict[str, Path]) -> bool:
-    """Whether features go into an .h5; refused before any work where they could not be written in the end."""
+    """Whether features go into an .h5; refuses, before any work, a place that cannot be written."""
     is_h5 = out.suffix.lower() in H5_SUFFIXES
     if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
         raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
@@ -152,7 +152,7 @@ def _check_name(name: str, is_h5: bool) -> None:
 
 
 def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
-    """Have the features of one image, made now or before; how many."""
+    """Make sure the features of one image exist; returns how many there are."""
     target = job.folder / f"{name}.npz"
     settings = {**job.settings(), IMAGE_HASH: _hash(path)}
     known = _known(job, target) if target.is_file() else there[name]() if name in there else None
@@ -174,8 +174,8 @@ def _known(job: _Job, target: Path) -> Features | None:
         return load_features(target)
     except FileError as error:
         if job.is_h5:
-            return None  # a damaged part is made again
-        raise FileError(f"{error}; remove it to have it made again") from None
+            return None  # a damaged part is extracted again
+        raise FileError(f"{error}; remove it to extract it again") from None
 
 
 def _hash(path: Path) -> str:
@@ -188,7 +188,7 @@ def _hash(path: Path) -> str:
 
 
 def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, out: Path) -> bool:
-    """Whether features need not be made again; refused where they were made in another way."""
+    """Whether features are up to date; refuses those made with other settings."""
     before = {"model": known.model, **known.settings}
     _check_same(before, {"model": model, **wanted}, name, out)
     return bool(before.get(IMAGE_HASH) == wanted[IMAGE_HASH])
@@ -229,7 +229,7 @@ def _parts(folder: Path) -> dict[str, Path]:
 
 
 def _gather(folder: Path, out: Path) -> None:
-    """Put the parts into the .h5 and remove them."""
+    """Write the parts into the .h5 and remove them."""
     parts = _parts(folder)
     if parts:
         write_features(out, ((name, load_features(path)) for name, path in sorted(parts.items())))

@@ -1,4 +1,4 @@
-"""What turns frames of an image into unit rows: our descriptors, and OpenCV's SIFT beside them."""
+"""Describers turn regions of an image into unit rows: our descriptors, and OpenCV's SIFT for comparison."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.weights import load, state_digest
 from matchkernel.storage.extras import need_opencv
 
-CUT = 64  # side of the patches cut, as the data builder cuts them; brought to the model's size afterwards
+CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
-SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with the distances they are calibrated to, see docs/match.md
-THRESHOLD = "match_threshold"  # such a distance in a weight file's card and in the settings of features
-# Nearest / second nearest distance of matches for a reconstruction: COLMAP's own for SIFT; for learned descriptors one
-# as strict, with the same share of right matches, see docs/adapters.md.
+SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with their calibrated distances, see docs/match.md
+THRESHOLD = "match_threshold"  # key of the calibrated distance in the settings of features
+# Maximum ratio of nearest to second-nearest distance for a reconstruction: COLMAP's own for SIFT; for learned
+# descriptors an equally strict one, with the same share of right matches, see docs/adapters.md.
 SIFT_RATIO, LEARNED_RATIO = 0.8, 0.85
 CPU = torch.device("cpu")
 
@@ -38,7 +38,7 @@ class Describer:
         settings: what decides its rows (weights, patch size, sampler), JSON values.
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
         device: where it runs, and where its rows are matched.
-        ratio: nearest / second nearest distance that matches for a reconstruction may have.
+        ratio: maximum ratio of nearest to second-nearest distance of matches for a reconstruction.
     """
 
     name: str
@@ -53,13 +53,13 @@ Model = Descriptor | Describer | str | Path
 
 
 def open_describer(model: Model, *, untrained: bool = False, device: str | torch.device | None = None) -> Describer:
-    """Make a describer, once for many images.
+    """Make a describer, to be used for many images.
 
     Args:
-        model: a Descriptor; a name of `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
-            describer, which is returned as it is.
-        untrained: take the name as that of a descriptor, with random weights (seed 0), for trying out.
-        device: where to compute (default: where the model is). SIFT itself runs on the CPU anywhere.
+        model: a Descriptor; a name from `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
+            describer, which is returned unchanged.
+        untrained: take the name as that of a descriptor, with random weights (seed 0), for trying things out.
+        device: where to compute (default: where the model is). SIFT itself always runs on the CPU.
     """
     if isinstance(model, Describer):
         if device not in (None, "auto") and open_device(device) != model.device:

@@ -1,4 +1,4 @@
-"""From an image to features: keypoints, regions, descriptors."""
+"""Extract features from an image: keypoints, the regions around them, descriptors."""
 
 import time
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def extract_with(
 
 
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:
-    """The settings of features that these two make."""
+    """The settings recorded with features that these two make."""
     return {**detector.settings(), **describer.settings}
 
 
@@ -95,7 +95,7 @@ def as_gray(image: Image) -> np.ndarray:
     if not isinstance(image, np.ndarray):
         raise ArgumentTypeError(f"an image is a file or a numpy array, got {type(image).__name__}")
     if image.dtype not in (np.uint8, np.uint16):
-        raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; bring yours to 0..255 first")
+        raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; scale them to 0..255 first")
     if not image.size or (image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4))):
         raise ArgumentError(f"an image is (H, W) gray or (H, W, 3) RGB and not empty, got shape {image.shape}")
     pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image

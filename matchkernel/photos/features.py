@@ -1,4 +1,4 @@
-"""What was found in an image: frames, their descriptors, and how both were made."""
+"""Features of an image: frames, their descriptors, and how both were made."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ class Features:
     Attributes:
         frames: where they are; the centre of the top-left pixel is (0, 0).
         descriptors: (K, D) float32 unit rows; a row of zeros where a patch had no content.
-        scores: (K,) float32, strength given by the detector.
+        scores: (K,) float32, strength according to the detector.
         image_size: width and height in pixels.
         model: name of the descriptor.
-        settings: everything else that decides the result (detector, magnification, versions), JSON values.
+        settings: everything else that determines the result (detector, magnification, versions), JSON values.
     """
 
     frames: Frames

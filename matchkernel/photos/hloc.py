@@ -3,7 +3,7 @@
 Keypoints are float32: hloc's own float16 is a pixel coarse beyond 1,024. Their origin is ours, the centre of the
 top-left pixel at (0, 0); hloc adds 0.5 itself on its way to COLMAP. Descriptors lie as (D, K), scales are sigmas, oris
 degrees from +x towards +y. What hloc has no field for (model, settings) is kept as JSON in an attribute, which hloc
-does not look at. Files are never left broken: they are read with every size checked, and written beside and renamed.
+ignores. Files are never left broken: they are read with every size checked, and written beside and renamed.
 """
 
 import json
@@ -28,12 +28,12 @@ from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
 MOST_FACTS = 1 << 16  # characters
-DEFLATE = 1032  # the most that gzip can shrink: a dataset may claim so many times the bytes of its file, no more
+DEFLATE = 1032  # gzip's maximum compression: a dataset may claim at most this many times the bytes of its file
 # From HDF5 1.10 on all structures of a file carry checksums, so that a flipped bit is seen.
 VERSIONS = ("v110", "v110")
-CHECKED_FROM = 1024  # bytes of a dataset from which its numbers carry checksums as well
+CHECKED_FROM = 1024  # bytes; larger datasets carry checksums of their numbers as well
 
-# What h5py raises, from a damaged file or from one that is laid out otherwise.
+# What h5py raises for a damaged file or another layout.
 READING_FAILS = (
     OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError
 )  # fmt: skip
@@ -76,7 +76,7 @@ def write_features(path: str | Path, entries: Iterable[tuple[str, Features]]) ->
 
 
 def read_features(path: str | Path, image_name: str) -> Features:
-    """Features of one image of a features.h5, ours or hloc's own DoG; without scales a region cannot be told."""
+    """Features of one image of a features.h5, ours or hloc's own DoG; without scales there are no regions."""
     with reading(path) as file:
         group = file.get(check_name(image_name))
         if not _is_image(group):
@@ -158,11 +158,11 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
 
 
 def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
-    """Write a pairs.txt: two names a line."""
+    """Write a pairs.txt: two names per line."""
     lines = []
     for pair in pairs:
         if any(not name or name.split() != [name] for name in pair):
-            raise ArgumentError(f"hloc parts the names of a pair by a space: {pair} cannot be written")
+            raise ArgumentError(f"hloc separates the names of a pair by a space: {pair} cannot be written")
         lines.append(" ".join(pair) + "\n")
     with replacing(path) as part:
         part.write_text("".join(lines), encoding="utf-8")
@@ -207,7 +207,7 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     write_array(group, "image_size", np.array(features.image_size, np.int64))
     square = Frames.turned_squares(features.keypoints, features.frames.half_widths, features.orientations).shapes
     if not np.allclose(square, features.frames.shapes, rtol=1e-6, atol=1e-6):
-        write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle do not say all
+        write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
     group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
 
 
@@ -229,7 +229,7 @@ def _facts(path: str | Path, group: Any) -> dict[str, Any]:
         float(facts["settings"].get("magnification", MAGNIFICATION))
         return {"model": str(facts["model"]), "settings": dict(facts["settings"])}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise FileError(f"{path}: the words kept with {group.name.strip('/')} cannot be read") from None
+        raise FileError(f"{path}: the attribute {FACTS!r} of {group.name.strip('/')} cannot be read") from None
 
 
 def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -255,7 +255,7 @@ def load_h5py() -> Any:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[Any]:
-    """An open HDF5 file; whatever goes wrong in reading is said in one line that names the file."""
+    """An open HDF5 file; whatever goes wrong while reading is a FileError of one line that names the file."""
     h5py = load_h5py()
     if not Path(path).is_file():
         raise FileError(f"{path}: no such file")
@@ -271,7 +271,7 @@ def reading(path: str | Path) -> Iterator[Any]:
 
 @contextmanager
 def adding(path: str | Path) -> Iterator[Any]:
-    """An HDF5 file to add to: a copy of what is there, which takes its place at the end."""
+    """An HDF5 file to add to: a copy of the existing one, which it replaces at the end."""
     h5py = load_h5py()
     path = Path(path)
     with replacing(path) as part:
@@ -284,13 +284,13 @@ def adding(path: str | Path) -> Iterator[Any]:
                 yield file
         except MatchKernelError:
             raise
-        except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py says a full disk in several ways
+        except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
             reason = " ".join(str(error).split())[:120]
             raise WriteError(f"{path}: could not be written ({reason})") from error
 
 
 def write_array(group: Any, name: str, values: np.ndarray) -> Any:
-    """Write a dataset; above a kilobyte with checksums, which every HDF5 reader looks at by itself."""
+    """Write a dataset; from a kilobyte on with checksums, which every HDF5 reader verifies."""
     return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
 
 
@@ -301,7 +301,7 @@ def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str 
         group: of an open file.
         name: of the dataset.
         shape: wanted; None for any length.
-        kinds: numpy's letters of the number types that will do.
+        kinds: numpy's letters of the accepted number types.
     """
     where = f"{group.file.filename}: {group.name.strip('/')}/{name}"
     dataset = group.get(name)
@@ -313,7 +313,7 @@ def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str 
         wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
         raise FileError(f"{where} has shape {found}, wanted {wanted}")
     if dataset.dtype.kind not in kinds or dataset.dtype.itemsize > 8 or dataset.is_virtual or dataset.external:
-        raise FileError(f"{where} holds {dataset.dtype}, or its numbers lie in another file; numbers are wanted")
+        raise FileError(f"{where} holds {dataset.dtype}, or its numbers lie in another file; not read")
     if math.prod(found) * dataset.dtype.itemsize > DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
         raise FileError(f"{where} claims {found} numbers, far more than the file can hold")
     return np.asarray(dataset[()])

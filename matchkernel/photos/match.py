@@ -1,4 +1,4 @@
-"""Matches between the features of two images: nearest neighbours, and which of them to believe."""
+"""Match the features of two images: nearest neighbours, filtered by mutuality, ratio and distance."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -13,7 +13,7 @@ from matchkernel.photos.describers import THRESHOLD
 from matchkernel.photos.features import Features
 from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss
 
-FAISS_FROM = 10**9  # pairs of rows from which FAISS is asked where it is installed
+FAISS_FROM = 10**9  # pairs of rows from which on FAISS is used if it is installed
 
 Engine = Literal["auto", "torch", "faiss"]
 
@@ -58,8 +58,8 @@ def match(
         ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
             mutual). From 0 to 1; None for no test.
         threshold: keep a pair only up to this distance; "calibrated" takes the one that came with the weights, if any.
-        engine: "torch" in tiles, "faiss", or "auto": FAISS where it is installed and a CPU has a billion pairs. The
-            matches are the same.
+        engine: "torch" in tiles, "faiss", or "auto": FAISS if it is installed and a CPU has a billion pairs to
+            compare. The matches are the same.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
     """
     _check_options(ratio, engine)
@@ -95,7 +95,7 @@ def _ratios(nearest: Nearest) -> np.ndarray:
 
 
 def check_ratio(ratio: float | None) -> None:
-    """Refuse what is no ratio of a nearer to a farther distance."""
+    """Refuse a value that cannot be a ratio of nearest to second-nearest distance."""
     if ratio is not None and (not isinstance(ratio, Real) or not 0 < float(ratio) <= 1):
         raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio!r}")
 
@@ -107,7 +107,7 @@ def _check_options(ratio: float | None, engine: str) -> None:
 
 
 def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features | np.ndarray) -> float:
-    """The largest distance allowed; also refuses features of two models."""
+    """The maximum distance; also refuses features of two different models."""
     if isinstance(a, Features) and isinstance(b, Features):
         _check_same_kind(a, b)
     if threshold == "calibrated":
@@ -120,7 +120,7 @@ def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features 
 
 
 def _check_same_kind(a: Features, b: Features) -> None:
-    """Refuse features of two models, and of regions cut in two ways (SIFT cuts its own)."""
+    """Refuse features of different models or of differently cut regions (SIFT cuts its own)."""
     ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
     if ours != theirs:
         raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
@@ -131,7 +131,7 @@ def _check_same_kind(a: Features, b: Features) -> None:
 
 
 def check_threshold(threshold: object) -> None:
-    """Refuse what is no largest distance."""
+    """Refuse a value that cannot be a maximum distance."""
     is_distance = isinstance(threshold, Real) and float(threshold) >= 0
     if threshold is not None and threshold != "calibrated" and not is_distance:
         raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")

@@ -1,4 +1,4 @@
-"""Two images in, verified matches out."""
+"""Match two images: detect, describe, match, verify."""
 
 import json
 from dataclasses import dataclass, field
@@ -29,9 +29,9 @@ class MatchSettings:
         detector: how keypoints are found.
         mutual: keep a pair only if each is the other's nearest.
         ratio: keep a pair only if the nearest is closer than ratio times the second nearest; None for no test.
-        threshold: largest distance of descriptors; "calibrated" for the value that came with the weights, if any.
-        geometry: what the matches are verified by.
-        pixels: largest error of an inlier.
+        threshold: maximum distance of descriptors; "calibrated" for the value recorded with the weights, if any.
+        geometry: model to verify the matches with.
+        pixels: maximum error of an inlier.
     """
 
     detector: Detector = field(default_factory=Detector)
@@ -80,7 +80,7 @@ class ImageMatches:
         return a.keypoints[self.matches.indices[:, 0]], b.keypoints[self.matches.indices[:, 1]]
 
     def one_line(self) -> str:
-        """What was found, in words."""
+        """A summary of the result."""
         counts = " and ".join(f"{len(found):,}" for found in self.features)
         words = f"{counts} keypoints ({self.features[0].model}), {len(self.matches):,} matches"
         if self.verification is not None:

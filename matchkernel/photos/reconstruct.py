@@ -1,4 +1,4 @@
-"""COLMAP: a reconstruction from our features and matches, by COLMAP's own importers and its mapper."""
+"""Reconstruct a scene from our features and matches with COLMAP's importers and mapper."""
 
 import dataclasses
 import json
@@ -48,8 +48,8 @@ class ReconstructSettings:
         detector: how keypoints are found; by default as many and as weak ones as COLMAP takes.
         ratio: nearest / second nearest distance of a match, in both directions; None: no test; "calibrated": what
             the describer asks for, 0.85, for SIFT COLMAP's own 0.8.
-        overlap: match each image with so many neighbours by name; None: all pairs, up to 120 images.
-        single_camera: all images are of one camera with one focal length.
+        overlap: match each image with this many next ones by name; None: all pairs, up to 120 images.
+        single_camera: all images were taken by one camera with one focal length.
     """
 
     detector: Detector = COLMAP_LIKE
@@ -67,7 +67,7 @@ class ReconstructSettings:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a reconstruction.
+    """The result of a reconstruction.
 
     Attributes:
         images: given.
@@ -100,22 +100,22 @@ def reconstruct(
     """Extract, match, import into COLMAP, verify there, and map.
 
     The workspace gets `database.db`, `sparse/` (the model with the most images), `matches.txt`, the keypoints as text,
-    COLMAP's logs and `summary.json`. It appears when all is done; until then the work lies in `<workspace>.part`, and
-    a run that was stopped goes on there. An image that cannot be read is skipped and named.
+    COLMAP's logs and `summary.json`. It appears when everything is done; until then the work is in `<workspace>.part`,
+    where an interrupted run resumes. An image that cannot be read is skipped and reported.
 
     Args:
         images: folder of images of one scene.
         workspace: folder to make.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how (default: ReconstructSettings()).
-        say: told each stage.
-        progress: told how many of how many are done.
+        say: called with a line for each stage.
+        progress: called with the number done and the total.
     """
     settings = settings or ReconstructSettings()
     images, describer, program = Path(images), open_describer(model), find_colmap()
     found = photos_of(images)
     if len(found) < 2:
-        raise FileError(f"{images}: {len(found)} images here, two are the least")
+        raise FileError(f"{images}: {len(found)} images here, at least two are needed")
     for name in found:
         check_match_name(name)
     ratio = settings.ratio_of(describer)
@@ -147,11 +147,11 @@ def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
     """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
     command = [program or find_colmap(), "model_analyzer", "--path", str(sparse)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    said = done.stdout + done.stderr  # versions differ in where they say it
+    said = done.stdout + done.stderr  # versions differ in where they print it
     found = {name: re.search(pattern, said) for name, pattern in ANALYZED.items()}
     missing = [name for name, match in found.items() if match is None]
     if done.returncode or missing:
-        raise WorkError(f"colmap model_analyzer did not tell about {sparse}: code {done.returncode}, no {missing}")
+        raise WorkError(f"colmap model_analyzer did not describe {sparse}: code {done.returncode}, no {missing}")
     return {
         name: (float if name in ("track_length", "error") else int)(match[1]) for name, match in found.items() if match
     }

@@ -1,4 +1,4 @@
-"""Which matches agree on one geometry: a homography or a fundamental matrix, by OpenCV's MAGSAC++."""
+"""Find the matches that agree on a homography or a fundamental matrix, with OpenCV's MAGSAC++."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -12,10 +12,10 @@ from matchkernel.storage.extras import need_opencv
 
 Geometry = Literal["homography", "fundamental"]
 
-LEAST = {"homography": 4, "fundamental": 8}  # different matches that a model needs
+LEAST = {"homography": 4, "fundamental": 8}  # distinct matches that a model needs
 INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
 CONFIDENCE, ITERATIONS = 0.9999, 10_000
-FLAT = 1e-3  # points whose spread across a line is below this share of that along it lie on the line
+FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def verify(
     threshold: float = INLIER_PIXELS,
     iterations: int = ITERATIONS,
 ) -> Verification:
-    """Fit a model to matches and say which of them it explains; the same matches always give the same answer.
+    """Fit a model to matches and find its inliers; the same matches always give the same answer.
 
     Too few different matches, or points on one line, determine no model: then it is None and there are no inliers.
 
@@ -54,7 +54,7 @@ def verify(
         points_b: (M, 2) their matches in image B.
         geometry: what to fit.
         threshold: largest error of an inlier in pixels.
-        iterations: at most.
+        iterations: maximum number.
     """
     if geometry not in LEAST:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
@@ -76,7 +76,7 @@ def verify(
 
 
 def check_pixels(threshold: float) -> None:
-    """Refuse a largest error of inliers that is no length, or longer than any image."""
+    """Refuse a maximum inlier error that is not positive, or larger than any image."""
     if not isinstance(threshold, Real) or not 0 < float(threshold) <= MOST_PIXELS:
         raise ArgumentError(
             f"the largest error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
@@ -106,7 +106,7 @@ def _fit(a: np.ndarray, b: np.ndarray, geometry: Geometry, threshold: float, ite
             H, _ = cv2.findHomography(a, b, cv2.USAC_MAGSAC, threshold, **options)
             return None if H is None else _usable_homography(H)
         F, _ = cv2.findFundamentalMat(a, b, cv2.USAC_MAGSAC, threshold, CONFIDENCE, iterations)
-    except cv2.error:  # of its solvers on matches that determine nothing
+    except cv2.error:  # its solvers fail on matches that determine nothing
         return None
     if F is None or F.shape != (3, 3) or not np.isfinite(F).all() or not F.any():
         return None

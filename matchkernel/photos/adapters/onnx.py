@@ -1,4 +1,4 @@
-"""ONNX: patches in, descriptors out, as a file that was run and compared before it is kept."""
+"""ONNX export: patches in, descriptors out; the file is run and compared with torch before it is kept."""
 
 import copy
 import json
@@ -115,14 +115,14 @@ def _check_path(path: Path) -> None:
 
 
 def _packages() -> Any:
-    """onnxruntime; onnx and onnxscript are looked for too, since torch's exporter needs them."""
+    """onnxruntime; onnx and onnxscript are looked for too, because torch's exporter needs them."""
     need("onnx", "onnx", "ONNX export")
     need("onnxscript", "onnx", "ONNX export")
     return need("onnxruntime", "onnx", "ONNX export")
 
 
 def _program(model: Descriptor, N: int) -> Any:
-    """torch's ONNX program of the folded model. Its example has two patches: of one, the batch would become fixed."""
+    """torch's ONNX program of the folded model; an example of two patches, since one would fix the batch size."""
     folded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     means = [isinstance(part, SumOverPositions) for part in folded.aggregations]
     folded.aggregations = nn.ModuleList(
@@ -155,7 +155,7 @@ def _session(runtime: Any, path: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch's exporter from speaking of deprecations inside torch and of packages that are not needed."""
+    """Silence torch's exporter about deprecations inside torch and packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -16,7 +16,7 @@ from matchkernel.storage.settings import with_options
 
 
 class DescriptorExtractor:
-    """SIFT's keypoints with another descriptor, in OpenCV's manners: put it where `cv2.SIFT_create()` stood.
+    """SIFT's keypoints with another descriptor and OpenCV's interface: a replacement for `cv2.SIFT_create()`.
 
     Images are (H, W) gray or (H, W, 3) BGR uint8, as `cv2.imread` gives them. It has OpenCV's methods but is not a
     `cv2.Feature2D`: C++ code would not see the methods of a Python subclass.
@@ -40,7 +40,7 @@ class DescriptorExtractor:
         self.describer = open_describer(model, device=device)
 
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
-        """Keypoints of SIFT, strongest first; of a mask (H, W) uint8 only those where it is not 0."""
+        """Keypoints of SIFT, strongest first; with a mask, (H, W) uint8, only those where it is not 0."""
         gray = self._gray(image)
         if mask is not None and not isinstance(mask, np.ndarray):
             raise ArgumentTypeError(f"a mask is a numpy array, got {type(mask).__name__}")
@@ -51,10 +51,10 @@ class DescriptorExtractor:
     def compute(
         self, image: np.ndarray, keypoints: Sequence[Any], descriptors: None = None
     ) -> tuple[tuple[Any, ...], np.ndarray | None]:
-        """Describe keypoints: those described, in the order given, and (N, D) float32 unit rows, None for no rows.
+        """Describe keypoints: returns those described, in the given order, and (N, D) float32 unit rows or None.
 
-        A keypoint whose region has one gray value throughout has no description and is left out, as OpenCV's own
-        extractors leave out what they cannot describe. An angle of -1 means upright.
+        A keypoint whose region has a single gray value is dropped, as OpenCV's own extractors drop what they cannot
+        describe. An angle of -1 means upright.
         """
         KeyPoint = need_opencv().KeyPoint
         if not isinstance(keypoints, Sequence) or not all(isinstance(point, KeyPoint) for point in keypoints):
@@ -82,7 +82,7 @@ class DescriptorExtractor:
         return self.compute(image, self.detect(image, mask))
 
     def descriptorSize(self) -> int:
-        """D, numbers in a row."""
+        """D, the length of a row."""
         return self.describer.D
 
     def descriptorType(self) -> int:
