@@ -50,6 +50,8 @@ def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
 
 @contextmanager
 def _file_errors(path: str | Path, what: str) -> Iterator[None]:
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():  # a device may never end
+        raise FileError(f"{path}: cannot be read (not a regular file)")
     try:
         yield
     except MatchKernelError:

@@ -1,4 +1,5 @@
 import io
+import os
 import zipfile
 
 import numpy as np
@@ -36,6 +37,8 @@ def header_claiming(shape):
 
 def test_what_is_no_array_is_refused_on_one_line(tmp_path):
     (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
     (tmp_path / "text").write_text("two\nlines")
     (tmp_path / "bomb.npy").write_bytes(header_claiming((10**9, 10**9)))
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as file:
@@ -52,6 +55,8 @@ def test_what_is_no_array_is_refused_on_one_line(tmp_path):
         "pickle.npy": "not a whole .npy array (",
         "b.npz": "an .npz archive, not a .npy array",
         ".": "cannot be read (Is a directory)",
+        "pipe": "cannot be read (not a regular file)",
+        "zeros": "cannot be read (not a regular file)",
     }
     zipped = {
         "absent": "cannot be read (No such file",
@@ -62,6 +67,8 @@ def test_what_is_no_array_is_refused_on_one_line(tmp_path):
         "b.npz": "no item named 'a.npy'",
         "packed.npz": "not a test (a is compressed; write it with numpy.savez)",
         ".": "cannot be read (Is a directory)",
+        "pipe": "cannot be read (not a regular file)",
+        "zeros": "cannot be read (not a regular file)",
     }
     cases = [(map_npy, name, message) for name, message in mapped.items()]
     cases += [(lambda path: read_npz(path, ["a"], "a test"), name, message) for name, message in zipped.items()]
