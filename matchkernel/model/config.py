@@ -3,11 +3,10 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.storage.settings import read_toml, short_repr
+from matchkernel.errors import ArgumentError
+from matchkernel.storage.settings import check_ranges, from_dict, setting, short_repr
 
 
 @dataclass(frozen=True)
@@ -64,26 +63,23 @@ class DescriptorConfig:
         dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0).
     """
 
-    variant: str = "dual"
-    s: int | None = None
-    kappa_cartesian: float | None = None
-    kappa_polar: float | None = None
-    d: int = 128
-    D: int | None = None
-    patch_size: int = 32
-    grid: str | None = None
+    variant: str = setting("dual", choices=VARIANTS)
+    s: int | None = setting(None, low=0, high=MAX_S)
+    kappa_cartesian: float | None = setting(None, above=0, high=MAX_KAPPA)
+    kappa_polar: float | None = setting(None, above=0, high=MAX_KAPPA)
+    d: int = setting(128, low=1, high=MAX_WIDTH)
+    D: int | None = setting(None, low=1)
+    patch_size: int = setting(32, low=MIN_PATCH_SIZE, high=MAX_PATCH_SIZE)
+    grid: str | None = setting(None, choices=GRIDS)
     center_weight: bool | None = None
     encoding_norm: bool | None = None
-    output_norm: str | None = None
-    dropout: float | None = None
+    output_norm: str | None = setting(None, choices=("batch", "none"))
+    dropout: float | None = setting(None, low=0, below=1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise ArgumentError(f"variant must be one of {', '.join(VARIANTS)}, got {short_repr(self.variant)}")
-        self._check_whole("patch_size", MIN_PATCH_SIZE, MAX_PATCH_SIZE)
+        check_ranges(self)
         if self.patch_size % STRIDE:
             raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
-        self._check_whole("d", 1, MAX_WIDTH)
         self._resolve_encoding()
         self._resolve_output()
 
@@ -119,20 +115,7 @@ class DescriptorConfig:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "DescriptorConfig":
         """Build from names and values; an unknown name is refused."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = [short_repr(name) for name in settings if name not in known]
-        if unknown:
-            raise ArgumentError(f"unknown setting {', '.join(unknown)}; known are {', '.join(known)}")
-        return cls(**settings)
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> "DescriptorConfig":
-        """Read a TOML file whose top level holds the settings."""
-        settings = read_toml(path)
-        try:
-            return cls.from_dict(settings)
-        except (ArgumentError, ArgumentTypeError) as error:
-            raise FileError(f"{path}: {error}") from None
+        return from_dict(cls, settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved settings, None left out; `from_dict` gives the same configuration back."""
@@ -141,29 +124,17 @@ class DescriptorConfig:
     def _resolve_encoding(self) -> None:
         systems = VARIANTS[self.variant].systems
         self._default("s", 2 if systems else None)
-        if self.s is not None:
-            self._check_whole("s", 0, MAX_S)
         kappa = None if self.s is None else (1.0 if self.s <= 1 else 8.0)
         for system in ("cartesian", "polar"):
             self._default(f"kappa_{system}", kappa if system in systems else None)
-            self._check_real(f"kappa_{system}", 0, MAX_KAPPA)
-            if getattr(self, f"kappa_{system}") == 0:
-                raise ArgumentError(f"kappa_{system} must be above 0, got 0")
         self._default("grid", "cells" if systems else None)
-        self._check_choice("grid", GRIDS)
         self._default("center_weight", True if systems else None)
-        self._check_choice("center_weight", (True, False))
         self._default("encoding_norm", False if systems else None)
-        self._check_choice("encoding_norm", (True, False))
 
     def _resolve_output(self) -> None:
         variant = VARIANTS[self.variant]
         self._default("output_norm", "batch" if variant.projects else None)
-        self._check_choice("output_norm", ("batch", "none"))
         self._default("dropout", variant.dropout if variant.projects else None)
-        self._check_real("dropout", 0, 1)
-        if self.dropout == 1:
-            raise ArgumentError("dropout must be below 1, got 1: nothing would be left")
         fixed = None if variant.projects else self.d * (1 if variant.any_size else self.n**2)
         if self.D is None:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)
@@ -171,7 +142,8 @@ class DescriptorConfig:
             raise ArgumentError(
                 f"{self.variant} gives D = {fixed} numbers here, got D = {short_repr(self.D)}; leave D out"
             )
-        self._check_whole("D", 1, MAX_WIDTH if fixed is None else fixed)
+        if fixed is None and self.D is not None and self.D > MAX_WIDTH:
+            raise ArgumentError(f"D must be from 1 to {MAX_WIDTH:,}, got {short_repr(self.D)}")
 
     def _default(self, name: str, value: Any) -> None:
         """Fill in a setting that was left out; refuse one that was given but means nothing (value is None)."""
@@ -179,27 +151,3 @@ class DescriptorConfig:
             object.__setattr__(self, name, value)
         elif value is None:
             raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short_repr(getattr(self, name))})")
-
-    def _check_whole(self, name: str, least: int, most: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{name} must be a whole number, got {short_repr(value)}")
-        if not least <= value <= most:
-            raise ArgumentError(f"{name} must be between {least} and {most}, got {short_repr(value)}")
-
-    def _check_real(self, name: str, least: float, most: float) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ArgumentTypeError(f"{name} must be a number, got {short_repr(value)}")
-        if not least <= value <= most:  # refuses NaN too
-            raise ArgumentError(f"{name} must be from {least:g} to {most:g}, got {short_repr(value)}")
-        object.__setattr__(self, name, float(value))
-
-    def _check_choice(self, name: str, choices: tuple[Any, ...]) -> None:
-        value = getattr(self, name)
-        if value is not None and not any(
-            value is choice or (isinstance(value, str) and value == choice) for choice in choices
-        ):
-            raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short_repr(value)}")

@@ -228,6 +228,8 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _converted(hint: Any, value: Any, name: str, special: str = "") -> Any:
+    if value is None and types.NoneType in _kinds(hint):
+        return None
     kind = next(part for part in _kinds(hint) if part is not types.NoneType)
     if dataclasses.is_dataclass(kind):
         own = getattr(kind, "from_dict", None)

@@ -80,7 +80,7 @@ def attempt(function, *arguments, expected=MatchKernelError):
 
 def test_every_kind_of_field_is_read():
     assert from_dict(Dish, FULL) == BUILT
-    assert from_dict(Dish, {}) == Dish()
+    assert from_dict(Dish, {}) == from_dict(Dish, {"limit": None, "garnish": None}) == Dish()
 
 
 def test_every_kind_of_field_is_written():
