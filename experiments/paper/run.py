@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -214,6 +214,17 @@ def wanted_jobs(experiments: Sequence[str], only: Sequence[str] | None) -> list[
     return jobs if only is None else [found for name in only for found in jobs if found[1].name == name]
 
 
+def left(
+    options: argparse.Namespace, results: dict[str, dict[str, Any]]
+) -> Iterator[tuple[str, Job, dict[str, Any] | None]]:
+    """The jobs that lack a score, each with its experiment and the result it has."""
+    for experiment, job in wanted_jobs(options.experiments, options.only):
+        asked = replace(job, scores=tuple(dict.fromkeys((*job.scores, *options.scores))))
+        before = results[experiment].get(job.name)
+        if before is None or not before["scores"].keys() >= set(wanted_scores(asked)):
+            yield experiment, asked, before
+
+
 def do_all(options: argparse.Namespace, keep: Path) -> None:
     """Share the jobs among workers and write their results."""
     begun = time.time()
@@ -223,18 +234,15 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
     for experiment in options.experiments:
         path = options.results / f"{experiment}.json"
         results[experiment] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for experiment, job in wanted_jobs(options.experiments, options.only):
-        asked = replace(job, scores=tuple(dict.fromkeys((*job.scores, *options.scores))))
-        before = results[experiment].get(job.name)
-        if before is None or not before["scores"].keys() >= set(wanted_scores(asked)):
-            tasks.put((experiment, asked, before))
+    for task in left(options, results):
+        tasks.put(task)
     until = begun + options.seconds
     arguments = (tasks, answers, context.Semaphore(options.training), options.sets, options.device, keep, options.steps)
     workers = [context.Process(target=work, args=(*arguments, until)) for _ in range(options.workers)]
     for process in workers:
         tasks.put(None)
         process.start()
-    running = len(workers)
+    running, failed = len(workers), 0
     while running:
         try:
             answer = answers.get(timeout=5)
@@ -248,10 +256,13 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
         experiment, name, result = answer
         if "error" in result:
             print(f"{name}: failed\n{result['error']}", file=sys.stderr, flush=True)
+            failed += 1
             continue
         results[experiment][name] = result
         write(options.results / f"{experiment}.json", results[experiment])
         print(f"{time.time() - begun:5.0f} s  {line(name, result)}", flush=True)
+    if failed:
+        sys.exit(f"{failed} job{'s' * (failed > 1)} failed")
 
 
 def line(name: str, result: dict[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 import json
 import math
+import queue
 import sys
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import data
 import jobs
@@ -248,3 +251,19 @@ def test_jobs_with_all_their_scores_are_not_done_again(monkeypatch, tmp_path, ca
     monkeypatch.setattr(sys, "argv", words)
     run.main()
     assert capsys.readouterr().out == ""
+
+
+def test_a_failed_job_is_told_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+    """Workers as threads; the sets of the first job are not there."""
+    threads = SimpleNamespace(Queue=queue.Queue, Semaphore=threading.Semaphore, Process=threading.Thread)
+    monkeypatch.setattr(run.multiprocessing, "get_context", lambda kind: threads)
+    monkeypatch.setattr(run, "line", lambda name, result: name)
+    done, fails = {"scores": {}}, {"error": "no such folder"}
+    monkeypatch.setattr(run, "do", lambda job, *_: done if job.name == "average" else {**fails})
+    words = ["run.py", "recipe", "--only", "base", "average", "--sets", "none", "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        run.main()
+    assert end.value.code == "1 job failed"
+    assert "base: failed\nno such folder" in capsys.readouterr().err
+    assert json.loads((tmp_path / "recipe.json").read_text()) == {"average": done}

@@ -63,7 +63,7 @@ PAIRS = 2
 
 @pytest.fixture
 def pairs(tmp_path, textures):
-    """A file as tolerance.py writes it, of patches and slightly changed ones; the unshifted ones come second."""
+    """A file as data.py --tolerance writes it, of patches and slightly changed ones; the unshifted ones come second."""
     patches = textures(2 * PAIRS, 64).byte().numpy().reshape(2, PAIRS, 64, 64)
     arrays = {"reference": patches[0], "shift": np.stack([patches[0][::-1], patches[1]])}
     np.savez(tmp_path / "tolerance.npz", **arrays, shift_amounts=np.array([0.3, 0.0]))
