@@ -121,10 +121,10 @@ def test_the_demo_prints_a_table_and_writes_pictures(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("rootsift") == 2
     assert len(list((tmp_path / "demo").glob("*.png"))) == 4
-    rows = [line.replace("turned copy", "turned").split() for line in result.stdout.splitlines() if "%" in line]
-    assert [row[0] for row in rows] == ["stereo", "stereo", "turned", "turned"]
-    for _, _, right, share, _, known, _, _ in rows:
-        assert float(share) == pytest.approx(100 * count(right) / count(known), abs=0.05)
+    rows = [line.replace("rotated copy", "rotated").split() for line in result.stdout.splitlines() if "%" in line]
+    assert [row[0] for row in rows] == ["stereo", "stereo", "rotated", "rotated"]
+    for _, _, correct, share, _, known, _, _ in rows:
+        assert float(share) == pytest.approx(100 * count(correct) / count(known), abs=0.05)
         assert float(share) > 50
 
 
@@ -132,16 +132,16 @@ def count(word):
     return int(word.replace(",", ""))
 
 
-def test_the_demos_table_has_right_matches_before_their_share():
-    """Fewer of more matches: dual has more right ones, RootSIFT the larger share, and both are to be read."""
+def test_the_demos_table_has_correct_matches_before_their_share():
+    """Dual has more correct matches, RootSIFT a larger share of fewer; both can be read off."""
     rows = [
-        DemoRow("stereo", "dual", matches=1300, inliers=1200, known=1250, right=1000, picture=Path("a.png")),
-        DemoRow("stereo", "rootsift", matches=850, inliers=840, known=800, right=720, picture=Path("b.png")),
+        DemoRow("stereo", "dual", matches=1300, inliers=1200, known=1250, correct=1000, picture=Path("a.png")),
+        DemoRow("stereo", "rootsift", matches=850, inliers=840, known=800, correct=720, picture=Path("b.png")),
     ]
     console = Console(file=StringIO(), width=80)
     console.print(results_table(rows))
     lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert lines[1] == ["pair", "descriptor", "right", "matches", "share", "truth", "known", "matches", "inliers"]
+    assert lines[1] == ["pair", "descriptor", "correct", "share", "truth", "known", "matches", "inliers"]
     assert lines[3] == ["stereo", "dual", "1,000", "80.0", "%", "1,250", "1,300", "1,200"]
     assert lines[4] == ["stereo", "rootsift", "720", "90.0", "%", "800", "850", "840"]
     assert "within 3 px of the truth" in " ".join(word for line in lines for word in line)

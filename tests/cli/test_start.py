@@ -24,7 +24,7 @@ main()
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [("--help", 0), ("--version", 0), ("--hepl", 2), ("matsch", 2), ("train --hepl", 2)],
+    [("--help", 0), ("--version", 0), ("info", 0), ("--hepl", 2), ("matsch", 2), ("train --hepl", 2)],
 )
 def test_what_needs_no_torch_does_not_import_it(arguments, code):
     done = subprocess.run(
@@ -36,6 +36,21 @@ def test_what_needs_no_torch_does_not_import_it(arguments, code):
 def test_the_list_of_verbs_says_what_each_says_of_itself():
     for name, line in whole.VERBS.items():
         assert inspect.cleandoc(whole.load_verb(name).help).splitlines()[0] == line, name
+
+
+def test_option_names_have_no_underscores_and_each_is_explained():
+    """An option that is made from the field of a dataclass shows its name and its help."""
+
+    def options(command):
+        for parameter in command.params:
+            yield command.name, parameter
+        for inner in getattr(command, "commands", {}).values():
+            yield from options(inner)
+
+    for name in whole.VERBS:
+        for verb, parameter in options(whole.load_verb(name)):
+            assert parameter.help, (verb, parameter.name)
+            assert not any("_" in flag for flag in parameter.opts if flag.startswith("-")), (verb, parameter.name)
 
 
 def test_numbers_and_names_typed_in_help_are_the_true_ones():

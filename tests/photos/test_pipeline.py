@@ -8,7 +8,7 @@ import torch
 from made_images import save, texture, turned, write_bad_images, write_odd_images
 
 import matchkernel
-from matchkernel.cli.demo import load_motorcycle, stereo_errors, turned_copy
+from matchkernel.cli.demo import load_motorcycle, rotated_copy, stereo_errors
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.homography import corner_error
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json
@@ -24,7 +24,7 @@ def network():
 
 
 @pytest.mark.parametrize("degrees", [0, 40, 90])
-def test_a_turned_copy_is_matched_to_its_homography(degrees, network):
+def test_a_rotated_copy_is_matched_to_its_homography(degrees, network):
     image = texture(height=200, width=200)
     copy, H = turned(image, degrees)
     for model in ("rootsift", network):
@@ -124,7 +124,7 @@ def test_options_that_are_not_there():
 def test_the_demos_truth_is_true():
     """A match of RootSIFT that is mutual is right more often than not, in both pairs."""
     left, right, disparity = load_motorcycle()
-    copy, H = turned_copy(left)
+    copy, H = rotated_copy(left)
     found = match_images(left, right, "rootsift", keypoints=500, geometry="fundamental")
     errors = stereo_errors(*found.points, disparity)
     assert np.isnan(errors).mean() < 0.3
