@@ -120,6 +120,7 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
         if not _is_allocated(path, shape):
+            check_free_space(target, math.prod(shape))
             build.forget()  # finished steps were in the incomplete file
             _allocate(path, shape)
         # The file's blocks are allocated: a full disk is an error above, and no crash while the map is written.
@@ -293,7 +294,6 @@ def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
 
 
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
-    check_free_space(path, math.prod(shape))
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)

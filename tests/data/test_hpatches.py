@@ -92,9 +92,9 @@ def test_a_strip_of_the_wrong_size_is_refused(image, root):
     strip(path, 2, dtype=np.uint16)
     refused(read, str(path), "this one uint16 of 65 px")
     path.write_bytes(path.read_bytes()[:-5000])
-    refused(read, str(path), "not a whole PNG")
+    refused(read, str(path), "not a whole image")
     path.write_bytes(b"")
-    refused(read, str(path), "not a whole PNG")
+    refused(read, str(path), "not a whole image")
 
 
 def test_names_the_set_does_not_have(root):
