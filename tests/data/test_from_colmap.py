@@ -240,7 +240,7 @@ def test_other_kinds_of_photos_are_read(copied, tmp_path, tracks):
             image.convert("CMYK").save(copied / "images" / "cmyk.jpg", quality=98)
             (copied / "images" / "cmyk.jpg").rename(path)
         else:
-            image.convert("RGB").convert(mode).save(path)
+            image.convert("RGB").convert(mode, palette=Image.Palette.ADAPTIVE).save(path)
     built = cut(copied, tmp_path / "set", TRACKS)
     assert len(built) == len(tracks)
     difference = np.abs(built.patches.astype(int) - tracks.patches)
