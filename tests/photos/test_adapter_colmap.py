@@ -19,7 +19,7 @@ from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
-from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
@@ -77,7 +77,7 @@ def test_the_ratio_is_the_describers_unless_given():
     assert [ReconstructSettings().ratio_of(describer) for describer in (learned, sift)] == [0.85, 0.8]
     assert [ReconstructSettings(ratio=ratio).ratio_of(learned) for ratio in (0.9, 1.0, None)] == [0.9, 1.0, None]
     for wrong in (0.0, 1.1, "wide"):
-        with pytest.raises(ArgumentError, match="ratio must be"):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match="ratio must be"):
             ReconstructSettings(ratio=wrong)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import matchkernel
+from matchkernel.model.card import SHIPPED
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,9 +43,8 @@ def test_weights_that_come_with_the_package_become_an_entry(tmp_path, trained_li
     """A copy of the package with one file of weights, in a process of its own: load them by name at another size."""
     shutil.copytree(ROOT / "matchkernel", tmp_path / "matchkernel", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "hubconf.py", tmp_path)
-    (tmp_path / "matchkernel" / "trained").mkdir(exist_ok=True)
     model = trained_like(matchkernel.build("polar", s=1))
-    matchkernel.save(model, tmp_path / "matchkernel" / "trained" / "polar-test.safetensors")
+    matchkernel.save(model, tmp_path / SHIPPED.relative_to(ROOT) / "polar-test.safetensors")
     code = """
 import json, sys, torch
 model = torch.hub.load(sys.argv[1], "polar_test", source="local", patch_size=48)

@@ -39,8 +39,10 @@ def test_the_file_equals_torch_at_any_batch(exported, textures, batch):
 
 
 def test_the_model_stays_as_it_was(tmp_path):
-    model = small("sum", d=4).double().eval()
+    model = small("sum", d=4).double().train()
     export_onnx(model, tmp_path / "model.onnx")
+    assert model.training
+    assert not model.is_folded
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
 
 
@@ -85,13 +87,6 @@ def test_the_comparison_sees_another_models_weights(exported):
     session = onnxruntime.InferenceSession(str(exported[1]), providers=["CPUExecutionProvider"])
     assert max(compare(exported[0], session, 48).values()) < 1e-5
     assert max(compare(small("combined", s=1).eval(), session, 48).values()) > 1e-2
-
-
-def test_the_model_is_left_as_it_was(tmp_path):
-    model = small("sum").train()
-    export_onnx(model, tmp_path / "model.onnx")
-    assert model.training
-    assert not model.is_folded
 
 
 def test_what_is_refused(tmp_path):
