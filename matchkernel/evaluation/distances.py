@@ -15,23 +15,23 @@ DISTANCES: tuple[Distance, ...] = ("l2", "l1", "hamming")
 
 
 def check_distance(distance: str, dtype: object) -> None:
-    """Refuse an unknown distance, and bits without Hamming or Hamming without bits."""
+    """Refuse an unknown distance, and Hamming distance of anything but bits."""
     if distance not in DISTANCES:
         raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
     if distance == "hamming" and str(dtype).removeprefix("torch.") != "uint8":
-        raise ArgumentTypeError(f"hamming distance is between bits packed in uint8, the descriptors are {dtype}")
+        raise ArgumentTypeError(f"hamming distance needs bits packed in uint8, the descriptors are {dtype}")
 
 
 def comparable_rows(descriptors: np.ndarray | Tensor, distance: Distance, what: str = "descriptors") -> Tensor:
-    """Check descriptors and bring them to numbers: bits are unpacked for Hamming distance.
+    """Check descriptors and convert them to floats; bits are unpacked for Hamming distance.
 
     Args:
         descriptors: (K, D) integers or floats; for Hamming (K, D / 8) uint8.
-        distance: the distance they are meant for.
-        what: named in the error.
+        distance: the distance they will be compared by.
+        what: their name in error messages.
 
     Returns:
-        (K, D) float64, or float32 where they came as such, on their own device.
+        (K, D) float64, or float32 if given as such, on their own device.
     """
     if not isinstance(descriptors, np.ndarray | Tensor):
         raise ArgumentTypeError(f"{what} must be a numpy array or a torch tensor, got {type(descriptors).__name__}")
@@ -51,12 +51,14 @@ def comparable_rows(descriptors: np.ndarray | Tensor, distance: Distance, what: 
     rows = rows if rows.dtype == torch.float32 else rows.double()
     bad = ~(rows.abs() <= LARGEST).all(1)
     if bool(bad.any()):
-        raise ArgumentError(f"{what}: row {int(bad.int().argmax())} has a value that is no number or above {LARGEST:g}")
+        raise ArgumentError(
+            f"{what}: row {int(bad.int().argmax())} has a value that is not a number or above {LARGEST:g}"
+        )
     return rows
 
 
 def row_distances(a: np.ndarray, b: np.ndarray, distance: Distance) -> np.ndarray:
-    """(M,) distances of the rows of two (M, D) arrays in float32, as the official codes take them for pairs."""
+    """(M,) distances of the rows of two (M, D) arrays in float32, as the official codes compute them for pairs."""
     if distance == "hamming":
         return np.bitwise_count(a ^ b).sum(1, dtype=np.float32)
     difference = np.subtract(a, b, dtype=np.float32)
@@ -68,11 +70,11 @@ def row_distances(a: np.ndarray, b: np.ndarray, distance: Distance) -> np.ndarra
 def count_closer(
     tile: Tensor, thresholds: Tensor, error: float, exact: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Count in each row what is closer than each threshold, and what is not farther by more than the error.
+    """Count in each row the entries closer than each threshold, and those not farther by more than the error.
 
     Args:
-        tile: (Q, M) float64 distances, infinite for what does not count.
-        thresholds: (Q, T) exact distances; the counts below an infinite one mean nothing.
+        tile: (Q, M) float64 distances, infinite for entries that do not count.
+        thresholds: (Q, T) exact distances; the counts for an infinite one are meaningless.
         error: largest error of the tile.
         exact: (m,) rows and (m,) columns of the tile -> (m,) exact distances. With it the first count is that of
             exact distances; without it, of those closer by more than the error.

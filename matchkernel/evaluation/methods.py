@@ -1,4 +1,4 @@
-"""Something to score: a model or a baseline that describes patches, with what a result says of it."""
+"""Methods to score: models and baselines that describe patches, with what their results say about them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.progress import Progress
 
-Planned = Callable[[Sequence[dict[str, Any]]], object]  # gets what each result will say of itself, before the work
-UNKNOWN = "what these weights were trained on is not known: this test set may be among it"
+Planned = Callable[[Sequence[dict[str, Any]]], object]  # gets the settings of each result to come, before the work
+UNKNOWN = "the training set of these weights is not known; it may include this test set"
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class Method:
     """A descriptor to be scored."""
 
     name: str
-    distance: Distance  # the one it is meant for
-    facts: dict[str, Any]  # what its results say beside the scores: parameters, settings, ...
+    distance: Distance  # the one it was made for
+    facts: dict[str, Any]  # what its results contain beside the scores: parameters, settings, ...
     compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
     trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
-    trained_sha256: frozenset[str] = frozenset()  # and the sha256 of their patches, whatever the folder is called
-    warnings: tuple[str, ...] = ()  # what every result of it must say
+    trained_sha256: frozenset[str] = frozenset()  # sha256 of the patches of these sets, which finds renamed copies
+    warnings: tuple[str, ...] = ()  # to be repeated in every result
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
-        """Describe patches; one of which nothing can be said gets a row of zeros.
+        """Describe patches; a patch that cannot be described gets a row of zeros.
 
         Args:
-            patches: (K, N, N) uint8, of any side.
+            patches: (K, N, N) uint8, of any size.
             progress: called with the number of patches done and their total.
 
         Returns:
@@ -50,17 +50,17 @@ class Method:
         return self.compute(patches, progress)
 
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
-        """Whether a test set is, or holds, one of those it was trained on: by its names, or by its patches' sha256."""
+        """Whether a test set is or contains one of its training sets, by name or by the sha256 of the patches."""
         names = {name, *patches.manifest.get("joined", [patches.folder.resolve().name])}
         return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
 
 
 def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
-    """The distance asked for, or a descriptor's own; refuses bits without Hamming distance and Hamming without bits."""
+    """The distance asked for, or the descriptor's own; refuses Hamming for numbers and other distances for bits."""
     if wanted is not None and wanted not in DISTANCES:
         raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
     if wanted is not None and (wanted == "hamming") != (own == "hamming"):
-        kind = "bits, which have" if own == "hamming" else "numbers, which have no"
+        kind = "bits, which need" if own == "hamming" else "numbers, which have no"
         raise ArgumentError(f"{name} gives {kind} Hamming distance, asked for {wanted}")
     return wanted or own
 
@@ -79,19 +79,19 @@ def choose_methods(
     Args:
         models: see model_methods.
         baseline_name: see baseline_method.
-        baseline_weights: what its weight file was trained on, where that is known, and the file.
-        training_set: its patch set to learn from.
-        name: what tables call it (default: its own name).
-        device: where models compute, as of `describe`.
+        baseline_weights: training set of its weight file, if known, and the file.
+        training_set: patch set for it to learn from.
+        name: its name in tables (default: its own).
+        device: where models run, as in `describe`.
     """
     if bool(models) == bool(baseline_name):
-        raise ArgumentError("give one thing to score: a model (--model) or a baseline (--baseline)")
+        raise ArgumentError("give either a model (--model) or a baseline (--baseline) to score")
     if baseline_name:
         told, file = baseline_weights or (None, None)
         weights = None if file is None else Path(file)
         return [baseline_method(baseline_name, weights=weights, trained_on=told, training_set=training_set, name=name)]
     if baseline_weights or training_set:
-        raise ArgumentError("a model brings its own weights: --baseline-weights and --training-set go with --baseline")
+        raise ArgumentError("--baseline-weights and --training-set need --baseline; a model has its own weights")
     return model_methods(models, name=name, device=device)
 
 
@@ -103,14 +103,14 @@ def baseline_method(
     training_set: Path | None = None,
     name: str | None = None,
 ) -> Method:
-    """A descriptor of others.
+    """A third-party descriptor.
 
     Args:
-        baseline_name: of `baseline`.
-        weights: its weight file, where it has one.
-        trained_on: the sets these weights were trained on, with commas between; None where that is not known.
-        training_set: a patch set, for mkd: the one to learn its whitening on.
-        name: what tables call it (default: its name).
+        baseline_name: see `baseline`.
+        weights: its weight file, if it has one.
+        trained_on: the training sets of these weights, separated by commas; None if unknown.
+        training_set: for mkd, the patch set to learn its whitening on.
+        name: its name in tables (default: its own).
     """
     patches = None if training_set is None else open_patch_set(training_set)
     found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
@@ -136,11 +136,11 @@ def model_methods(
     """Models of this package.
 
     Args:
-        models: training set and weights (a name, or a .safetensors file) of each. Without a training set the weight
-            file's own word for it is taken, if it has one. The seed is the file's, else the place among the weights
-            of the same configuration and training set.
-        name: what tables call them (default: the name of weights of the package, else their configuration).
-        device: where to compute, as of `describe`.
+        models: training set and weights (a name, or a .safetensors file) of each. If the training set is None, the one
+            recorded in the weight file is used, if any. The seed is the recorded one, else the position among the
+            weights of the same configuration and training set.
+        name: their name in tables (default: the name of the shipped weights, else the configuration).
+        device: where to run, as in `describe`.
     """
     methods: list[Method] = []
     places: Counter[tuple[str, str | None]] = Counter()
@@ -149,7 +149,7 @@ def model_methods(
         key = ("train_set", "seed", "configuration")
         twin = next((m for m in methods if all(m.facts.get(k) == method.facts.get(k) for k in key)), None)
         if twin is not None:
-            where = f"{method.facts['configuration']}, trained on {method.facts.get('train_set', '(not said)')}"
+            where = f"{method.facts['configuration']}, trained on {method.facts.get('train_set', '(not recorded)')}"
             raise ArgumentError(f"{weights}: a second one of {where}, seed {method.facts['seed']}")
         if name and methods and methods[0].facts["configuration"] != method.facts["configuration"]:
             both = f"{methods[0].facts['configuration']} and {method.facts['configuration']}"
@@ -191,9 +191,9 @@ def _model_method(
 
 
 def _agreed(told: str | None, own: str | None, who: str) -> str | None:
-    """The training sets, told or a file's own word for them; refuses two that differ."""
+    """The training sets as given or as recorded in the file; refuses two answers that differ."""
     if told and own and set(_names(told)) != set(_names(own)):
-        raise ArgumentError(f"{who} says it was trained on {own}, not on {told}: leave out {told}=")
+        raise ArgumentError(f"{who} says it was trained on {own}, not on {told}: drop the prefix {told}=")
     return ", ".join(_names(own or told)) or None
 
 
@@ -202,7 +202,7 @@ def _names(words: str | None) -> list[str]:
 
 
 def configuration_name(config: DescriptorConfig) -> str:
-    """What tables call a configuration: the variant, s where it has one, the patch size, and what is not the default.
+    """The name of a configuration in tables: variant, s if it has one, patch size, and settings that are not default.
 
     Settings that are the variant's own defaults are left out, so that two configurations never share a name.
     """

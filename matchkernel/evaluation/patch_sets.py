@@ -13,14 +13,13 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import comparable_rows, count_closer, row_distances
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
-from matchkernel.evaluation.results import FORMAT, blank_words
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
 from matchkernel.photos.nearest import Distance, Distances
 from matchkernel.storage.progress import Progress, Say
 
 QUERIES = 10_000
 PIECE = 2**14  # pairs at a time
 TILE = 2**24  # distances at a time in retrieval: 128 MiB
-NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
 
 
 def evaluate_patch_sets(

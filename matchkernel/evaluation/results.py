@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.storage.files import LONG_TEXT, check_output, read_small_text, replacing
 
 FORMAT = 1
+NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
 SETTINGS = {
     "hpatches": {
         "descriptor": str,
@@ -24,22 +26,21 @@ SETTINGS = {
     },
     "phototourism": {"descriptor": str, "dimension": int, "test_set": str, "distance": str, "pairs": dict},
 }
-# The numbers that tables are made of; a result may hold one task alone, but a task must be whole.
+# The numbers that tables show; a result may hold a single task, but a task must be complete.
 NUMBERS = {
     "verification": ("mean/auc", "mean/ap_trapezoid", "mean/ap_step"),
     "matching": ("mean/all/ap_trapezoid", "mean/all/ap_step", "mean/all/sr"),
     "retrieval": ("python/mean/20000/ap_trapezoid", "matlab/mean/all/ap_step"),
 }
-SCORES = ("ap_", "auc", "sr")  # how the name of a score starts, anywhere in a task
+SCORES = ("ap_", "auc", "sr")  # prefixes of the names of scores, at any depth of a task
 RANKED = ("retrieval_map", "retrieval_map_highest")
-# What is no name or no whole number from so much is refused; most may be missing.
+# Optional unless listed in SETTINGS; anything but a name, or a whole number of at least this value, is refused.
 NAMES = ("descriptor", "split", "test_set", "whitening", "set", "train_set", "configuration", "data_sha256")
 COUNTS = {"dimension": 1, "parameters": 0, "seed": 0, "retrieval_queries": 1, "retrieval_seed": 0}
-DISTANCES = ("l1", "l2", "hamming")
 DEEPEST = 16  # an HPatches result has 7 levels
 ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
-OPTIONAL = ("train_set", "set", "seed", "configuration")  # what a result need not say, but what makes it another one
-MANY_SETS = 3  # more names than so many are not listed in a table
+OPTIONAL = ("train_set", "set", "seed", "configuration")  # optional, but a different value makes it another result
+MANY_SETS = 3  # longer lists of names are shortened in a table
 WORDS = ("method", "trained on", "test set", "split")  # columns of a table that are not numbers
 HPATCHES = {
     "verif. AP": ("verification", "mean", "ap_trapezoid"),
@@ -66,7 +67,7 @@ def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """Read a result and check that it is whole."""
+    """Read a result and check that it is complete."""
     path = Path(path)
     text = read_small_text(path, LONG_TEXT, what="a result")
     try:
@@ -78,7 +79,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
 
 
 def blank_words(blank: int, patches: int) -> str:
-    """What a result says where some rows are zeros."""
+    """The warning of a result in which some rows are zeros."""
     return f"{blank} of {patches} patches have no description: their rows are zeros, so that they match each other"
 
 
@@ -86,8 +87,8 @@ def check_target(out: str | Path, several: bool) -> None:
     """Refuse a place where results could not be written, before the work is done.
 
     Args:
-        out: a .json file for one result, or a folder, made where it is missing.
-        several: whether more than one result may come.
+        out: a .json file for one result, or a folder, made if missing.
+        several: whether there may be more than one result.
     """
     out = Path(out)
     if out.suffix == ".json":
@@ -99,11 +100,11 @@ def check_target(out: str | Path, several: bool) -> None:
 
 
 def check_files(out: str | Path, plans: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse results that would take each other's place, or that of a file with other settings, before the work.
+    """Refuse, before the work, results that would overwrite each other or a result with other settings.
 
     Args:
         out: see check_target.
-        plans: what each result will say of itself.
+        plans: the settings of each result to come.
     """
     for path, plan in zip(_paths(out, plans), plans, strict=True):
         if not path.exists():
@@ -119,8 +120,8 @@ def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list
     """Write results, each whole or not at all.
 
     Args:
-        out: see check_target. In a folder the files are named after what was scored, on what; the same again is
-            replaced (see check_files).
+        out: see check_target. In a folder the files are named after descriptor and test set; a result with the same
+            settings is replaced (see check_files).
         results: of one evaluation.
 
     Returns:
@@ -138,10 +139,10 @@ def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list
 
 
 def file_name(result: Mapping[str, Any]) -> str:
-    """What a result's file is called: kind, test set or split, descriptor, and how it was trained.
+    """The name of a result's file: kind, test set or split, descriptor, and how it was trained.
 
-    Where that does not say all, since a word has signs that a file name should not have or tasks are missing, a digest
-    of these words, the settings and the tasks stands behind it.
+    If that is not unique, because a part has characters that a file name should not have or because only some tasks
+    were scored, a digest of these parts, the settings and the tasks is added.
     """
     words = [result["kind"], result.get("set"), result.get("split") or result.get("test_set"), result["descriptor"]]
     words += [result["whitening"]] if result.get("whitening", "none") != "none" else []
@@ -165,7 +166,7 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
 
 
 def note_of(results: Sequence[Mapping[str, Any]]) -> str:
-    """What the numbers of such a table are."""
+    """What the numbers of such a table mean."""
     return NOTES[results[0]["kind"]] if results else ""
 
 
@@ -205,11 +206,11 @@ def _fault(content: object) -> str:
 
 
 def _any_fault(part: object, depth: int) -> str:
-    """What no part of a result may be, whoever reads it."""
+    """Faults that no part of a result may have, at any depth."""
     if depth < 0:
         return f"nested deeper than {DEEPEST}"
     if isinstance(part, str) and any("\ud800" <= letter <= "\udfff" for letter in part):
-        return "it has half a letter (a lone surrogate)"
+        return "it has half a character (a lone surrogate)"
     if isinstance(part, float) and not math.isfinite(part):
         return f"{part} is not a number"
     if isinstance(part, Mapping):
@@ -221,7 +222,7 @@ def _any_fault(part: object, depth: int) -> str:
 
 
 def _settings_fault(content: Mapping[str, Any]) -> str:
-    """The names and whole numbers that results share; those that are optional may be null."""
+    """Faults of the names and whole numbers that all results share; optional ones may be null."""
     for key in NAMES:
         if content.get(key) is not None and not _is_name(content[key]):
             return f"{key} is {str(content[key])[:40]!r}, not a name"
@@ -247,7 +248,7 @@ def _hpatches_fault(content: Mapping[str, Any]) -> str:
 
 
 def _task_fault(task: str, content: Mapping[str, Any]) -> str:
-    """A score anywhere in a task is from 0 to 1, and what it holds by sequence is nested as it should be."""
+    """Faults of a task: a score outside 0 to 1 at any depth, or values by sequence that are not nested correctly."""
     wrong = next(_wrong_scores(content, task), "")
     if wrong:
         return f"{wrong[:80]} is not from 0 to 1"
@@ -329,7 +330,7 @@ def _row(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _shortened(names: str) -> str:
-    """Names with commas between; of many the first, and how many more."""
+    """Comma-separated names; of many only the first, and how many more there are."""
     first, *others = names.split(", ")
     return names if len(others) < MANY_SETS else f"{first} and {len(others)} more"
 

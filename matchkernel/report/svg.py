@@ -75,12 +75,12 @@ def hatch(number: int, kind: str) -> str:
     )
 
 
-def ticks(top: float, most: int = 5) -> list[float]:
-    """Round numbers from 0 to at least `top`, at most `most` steps."""
+def ticks(top: float) -> list[float]:
+    """Round numbers from 0 to at least `top`, at most five steps."""
     if not top > 1e-6:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(top))
-    step = next(size * factor for factor in (0.1, 0.2, 0.5, 1, 2, 5) if top <= most * size * factor * (1 + 1e-9))
+    step = next(size * factor for factor in (0.1, 0.2, 0.5, 1, 2, 5) if top <= 5 * size * factor * (1 + 1e-9))
     return [round(step * k, 10) for k in range(math.ceil(top / step - 1e-9) + 1)]
 
 

@@ -89,7 +89,7 @@ def test_baseline_weights_that_say_their_training_set(here, tmp_path):
     assert "1 result; 1 not scored: trained on the test set" in result.stderr
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["phototourism-one-tfeat-two.json"]
     result = good(*common, "--baseline-weights", tmp_path / "w.pth")
-    assert "warning: tfeat on two: what these weights were trained on is not known" in result.stderr
+    assert "warning: tfeat on two: the training set of these weights is not known" in result.stderr
     assert len(list((tmp_path / "new").iterdir())) == 3
 
 

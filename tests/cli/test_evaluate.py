@@ -54,14 +54,14 @@ def evaluate(*arguments):
 PATCHES, STRIPS = evaluate("phototourism", "one", "-o", "new"), evaluate("hpatches", "strips", "-o", "new")
 CSV = evaluate("hpatches", "--tasks", "strips/tasks", "-o", "new", "--descriptors")
 MISTAKES = [
-    (PATCHES, "one thing to score"),
-    ((*PATCHES, "--baseline", "sift", "--model", "seed0.safetensors"), "one thing to score"),
+    (PATCHES, "either a model"),
+    ((*PATCHES, "--baseline", "sift", "--model", "seed0.safetensors"), "either a model"),
     ((*PATCHES, "--baseline", "surf"), "no baseline 'surf'"),
     ((*PATCHES, "--baseline", "binboost"), "CSV folder"),
     ((*PATCHES, "--baseline", "tfeat"), "needs a weight file: give its path as weights (--baseline-weights)"),
     ((*PATCHES, "--baseline", "sift", "--baseline-weights", "x"), "takes no weight file (--baseline-weights)"),
     ((*PATCHES, "--baseline", "sift", "--training-set", "two"), "(--training-set) are for mkd alone"),
-    ((*PATCHES, "--model", "seed0.safetensors", "--training-set", "two"), "--training-set go with --baseline"),
+    ((*PATCHES, "--model", "seed0.safetensors", "--training-set", "two"), "--training-set need --baseline"),
     ((*PATCHES, "--model", "three=seed0.safetensors"), "its card says it was trained on one, not on three"),
     ((*PATCHES, "--model", "untold0.safetensors", "--model", "sum.safetensors", "--name", "x"), "two configurations"),
     ((*evaluate("phototourism", "A=one", "A=one", "--baseline", "sift"),), "one and one hold the same patches"),
@@ -84,7 +84,7 @@ MISTAKES = [
     ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "seed0.safetensors"),), "another file"),
     ((*evaluate("hpatches", "one", "--baseline", "sift"),), "is a patch set, not a set in the HPatches layout"),
     ((*evaluate("hpatches", "--baseline", "sift"),), "give the folder of a set"),
-    (STRIPS, "one thing to score"),
+    (STRIPS, "either a model"),
     ((*STRIPS, "--baseline", "sift", "--bits"), "--bits needs --descriptors"),
     ((*STRIPS, "--baseline", "sift", "--split", "a"), "has no split 'a', only full"),
     ((*STRIPS, "--baseline", "sift", "--split", "full", "--split", "full"), "each split once"),

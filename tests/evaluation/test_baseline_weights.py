@@ -138,7 +138,7 @@ def test_names_and_files_that_do_not_go_together(patches, tmp_path):
         (lambda: baseline("mkd"), "give training_patches"),
         (lambda: baseline("mkd", weights=tmp_path, training_patches=patches), "takes no weight file"),
         (lambda: baseline("sift", weights=tmp_path), "sift takes no weight file"),
-        (lambda: baseline("orb", training_patches=patches), "orb learns nothing here"),
+        (lambda: baseline("orb", training_patches=patches), "orb learns nothing"),
         (lambda: baseline("kornia:L2Net", weights=tmp_path), "kornia has no patch descriptor 'L2Net'; it has HardNet"),
         (lambda: baseline("kornia:KeyNet", weights=tmp_path), "kornia has no patch descriptor 'KeyNet'"),
     ]:

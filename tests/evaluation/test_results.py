@@ -72,7 +72,7 @@ def test_the_golden_files_are_results():
         ({"pairs": {"m50": {"fpr95": 10**400}}}, "not from 0 to 1"),
         ({"retrieval_queries": 0}, "retrieval_queries"),
         ({"retrieval_map_highest": 2}, "retrieval_map_highest"),
-        ({"settings": {"call": "\ud800"}}, "half a letter"),
+        ({"settings": {"call": "\ud800"}}, "half a character"),
     ],
 )
 def test_what_is_not_a_result_is_refused(changes, words, tmp_path):

@@ -1,4 +1,4 @@
-"""What a baseline is: square patches in, one row each, with the words that say exactly how it was computed."""
+"""What a baseline is: square patches in, one row per patch out, with a record of exactly how it is computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import resize_patches
 from matchkernel.storage.progress import Progress, adding
 
-# Patches at a time. A network always gets so many, the last piece filled up with blank ones: PyTorch picks its
-# algorithms by the batch, and a row would change in the last bits with the number of patches around it.
+# Patches at a time. A network always gets this many, the last piece padded with blank ones: PyTorch picks its
+# algorithms by batch size, and the last bits of a row would depend on the number of patches around it.
 PIECE = 64
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
@@ -22,20 +22,20 @@ Rows = Callable[[Tensor], np.ndarray]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A descriptor of others to compare with; see `baseline`."""
+    """A third-party descriptor to compare with; see `baseline`."""
 
     name: str
     distance: Literal["l2", "hamming"]
-    dimension: int  # numbers of a row, or bits of a binary one
+    dimension: int  # length of a row in numbers, or in bits if binary
     parameters: int  # learned numbers, a learned whitening included
     hand_crafted: bool
-    patch_size: int  # side the method takes
+    patch_size: int  # side of the patches the method takes
     settings: dict[str, str]
     compute: Rows = field(repr=False)  # (PIECE, 1, patch_size, patch_size) floats 0 to 255 -> (PIECE, width)
 
     @property
     def width(self) -> int:
-        """Entries of a row: `dimension`, or so many bytes as hold its bits."""
+        """Entries of a row: `dimension`, or the number of bytes that hold its bits."""
         return self.dimension if self.distance == "l2" else self.dimension // 8
 
     @overload
@@ -51,11 +51,11 @@ class Baseline:
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Describe patches, in the order given and in bounded memory; a row does not depend on the other patches.
 
-        A constant patch has no description, nor has one that the method sees nothing in: its row is zeros and its
-        entry in the mask False.
+        A constant patch, or one in which the method finds nothing, cannot be described: its row is zeros and its entry
+        in the mask False.
 
         Args:
-            patches: (K, N, N) uint8, of any side; a memory map is read piece by piece. K = 0 is fine.
+            patches: (K, N, N) uint8, of any size; a memory map is read piece by piece. K may be 0.
             progress: called with the number of patches done and their total.
             return_valid: return the mask too.
 
@@ -75,7 +75,7 @@ class Baseline:
 
 
 def prepared(patches: np.ndarray, size: int) -> tuple[Tensor, np.ndarray]:
-    """A piece of patches as a method takes it, and which of them are not constant.
+    """A piece of patches in the form a method takes, and which of them are not constant.
 
     Args:
         patches: (k, N, N) uint8, k at most PIECE.

@@ -16,14 +16,14 @@ ANY_CLASS = "kornia:"
 
 
 def baseline(name: str, *, weights: Path | None = None, training_patches: np.ndarray | None = None) -> Baseline:
-    """A descriptor of others, by name. Nothing is downloaded and no code of a weight file is run.
+    """A third-party descriptor by name. Nothing is downloaded, and no code in a weight file is run.
 
     Args:
-        name: one of BASELINES, or `kornia:` and a patch network of kornia.feature, such as `kornia:HardNet`.
+        name: one of BASELINES, or `kornia:` followed by a patch network of kornia.feature, such as `kornia:HardNet`.
         weights: its weight file, for all but sift, rootsift, orb, brief and mkd: `tfeat-liberty.params` for tfeat,
             `HardTFeat.pth` for hardtfeat, `mkd-concat-64.pth` (the published whitening) for mkd-liberty, -notredame
             and -yosemite, a checkpoint of the class for kornia:...
-        training_patches: (K, N, N) uint8, for mkd alone: the set to learn its whitening on.
+        training_patches: (K, N, N) uint8, for mkd only: the set to learn its whitening on.
     """
     _check(name, weights, training_patches)
     if name in WITHOUT_FILES:
@@ -48,11 +48,11 @@ def _check(name: str, weights: Path | None, training_patches: np.ndarray | None)
     wants_training, wants_weights = name == "mkd", name not in WITHOUT_FILES and name != "mkd"
     if wants_training and training_patches is None:
         raise ArgumentError(
-            "mkd learns its whitening: give training_patches (--training-set), or take mkd-liberty with a file"
+            "mkd learns its whitening: give training_patches (--training-set), or use mkd-liberty with its file"
         )
     if wants_weights and weights is None:
         raise ArgumentError(f"{name} needs a weight file: give its path as weights (--baseline-weights)")
     if not wants_training and training_patches is not None:
-        raise ArgumentError(f"{name} learns nothing here: training_patches (--training-set) are for mkd alone")
+        raise ArgumentError(f"{name} learns nothing: training_patches (--training-set) are for mkd only")
     if not wants_weights and weights is not None:
         raise ArgumentError(f"{name} takes no weight file (--baseline-weights), got {weights}")

@@ -1,4 +1,4 @@
-"""MKD, TFeat and other descriptors of kornia, with whitening and weights from files or learned here."""
+"""MKD, TFeat and other descriptors of kornia, with weights from files and whitening from files or learned here."""
 
 import inspect
 import pickle
@@ -20,7 +20,7 @@ from matchkernel.storage.files import file_hash
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
-# HardTFeat's own layers and the place they have in kornia's TFeat, which has its input normalisation as layer 0.
+# HardTFeat's layers and their names in kornia's TFeat, whose layer 0 is the input normalisation.
 HARD_TFEAT = {"features.0": "features.1", "features.3": "features.4", "classifier.1": "descr.0"}
 
 
@@ -183,7 +183,7 @@ def _state(path: Path) -> dict[str, Any]:
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise WeightsError(f"{path}: holds no state_dict, but a {type(content).__name__}")
+        raise WeightsError(f"{path}: holds a {type(content).__name__}, not a state_dict")
     return content
 
 
@@ -207,7 +207,7 @@ def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in reading is said in one line that names the file."""
+    """Turn whatever goes wrong in reading into an error of one line that names the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of pickles it then refuses
@@ -215,8 +215,8 @@ def _readable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
     except pickle.UnpicklingError:
-        # What PyTorch says is a page that recommends to load it with code allowed.
-        raise WeightsError(f"{path}: damaged, or holds more than tensors (code is never run)") from None
+        # PyTorch's message is a page long and recommends loading it with code allowed.
+        raise WeightsError(f"{path}: damaged, or holds more than tensors (code in it is never run)") from None
     except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise WeightsError(f"{path}: damaged, or no file of torch.save ({reason})") from None

@@ -1,4 +1,4 @@
-"""SIFT, RootSIFT, ORB and BRIEF: OpenCV's own, on one upright keypoint in the middle of a patch."""
+"""SIFT, RootSIFT, ORB and BRIEF of OpenCV, each on one upright keypoint in the middle of a patch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def rootsift() -> Baseline:
 
 
 def orb() -> Baseline:
-    """ORB's 256 tests, not turned: the patch is upright already.
+    """ORB's 256 tests, not rotated: the patch is upright already.
 
     The learned test pattern exists for patches of 31 px only (for another patchSize OpenCV draws a random one), so the
     patch is brought to 31 px. OpenCV drops keypoints nearer to the border than edgeThreshold, 31 px by default, which

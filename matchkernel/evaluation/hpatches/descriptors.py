@@ -1,4 +1,4 @@
-"""The descriptors of an HPatches set in one array, and where each patch of it stands."""
+"""The descriptors of an HPatches set in one array, and the row of each patch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PIECE = 2**18  # rows checked at a time
 
 @dataclass(frozen=True)
 class HPatchesDescriptors:
-    """Descriptors of every patch: sequence after sequence, in each image after image in the order of IMAGES."""
+    """Descriptors of every patch: sequence by sequence, within each image by image in the order of IMAGES."""
 
     name: str
     rows: np.ndarray  # (R, D) float32; or (R, D / 8) uint8, bits packed
@@ -23,7 +23,7 @@ class HPatchesDescriptors:
 
     @property
     def dimension(self) -> int:
-        """Numbers of a descriptor, or bits."""
+        """Length of a descriptor in numbers, or in bits."""
         return self.rows.shape[1] * (8 if self.rows.dtype == np.uint8 else 1)
 
     def sequence(self, name: str) -> np.ndarray:
@@ -44,23 +44,23 @@ class HPatchesDescriptors:
         Args:
             patches: (M,) a list; image 0 is ref, image k the k-th of the noise level.
             noise: "e", "h" or "t".
-            what: the list's name for the error, if a patch is not there.
+            what: the list's name in the error if a patch does not exist.
         """
         return self.rows_at(patches, self.numbers(patches, what), noise)
 
     def numbers(self, patches: PatchList, what: str) -> np.ndarray:
-        """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row."""
+        """(M,) the number of each listed patch's sequence; refuses a patch that does not exist, naming the row."""
         return sequence_numbers(patches, self.counts, what)
 
     def rows_at(self, patches: PatchList, numbers: np.ndarray, noise: str) -> np.ndarray:
-        """As `find`, with the (M,) sequence numbers at hand."""
+        """As `find`, given the (M,) sequence numbers."""
         starts, counts = np.array([*self.starts().values()]), np.array([*self.counts.values()])
         image = np.where(patches.images > 0, patches.images + 5 * NOISES.index(noise), 0)
         return starts[numbers] + image * counts[numbers] + patches.indices
 
 
 def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatchesDescriptors:
-    """Bring the descriptors of a set together.
+    """Put the descriptors of a set into one array.
 
     Args:
         name: of the descriptor.
@@ -119,7 +119,7 @@ def describe_hpatches(
 
 
 def check_finite(descriptors: HPatchesDescriptors) -> None:
-    """Refuse a value that is not a number or too large for its square, naming sequence, image and patch."""
+    """Refuse a value that is not a number or too large to be squared, naming sequence, image and patch."""
     if descriptors.rows.dtype == np.uint8:
         return
     for start in range(0, len(descriptors.rows), PIECE):
@@ -129,7 +129,7 @@ def check_finite(descriptors: HPatchesDescriptors) -> None:
             name, first = [entry for entry in descriptors.starts().items() if entry[1] <= row][-1]
             image, patch = divmod(row - first, descriptors.counts[name])
             where = f"{descriptors.name}: {name}/{IMAGES[image]}, patch {patch}"
-            raise ArgumentError(f"{where} has a value that is no number or above {LARGEST:g}")
+            raise ArgumentError(f"{where} has a value that is not a number or above {LARGEST:g}")
 
 
 def _known(patches: HPatchesSet, sequences: Sequence[str] | None) -> Sequence[str]:

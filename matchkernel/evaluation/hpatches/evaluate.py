@@ -19,7 +19,7 @@ from matchkernel.evaluation.hpatches.retrieval import retrieval
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
-from matchkernel.evaluation.results import FORMAT, blank_words
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash
 from matchkernel.storage.folders import new_folder
@@ -27,7 +27,6 @@ from matchkernel.storage.progress import Progress, Say
 
 Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
-NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Descriptors in the official layout of HPatches: <folder>/<sequence>/<image>.csv, a row a patch, no header."""
+"""Descriptors in the official layout of HPatches: <folder>/<sequence>/<image>.csv, one row per patch, no header."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.files import replacing
 
-DIGITS = 9  # significant ones: a float32 reads back as the same
+DIGITS = 9  # significant ones: every float32 reads back unchanged
 ROWS_AT_A_TIME = 1024
 
 
@@ -26,11 +26,11 @@ def read_descriptors(
     """Read the descriptors of a set.
 
     Args:
-        folder: one folder a sequence in it.
-        sequences: those wanted (default: every folder that holds ref.csv).
+        folder: holds one folder per sequence.
+        sequences: which to read (default: every folder that holds ref.csv).
         bits: the numbers are bytes of packed bits.
-        counts: how many patches each sequence must have (default: as many as its ref.csv).
-        name: of the descriptor (default: the folder's).
+        counts: required number of patches of each sequence (default: that of its ref.csv).
+        name: of the descriptor (default: the folder's name).
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -79,7 +79,9 @@ def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
         rows = np.empty((0, 0))
     if len(rows) != len(lines) or rows.shape[1] < 2:
         raise FileError(_first_fault(path, lines, separator))
-    largest, what = (255, "no whole number from 0 to 255") if bits else (LARGEST, f"no number or above {LARGEST:g}")
+    largest, what = (
+        (255, "not a whole number from 0 to 255") if bits else (LARGEST, f"not a number or above {LARGEST:g}")
+    )
     good = (np.abs(rows) <= largest).all(1)
     if bits:
         good &= ((rows >= 0) & (rows == np.rint(rows))).all(1)
@@ -89,11 +91,11 @@ def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
 
 
 def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> None:
-    """Write the official layout, each file whole or not at all; ref.csv comes last in a sequence.
+    """Write the official layout, each file completely or not at all; ref.csv is the last one of a sequence.
 
     Args:
-        folder: made if it is not there; files in it are replaced.
-        descriptors: the numbers of a row are written with 9 digits, packed bits as bytes.
+        folder: made if missing; files in it are replaced.
+        descriptors: numbers are written with 9 digits, packed bits as bytes.
     """
     folder = Path(folder)
     for name in descriptors.counts:
@@ -104,7 +106,7 @@ def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> N
         except OSError as error:
             raise WriteError(f"{folder / name}: could not be made ({error.strerror})") from None
         images = descriptors.sequence(name)
-        for image in (*range(1, len(IMAGES)), 0):  # a sequence counts as there by its ref.csv
+        for image in (*range(1, len(IMAGES)), 0):  # a sequence counts as complete once it has ref.csv
             with replacing(folder / name / f"{IMAGES[image]}.csv") as part:
                 _write_rows(part, images[image])
 
@@ -130,7 +132,7 @@ def _check_shape(path: Path, found: tuple[int, ...], wanted: tuple[int, int]) ->
 
 
 def _first_fault(path: Path, lines: list[str], separator: str) -> str:
-    """What is wrong with a file that could not be read, and in which row."""
+    """The message for a file that could not be read: what is wrong, and in which row."""
     width = len(lines[0].split(separator))
     if width < 2:
         return f"{path}, row 1: one value; wanted several with a comma between them, got {lines[0][:60]!r}"

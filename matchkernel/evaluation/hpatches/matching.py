@@ -32,10 +32,10 @@ def matching(
         progress: called with the number of sequences done and their total.
 
     Returns:
-        `per_pair`/<sequence>/<e|h|t>/<1..5>: `ap_trapezoid` (official Python), `ap_step` (MATLAB), `sr` (share of right
-        nearest neighbours), each with its `_tie_safe` value, where a neighbour that is not the only nearest one is
-        wrong and wrong ones stand first among equals. `mean`/<e|h|t|all> over image pairs; `groups` and `article`, the
-        mean of the six means over illumination and viewpoint sequences.
+        `per_pair`/<sequence>/<e|h|t>/<1..5>: `ap_trapezoid` (official Python), `ap_step` (MATLAB), `sr` (share of
+        correct nearest neighbours), each with its `_tie_safe` value, where a neighbour that is not the only nearest one
+        is wrong and wrong ones come first among equals. `mean`/<e|h|t|all> over image pairs; `groups` and `article`,
+        the mean of the six means over illumination and viewpoint sequences.
     """
     check_distance(distance, descriptors.rows.dtype)
     if not test:

@@ -25,14 +25,14 @@ TILE = 2**22  # distances at a time: 32 MiB
 
 @dataclass(frozen=True)
 class RetrievalCounts:
-    """How many distractors stand before each positive of each query, with ties for and against the positives.
+    """How many distractors come before each positive of each query, for both orders of ties.
 
-    First the pools of the Python convention, then those of the MATLAB one. The positives of a query are in the order
-    of their distance.
+    First the pools of the Python convention, then those of the MATLAB one. The positives of a query are sorted by
+    distance.
     """
 
-    closer: np.ndarray  # (Q, 3, pools, 5) int64, ties for the positives: the official rule
-    as_close: np.ndarray  # (Q, 3, pools, 5) int64, ties against them
+    closer: np.ndarray  # (Q, 3, pools, 5) int64, positives first among ties: the official rule
+    as_close: np.ndarray  # (Q, 3, pools, 5) int64, positives last
 
     def average_precisions(self, form: Form, tie_safe: bool = False) -> np.ndarray:
         """(Q, 3, pools) AP of each query, noise level and pool."""
@@ -57,7 +57,7 @@ def retrieval(
 
     Returns:
         `python`: trapezoid AP in pools of K entries; `matlab`: step AP among the first 2000 or all distractors; in each
-        `noise`/<e|h|t>/<pool> and `mean`/<pool>, with the `_tie_safe` value beside. `per_sequence`/<sequence>: both
+        `noise`/<e|h|t>/<pool> and `mean`/<pool>, with its `_tie_safe` value. `per_sequence`/<sequence>: both
         forms among all distractors.
     """
     counts = retrieval_counts(descriptors, queries, distractors, distance, progress)

@@ -1,4 +1,4 @@
-"""HPatches verification: are two patches the same? See docs/evaluation.md for the conventions."""
+"""HPatches verification: do two patches show the same point? See docs/evaluation.md for the conventions."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def verification(
     Returns:
         `noise`/<e|h|t>/<inter|intra>/`balanced` and `imbalanced`, `mean` of the six, `per_sequence` (by the first
         patch's sequence). `auc` and `ap_trapezoid` are the official Python's, `ap_step` is the official MATLAB's (which
-        gives ties to the positives); beside each its `_tie_safe` value.
+        puts positives first among ties); each comes with its `_tie_safe` value.
     """
     check_distance(distance, descriptors.rows.dtype)
     if len(lists) < LEAST_PAIRS:
@@ -68,7 +68,7 @@ def verification_distances(
         lists: M pairs of each kind.
         noise: "e", "h" or "t".
         distance: "l2", "l1", or "hamming" for bits.
-        numbers: the lists' sequence numbers, where they are known from another noise level.
+        numbers: the lists' sequence numbers, if known from another noise level.
     """
     numbers = numbers or _sequence_numbers(descriptors, lists)
     places = {key: descriptors.rows_at(getattr(lists, key), numbers[key], noise) for key in numbers}
@@ -95,7 +95,7 @@ def _sequence_numbers(descriptors: HPatchesDescriptors, lists: VerificationLists
 
 
 def _groups(descriptors: HPatchesDescriptors, numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows of the list by their first patch's sequence, in the list's order; only where there are enough."""
+    """Rows of the list by the sequence of their first patch, in the list's order; only sequences with enough rows."""
     order = np.argsort(numbers, kind="stable")
     counts = np.bincount(numbers, minlength=len(descriptors.counts))
     parts = np.split(order, np.cumsum(counts)[:-1])
@@ -103,7 +103,7 @@ def _groups(descriptors: HPatchesDescriptors, numbers: np.ndarray) -> dict[str, 
 
 
 def _score(positives: np.ndarray, negatives: np.ndarray) -> dict[str, dict[str, float]]:
-    """Both protocols on (M,) and (M,) distances. The official Python lists negatives first: ties are safe there."""
+    """Both protocols on (M,) and (M,) distances. The official Python puts negatives first: its values are tie-safe."""
     few = np.sort(positives[: int(len(positives) * SHARE)])
     others = np.sort(negatives)
     all_before = np.searchsorted(others, np.sort(positives), side="right")
