@@ -23,6 +23,17 @@ def exact_type(device: torch.device | None) -> torch.dtype:
     return torch.float32 if device is not None and device.type == "mps" else torch.float64
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device has bfloat16 arithmetic.
+
+    On a CPU without it, torch would warn at the first matrix product and switch mkldnn off for the whole process.
+    """
+    if device.type != "cpu":
+        return True
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)  # what torch itself asks before it warns
+    return supported is not None and bool(supported())
+
+
 def unit_rows(rows: Tensor) -> Tensor:
     """Scale every row to length 1 [M3]; a row of zeros stays zero, and its gradient finite.
 

@@ -94,7 +94,7 @@ class Loop:
     """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` affect what is learned.
 
     Attributes:
-        precision: "bf16" (autocast), "fp32", or "auto": bf16 on a GPU.
+        precision: "bf16" (autocast; float32 on a CPU without bfloat16 arithmetic), "fp32", or "auto": bf16 on a GPU.
         compile: compile the step and replay it as a CUDA graph: "yes", "no", or "auto": on one GPU.
         statistics: BatchNorm statistics of anchors and positives "separate", as in two forward passes, or "joint".
         sync_batch_norm: share the statistics among processes.

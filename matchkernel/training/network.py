@@ -1,6 +1,7 @@
 """A descriptor in training: BatchNorm statistics by group or over all processes, layouts and kernels for the device."""
 
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.precision import widened
+from matchkernel.model.precision import has_bfloat16, widened
 
 
 def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:
@@ -29,6 +30,14 @@ def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = 
             backbone.layers = FusedLayers(*backbone.layers)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.train()
+
+
+def is_half_precision(precision: str, device: torch.device) -> bool:
+    """Whether a run computes in bfloat16: where it is asked for or the device is a GPU, and the device can."""
+    if precision == "bf16" and not has_bfloat16(device):
+        warnings.warn("this CPU has no bfloat16 arithmetic: training in float32", RuntimeWarning, stacklevel=2)
+        return False
+    return precision == "bf16" or (precision == "auto" and device.type == "cuda")
 
 
 def can_fuse(device: torch.device, *, is_half: bool) -> bool:

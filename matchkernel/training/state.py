@@ -29,7 +29,7 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Batch
 from matchkernel.training.log import Log, LogLine, Meter
-from matchkernel.training.network import can_fuse, prepare_for_training
+from matchkernel.training.network import can_fuse, is_half_precision, prepare_for_training
 from matchkernel.training.optimizer import Updater, averaged, running_statistics
 from matchkernel.training.sets import TrainingSet, identity
 from matchkernel.training.size_statistics import with_size_statistics
@@ -71,7 +71,7 @@ class TrainingState:
         self.config, self.folder, self.data, self.validation = config, folder, data, validation
         self.team, self.device, self.report = team, device, report
         loop = config.loop
-        self.is_half = loop.precision == "bf16" or (loop.precision == "auto" and device.type == "cuda")
+        self.is_half = is_half_precision(loop.precision, device)
         self.is_captured = device.type == "cuda" and team.size == 1 and loop.compile != "no"
         if loop.compile == "yes" and not self.is_captured:
             raise ArgumentError("loop.compile = 'yes' needs a GPU and a single process; 'auto' compiles where it can")

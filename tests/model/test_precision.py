@@ -1,6 +1,8 @@
+from types import SimpleNamespace
+
 import torch
 
-from matchkernel.model.precision import full_precision, unit_rows, widened
+from matchkernel.model.precision import full_precision, has_bfloat16, unit_rows, widened
 
 
 def test_rows_have_length_one():
@@ -57,3 +59,14 @@ def test_full_precision_lasts_until_the_last_of_several_threads_has_left():
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_a_cpu_without_bfloat16_is_known(monkeypatch):
+    """Asked of torch, as torch does before it warns; a torch that cannot tell is taken not to have it."""
+    assert has_bfloat16(torch.device("cuda"))
+    for answer in (True, False):
+        fake = SimpleNamespace(_is_mkldnn_bf16_supported=lambda answer=answer: answer)
+        monkeypatch.setattr(torch.ops, "mkldnn", fake)
+        assert has_bfloat16(torch.device("cpu")) is answer
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
+    assert not has_bfloat16(torch.device("cpu"))

@@ -6,6 +6,7 @@ from torch import nn
 
 from matchkernel.model.config import VARIANTS
 from matchkernel.model.descriptors import build
+from matchkernel.training import network
 from matchkernel.training.network import GroupedBatchNorm1d, GroupedBatchNorm2d, group_statistics
 
 SHAPES = {"2d": (12, 5, 4, 3), "1d": (12, 5), "2d channels last": (12, 5, 4, 3)}
@@ -183,3 +184,15 @@ def test_settings_of_a_norm_are_kept():
     part = x[:2]
     mean, variance = part.mean((0, 2, 3), keepdim=True), part.var((0, 2, 3), keepdim=True, correction=0)
     assert torch.allclose(model(x)[:2], (part - mean) / (variance + 0.5).sqrt(), atol=1e-6)
+
+
+def test_a_cpu_without_bfloat16_trains_in_float32_and_says_so(monkeypatch):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    for is_there, precision, device, is_half in (
+        (True, "bf16", cpu, True), (True, "auto", cpu, False), (True, "fp32", gpu, False), (True, "auto", gpu, True),
+        (False, "auto", cpu, False), (False, "fp32", cpu, False),
+    ):  # fmt: skip
+        monkeypatch.setattr(network, "has_bfloat16", lambda _, is_there=is_there: is_there)
+        assert network.is_half_precision(precision, device) is is_half, (is_there, precision, device)
+    with pytest.warns(RuntimeWarning, match="training in float32"):
+        assert not network.is_half_precision("bf16", cpu)
