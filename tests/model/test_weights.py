@@ -191,7 +191,7 @@ def test_another_variants_weights(tmp_path):
     assert_refused(path, "does not hold the weights of 'combined'")
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
     content = bytearray(small_file.read_bytes())
@@ -207,7 +207,7 @@ def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
     content = small_file.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     damaged = tmp_path / "damaged.safetensors"
-    for place in range(0, end, 3):
+    for place in range(0, end, 11):  # 11 and the 8 bits share no factor: every bit of a byte has its turn
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         damaged.write_bytes(changed)
@@ -358,7 +358,7 @@ for k in range(100000):
 def test_kill_while_saving_leaves_a_whole_file(tmp_path):
     path = tmp_path / "w.safetensors"
     save(build("sum", d=1), path)
-    for wait in (0.05, 0.11, 0.17):
+    for wait in (0.07, 0.16):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"ready\n"
         time.sleep(wait)
