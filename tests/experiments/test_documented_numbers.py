@@ -43,7 +43,7 @@ def test_how_far_a_second_training_moves(split):
         column: max(abs(first[name][column] - again[f"{name}-seed1"][column]) for name in PACKAGE)
         for column in ("right", "H 3 px")
     }
-    words = f"moved right matches by at most {moved['right']:.1f} and homographies within 3 px by up to"
+    words = f"changed right matches by at most {moved['right']:.1f} and homographies within 3 px by up to"
     assert f"{words} {100 * moved['H 3 px']:.1f} points" in " ".join(page("match.md").split())
 
 
@@ -109,7 +109,7 @@ def test_statistics_by_size():
 def test_scores_of_the_shipped_models_in_the_readme():
     results = {e: json.loads((RESULTS / f"{e}.json").read_text()) for e in ("ship", "baselines")}
     shown = {f"`{name}`": results["ship"][job] for name, job in PACKAGE.items()}
-    shown |= {"the same `fc` by our recipe (not shipped)": results["ship"]["fc-by-our-recipe"]}
+    shown |= {"the same `fc` with our recipe (not shipped)": results["ship"]["fc-by-our-recipe"]}
     shown["RootSIFT"] = results["baselines"]["rootsift"]
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     for name, result in shown.items():
