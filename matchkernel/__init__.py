@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers take it as True; importing `typing` for it would take longer than all the rest
+TYPE_CHECKING = False  # type checkers assume True; importing `typing` for it would take longer than everything else
 if TYPE_CHECKING:
     from matchkernel.errors import MatchKernelError
     from matchkernel.model.card import Card, available
@@ -30,7 +30,7 @@ __all__ = [
     "save_picture",
 ]
 
-# Each name is imported when it is first used: torch takes seconds to import, and the command line often needs none.
+# Each name is imported on first use: importing torch takes seconds, and the command line often does not need it.
 _MODULES = {
     "VARIANTS": "model.config",
     "Card": "model.card",

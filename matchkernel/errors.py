@@ -1,4 +1,4 @@
-"""Every error the package raises on purpose. A message says what was wanted, what came, and what to do."""
+"""Every error the package raises on purpose. A message states what was expected, what was found, and what to do."""
 
 
 class MatchKernelError(Exception):
@@ -10,24 +10,24 @@ class ArgumentError(MatchKernelError, ValueError):
 
 
 class ArgumentTypeError(MatchKernelError, TypeError):
-    """An argument is of a kind that cannot be used."""
+    """An argument has a type that cannot be used."""
 
 
 class FileError(MatchKernelError, OSError):
-    """A file is missing, cannot be read, or is not what it should be. The message starts with its name."""
+    """A file is missing, cannot be read, or has unexpected contents. The message starts with its name."""
 
 
 class WeightsError(FileError):
-    """A weight file is damaged, foreign, or does not fit the descriptor asked for."""
+    """A weight file is damaged, not one of matchkernel's, or does not fit the requested descriptor."""
 
 
 class WorkError(MatchKernelError, RuntimeError):
-    """Work failed through no mistake of the caller, such as another program that was asked for help."""
+    """Work failed through no fault of the caller, such as an external program that failed."""
 
 
 class WriteError(WorkError, OSError):
-    """A file could not be written: the disk is full or taken away."""
+    """A file could not be written, because the disk is full or no longer available."""
 
 
 class MissingExtraError(MatchKernelError, ImportError):
-    """An optional package is not installed. The message names the extra that brings it."""
+    """An optional package is not installed. The message names the extra that installs it."""

@@ -1,4 +1,4 @@
-"""The command line as a whole: its verbs, each loaded when it is used, and the options before the verb."""
+"""The command line: its verbs, each loaded when it is used, and the options before the verb."""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -10,17 +10,17 @@ from typer.main import get_command
 import matchkernel
 from matchkernel.cli.console import show_traceback
 
-# The first line of each verb's help, here so that `matchkernel --help` need not import them all.
+# The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
     "info": "List the descriptors and the trained weights, or show what a weight file records about itself.",
     "params": "Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers.",
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
     "match": "Match two images: detect, describe, match, verify; draw the matches or print them as JSON.",
-    "demo": "Match a stereo pair and a rotated, smaller copy, for which the truth is known, and draw the matches.",
-    "colmap": "Reconstruct a scene: our features and matches; COLMAP's importers, verification and mapper.",
-    "export": "Write a descriptor as ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check the file against torch.",
-    "train": "Train a descriptor: checkpoints, a log and weights in one folder.",
+    "demo": "Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches.",
+    "colmap": "Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches.",
+    "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",
+    "train": "Train a descriptor; checkpoints, a log and the weights are written to one folder.",
     "report": "Gather results into one page of tables and charts.",
     "plot": "Draw pictures that explain the method.",
     "data": "Make, check and look at patch sets.",
@@ -29,16 +29,16 @@ VERBS = {
 
 
 class Verbs(TyperGroup):
-    """A group of verbs that knows only their names and help until one of them is run."""
+    """A group of verbs of which only the names and help texts are loaded until one of them is run."""
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """Put the verb itself in place of the entry that stands for it in the help."""
+        """Replace the placeholder that is listed in the help with the verb itself."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, load_verb(name) if name and entry else entry, rest
 
 
 def load_verb(name: str) -> Any:
-    """Import cli/<name>.py: it holds a function of that name, or a group of them called `app`."""
+    """Import cli/<name>.py, which holds a function of that name, or a group of commands called `app`."""
     module = import_module(f"matchkernel.cli.{name}")
     if hasattr(module, "app"):
         return get_command(module.app)

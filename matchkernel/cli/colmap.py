@@ -17,9 +17,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 def colmap(
     *,
     images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="workspace to make; an interrupted run resumes when run again")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="workspace to create; run the command again to resume")],
     model: PhotoModel = "dual",
     untrained: Untrained = False,
     detector: Detector,
@@ -28,18 +26,21 @@ def colmap(
         typer.Option(
             min=0.01,
             max=1,
-            help="maximum ratio of nearest to second-nearest distance (default: 0.85, for sift 0.8); 1 for no test",
+            help="maximum ratio of nearest to second-nearest distance (default: 0.85; 0.8 for SIFT); 1 for no test",
         ),
     ] = None,
     overlap: Annotated[
         int | None,
-        typer.Option(min=1, help="match each image with this many next ones in the order of names, not with all"),
+        typer.Option(
+            min=1,
+            help="match each image with this many following ones in name order (default: all; 10 above 120 images)",
+        ),
     ] = None,
     single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a scene: our features and matches; COLMAP's importers, verification and mapper."""
+    """Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches."""
     from matchkernel.photos.describers import open_describer
     from matchkernel.photos.reconstruct import Ratio, ReconstructSettings, reconstruct
 

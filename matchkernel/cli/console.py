@@ -26,7 +26,7 @@ stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 def say(line: str) -> None:
-    """Print a line on stderr as it is."""
+    """Print a line to stderr without interpreting markup."""
     stderr.print(line, markup=False)
 
 
@@ -76,14 +76,14 @@ def _report(message: str) -> None:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory; it has a class for that on a GPU only. Named, as torch may not be loaded."""
+    """Whether torch ran out of memory, for which it has a class on a GPU only; by name, as torch may not be loaded."""
     known = ("DefaultCPUAllocator", "CUDA error: out of memory")
     return type(error).__name__ == "OutOfMemoryError" or any(part in str(error) for part in known)
 
 
 @contextmanager
 def progress_bar(what: str, total: int = 1) -> Iterator["Bar"]:
-    """A progress bar on stderr, removed when done; silent where stderr is not a terminal."""
+    """A progress bar on stderr, removed when done; silent if stderr is not a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -93,15 +93,15 @@ def progress_bar(what: str, total: int = 1) -> Iterator["Bar"]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A progress bar; itself the callback that the package reports progress to."""
+    """A progress bar that can be passed as a `progress` callback."""
 
     progress: "RichProgress"
     task: "TaskID"
 
     def __call__(self, done: int, total: int) -> None:
-        """Report how many of how many items are done."""
+        """Report the number of items done and their total."""
         self.progress.update(self.task, completed=done, total=total)
 
     def rename(self, what: str) -> None:
-        """Begin another stage: its name, and nothing done."""
+        """Begin another stage with this name, with nothing done yet."""
         self.progress.update(self.task, description=what, completed=0)

@@ -13,17 +13,17 @@ from matchkernel.geometry.conventions import SET_MAGNIFICATION
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, check and look at patch sets.")
 
 Set = Annotated[Path, typer.Argument(metavar="SET", help="a patch set, or a set in the HPatches layout")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder to make; an interrupted build resumes when run again")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder to create; run the command again to resume")]
 Size = Annotated[int, typer.Option(min=8, help="side of a patch in pixels")]
 Magnification = Annotated[float, typer.Option(min=0.1, help="half the side of a region / sigma of its keypoint")]
-Geometric = Annotated[bool, typer.Option(help="also find positives by geometry, beyond the tracks")]
-Pairs = Annotated[int, typer.Option(min=0, help="positive pairs in each test list, with as many negative ones")]
+Geometric = Annotated[bool, typer.Option(help="also find positives by geometry, in addition to the tracks")]
+Pairs = Annotated[int, typer.Option(min=0, help="number of positive pairs in each test list, and of negative pairs")]
 Mosaics = Annotated[bool, typer.Option(help="also write PhotoTourism's mosaics")]
 
 
 @app.command()
 def pack(
-    source: Annotated[Path, typer.Argument(help="PhotoTourism folder, or the .pt file torchvision caches of one")],
+    source: Annotated[Path, typer.Argument(help="PhotoTourism folder, or the .pt file that torchvision caches for it")],
     out: Out,
 ) -> None:
     """Pack a PhotoTourism set into one memory-mapped patch set."""
@@ -75,9 +75,7 @@ def from_colmap_(
 def from_photos_(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Out,
-    sequential: Annotated[
-        bool | None, typer.Option(help="match neighbours in the order of names instead of all pairs")
-    ] = None,
+    sequential: Annotated[bool | None, typer.Option(help="match neighbours in name order instead of all pairs")] = None,
     magnification: Magnification = SET_MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
@@ -157,7 +155,10 @@ def show(
     points: Annotated[int, typer.Option(min=1, help="number of points, one per row")] = 12,
     columns: Annotated[int, typer.Option(min=1, help="maximum number of patches per point")] = 16,
     geometric: Annotated[
-        bool, typer.Option("--geometric", help="show only points that have positives from geometry, and frame these")
+        bool,
+        typer.Option(
+            "--geometric", help="show only points that have positives found by geometry, and frame these patches"
+        ),
     ] = False,
     seed: Seed = 0,
 ) -> None:

@@ -1,4 +1,4 @@
-"""matchkernel demo: a stereo pair, and its left image with a rotated, smaller copy; the truth of both is known."""
+"""matchkernel demo: a stereo pair, and its left image with a rotated, smaller copy; both have known ground truth."""
 
 import math
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class DemoRow:
 
 
 def demo(out: Annotated[Path, typer.Option("--out", "-o", help="folder for the pictures")] = Path("out/demo")) -> None:
-    """Match a stereo pair and a rotated, smaller copy, for which the truth is known, and draw the matches."""
+    """Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches."""
     with user_errors():
         rows = run_demo(out)
         stdout.print(results_table(rows))
@@ -59,7 +59,7 @@ def demo(out: Annotated[Path, typer.Option("--out", "-o", help="folder for the p
 
 
 def results_table(rows: list[DemoRow]) -> Table:
-    """The number of correct matches, then their share: a larger share of fewer matches may be fewer matches."""
+    """Show the number of correct matches before their share, as a larger share may mean fewer correct matches."""
     numbers = ("correct", "share", "truth known", "matches", "inliers")
     table = plain_table("pair", "descriptor", *numbers, numbers=numbers)
     for row in rows:
@@ -98,7 +98,7 @@ def run_demo(out: str | Path) -> list[DemoRow]:
 
 
 def load_motorcycle() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(H, W, 3) left and right image, (H, W) disparity of the left, not finite where unknown. Nothing is fetched."""
+    """(H, W, 3) left and right image, (H, W) disparity of the left, not finite where unknown. Nothing is downloaded."""
     left, right, disparity = need("skimage.data", "demo", "the demo").stereo_motorcycle()
     return left, right, disparity
 
@@ -116,14 +116,14 @@ def rotated_copy(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]) @ rotation.T
     size = np.ceil(corners.max(0) - corners.min(0)).astype(int) + 1
     matrix = np.column_stack([rotation, -corners.min(0)])
-    # Blurred as much as a camera would, so that the smaller copy has no aliasing.
+    # Blurred as by a camera, so that the smaller copy has no aliasing.
     sharpness = 0.5 * math.sqrt(1 / SCALE**2 - 1)
     copy = cv2.warpAffine(cv2.GaussianBlur(image, (0, 0), sharpness), matrix, size.tolist(), flags=cv2.INTER_LINEAR)
     return copy, np.vstack([matrix, [0, 0, 1]])
 
 
 def stereo_errors(points_a: np.ndarray, points_b: np.ndarray, disparity: np.ndarray) -> np.ndarray:
-    """(M,) distance in the right image from the truth, x - disparity and the same y; NaN where it is unknown."""
+    """(M,) distance in the right image from the true position (x - disparity, y); NaN where it is unknown."""
     height, width = disparity.shape
     column, row = np.round(points_a).astype(int).T
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)

@@ -15,7 +15,7 @@ Verb = Callable[..., None]
 
 
 def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
-    """Replace a verb's argument `detector` by one option for each field of Detector that has a help text."""
+    """Replace a verb's argument `detector` with one option for each field of Detector that has a help text."""
     fields = [field for field in dataclasses.fields(Detector) if field.metadata.get("help")]
     kind = inspect.Parameter.KEYWORD_ONLY
     options = [

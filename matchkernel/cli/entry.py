@@ -1,4 +1,4 @@
-"""The `matchkernel` command: what must be settled before the command line itself is loaded."""
+"""The `matchkernel` command: what has to be done before the command line itself is loaded."""
 
 import io
 import os
@@ -12,7 +12,7 @@ def main() -> None:
     end_at_once()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks, no traceback
+            stream.reconfigure(errors="replace")  # without Greek letters: question marks instead of a traceback
     try:
         os.getcwd()  # noqa: PTH109 - pathlib takes long to import
     except OSError:

@@ -32,15 +32,15 @@ Baseline = Annotated[
     str | None, typer.Option(help="sift, rootsift, orb, brief, mkd, mkd-liberty, tfeat, ..., kornia:<class>")
 ]
 BaselineWeights = Annotated[
-    str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline; it is not scored on its training set")
+    str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline, which is not scored on its training set")
 ]
 TrainingSet = Annotated[Path | None, typer.Option(help="patch set on which mkd learns its whitening")]
-Name = Annotated[str | None, typer.Option(help="name in the tables")]
+Name = Annotated[str | None, typer.Option(help="name to show in the tables")]
 DistanceName = Annotated[
     str | None, typer.Option("--distance", help="l2 or l1 (default: l2; binary descriptors use hamming)")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for a single one")
+    Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for a single result")
 ]
 Device = Annotated[str, typer.Option(help="where the model runs: cpu, cuda or auto")]
 
@@ -62,7 +62,7 @@ def phototourism(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """FPR@95 and retrieval mAP on each set a method was not trained on."""
+    """Compute FPR@95 and retrieval mAP on each set that a method was not trained on."""
     from matchkernel.data.patch_set import open_test_sets
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.patch_sets import QUERIES, evaluate_patch_sets
@@ -97,13 +97,17 @@ def hpatches(
     baseline: Baseline = None,
     baseline_weights: BaselineWeights = None,
     training_set: TrainingSet = None,
-    descriptors: Annotated[Path | None, typer.Option(help="score the CSV files in this folder instead")] = None,
+    descriptors: Annotated[
+        Path | None, typer.Option(help="score the CSV files in this folder instead of a model")
+    ] = None,
     bits: Annotated[bool, typer.Option("--bits", help="the CSV files hold packed bits, one byte per value")] = False,
     name: Name = None,
     tasks: Annotated[Path | None, typer.Option(help="folder of splits and task lists (default: FOLDER/tasks)")] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(help="a, b, c, full, illum, view or one of your own; may be given several times (default: full)"),
+        typer.Option(
+            help="a, b, c, full, illum, view or a split of your own; may be given several times (default: full)"
+        ),
     ] = None,
     task: Annotated[
         list[str] | None, typer.Option(help="only verification, matching or retrieval; may be given several times")
@@ -117,7 +121,7 @@ def hpatches(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Verification, matching and retrieval as the official HPatches benchmark defines them."""
+    """Score verification, matching and retrieval as the official HPatches benchmark defines them."""
     from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.results import check_target
@@ -154,7 +158,7 @@ def hpatches(
 
 
 def _named(text: str) -> tuple[str | None, str]:
-    """Split NAME=PATH; without `=`, or if a file of the whole name exists, it is a path without a name."""
+    """Split NAME=PATH; without `=`, or if a file with the whole string as its name exists, there is no NAME."""
     name, sign, path = text.partition("=")
     return (name, path) if sign and name and path and not Path(text).exists() else (None, text)
 
@@ -179,7 +183,7 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
             table.add_row(*row)
         table.caption, table.caption_justify = note_of(results), "left"
         width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-        # numbers are never cut off, however narrow the window
+        # numbers are never truncated, however narrow the window
         Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
     for result in results:
         where = result.get("split") or result.get("test_set")

@@ -12,13 +12,13 @@ def export(
     model: Annotated[str, typer.Argument(help="name of trained weights, or a .safetensors file")],
     out: Annotated[Path, typer.Option("--out", "-o", help=".onnx file to write")],
     patch_size: Annotated[
-        int | None, typer.Option(min=8, help="side of the patches (default: the size trained at)")
+        int | None, typer.Option(min=8, help="side of the patches (default: the size the model was trained at)")
     ] = None,
     untrained: Annotated[
         bool, typer.Option("--untrained", help="take MODEL as the name of a descriptor, with random weights")
     ] = False,
 ) -> None:
-    """Write a descriptor as ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check the file against torch."""
+    """Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch."""
     import torch
 
     from matchkernel.model.descriptors import build

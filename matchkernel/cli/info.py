@@ -73,7 +73,7 @@ def _show_card(weights: str, facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _readable(value: Any, depth: int = 2) -> str:
-    """A value of a card as text; tables nested deeper than `depth` become dots."""
+    """A value of a card as text; tables nested deeper than `depth` are shown as dots."""
     if isinstance(value, dict | list) and not depth:
         return "..."
     if isinstance(value, dict):

@@ -13,15 +13,15 @@ _RAISING: dict[int, Callable[..., object]] = {
 
 
 def end_at_once() -> None:
-    """From now on both end the process: there is nothing to clean up, and an import may swallow an exception."""
+    """Make both signals end the process: there is nothing to clean up, and an import may swallow an exception."""
     for number in _RAISING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # ignored in a job in the background
+        if signal.getsignal(number) != signal.SIG_IGN:  # a background job ignores them
             signal.signal(number, _leave)
 
 
 @contextmanager
 def raised_inside() -> Iterator[None]:
-    """Inside, both raise, so that half-written files are removed; where end_at_once was not called, nothing changes."""
+    """Make both raise inside the block, so that partial files are removed; no effect if end_at_once was not called."""
     replaced = [number for number in _RAISING if signal.getsignal(number) == _leave]
     for number in replaced:
         signal.signal(number, _RAISING[number])

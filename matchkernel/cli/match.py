@@ -34,7 +34,7 @@ def match(
     geometry: Annotated[Geometry, typer.Option(help="model to verify matches with")] = Geometry.homography,
     pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
     ratio: Annotated[float | None, typer.Option(help="maximum ratio of nearest to second-nearest distance")] = None,
-    mutual: Annotated[bool, typer.Option(help="keep only pairs that are each other's nearest")] = True,
+    mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
     threshold: Annotated[
         str, typer.Option(help="maximum distance of a match: calibrated, none, or a number")
     ] = "calibrated",

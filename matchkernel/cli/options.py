@@ -11,9 +11,10 @@ Untrained = Annotated[
     bool, typer.Option("--untrained", help="take --model as the name of a descriptor, with random weights")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
-Seed = Annotated[int, typer.Option(min=0, help="seed of everything random")]
+Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value, overrides the file; may be given several times")
+    list[str] | None,
+    typer.Option("--set", help="key=value, overrides a setting of the file; may be given several times"),
 ]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file to write")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]

@@ -56,7 +56,7 @@ def maps(
         check_output(out, patches, suffixes=(".png",))
         network, stack = load(model), read_patches(patches)
         if not (0 <= a < len(stack) and 0 <= b < len(stack)):
-            raise ArgumentError(f"{patches}: holds {len(stack)} patches, cannot draw {a} and {b}")
+            raise ArgumentError(f"{patches}: has only {len(stack)} patches, cannot draw {a} and {b}")
         similarity_picture(out, network, *(torch.from_numpy(stack[k].squeeze().astype("f4")) for k in (a, b)))
         say(f"-> {out}")
 
@@ -82,7 +82,7 @@ def augmentation(
     out: Picture,
     settings: Settings = None,
 ) -> None:
-    """Draw pairs of patches (orange) and what augmentation makes of them."""
+    """Draw pairs of patches (orange) and augmented versions of them."""
     from matchkernel.plots.training import augmentation_picture
     from matchkernel.storage.files import check_output
     from matchkernel.training.config import TrainingConfig

@@ -21,7 +21,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="resume from the last checkpoint in the folder")] = False,
     device: Device = "auto",
 ) -> None:
-    """Train a descriptor: checkpoints, a log and weights in one folder."""
+    """Train a descriptor; checkpoints, a log and the weights are written to one folder."""
     from matchkernel.training.config import TrainingConfig
     from matchkernel.training.loop import train as train_run
 
@@ -43,7 +43,7 @@ def train(
 
 
 def default_folder(config: Path) -> Path:
-    """runs/<name>; for a file below a folder `configs`, its subfolders are kept, so that names do not collide."""
+    """runs/<name>; subfolders below a folder `configs` are kept, so that names do not collide."""
     parts = config.with_suffix("").parts
     below = len(parts) - 1 - parts[::-1].index("configs") if "configs" in parts[:-1] else len(parts) - 2
     return Path("runs", *parts[below + 1 :])

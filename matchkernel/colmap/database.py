@@ -20,13 +20,13 @@ COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """How many matches a database holds.
+    """The number of matches in a database.
 
     Attributes:
-        pairs: image pairs with matches.
-        matches: of all pairs.
-        verified: pairs for which COLMAP found a geometry.
-        inliers: matches that agree with it.
+        pairs: number of image pairs with matches.
+        matches: number of matches of all pairs.
+        verified: number of pairs for which COLMAP found a geometry.
+        inliers: number of matches that agree with that geometry.
     """
 
     pairs: int
@@ -54,7 +54,7 @@ def _select(database: Path, query: str) -> list[tuple[Any, ...]]:
     try:
         try:
             return _rows(database, "mode=ro", query)
-        except sqlite3.OperationalError:  # on a read-only medium SQLite cannot check for another writer's log
+        except sqlite3.OperationalError:  # on a read-only file system SQLite cannot look for the log of another writer
             return _rows(database, "mode=ro&immutable=1", query)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise FileError(f"{database}: not a COLMAP database ({' '.join(str(error).split())[:150]})") from None
@@ -67,7 +67,7 @@ def _rows(database: Path, mode: str, query: str) -> list[tuple[Any, ...]]:
 
 def _keypoints(database: Path, name: object, count: object, columns: object, data: object) -> np.ndarray:
     if columns not in (2, 4, 6) or not isinstance(count, int) or count < 0:
-        raise FileError(f"{database}: keypoints of {name} have {columns} columns, wanted 2, 4 or 6")
+        raise FileError(f"{database}: keypoints of {name} have {columns} columns, expected 2, 4 or 6")
     content = data if isinstance(data, bytes) else b""
     if len(content) != 4 * count * int(columns):
         raise FileError(f"{database}: keypoints of {name} have {len(content)} bytes for {count} rows of {columns}")

@@ -1,8 +1,8 @@
 """Read a COLMAP reconstruction: cameras, images and points from its binary or text files.
 
-Binary layout as in COLMAP's documentation, little endian. Newer versions write rigs and frames beside these files;
-cameras, images and points keep their layout, and that is all that is read. Every count is checked against the bytes
-that are left before memory is taken for it.
+The binary layout is that of COLMAP's documentation, little endian. Newer versions also write files for rigs and frames,
+which are not read; the layout of cameras, images and points is the same. Every count is checked against the remaining
+bytes before memory is allocated for it.
 """
 
 import struct
@@ -37,7 +37,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class RegisteredImage:
-    """A photo with its pose (x_camera = R X + t) and its keypoints' places and 3-D points."""
+    """A photo with its pose (x_camera = R X + t), and the positions and 3-D points of its keypoints."""
 
     name: str
     camera: int
@@ -75,7 +75,7 @@ def read_reconstruction(folder: str | Path) -> Reconstruction:
 
 
 class _Reader:
-    """Bytes of a file from front to back; running out of them is an error that names the file."""
+    """Reads the bytes of a file in order; if they run out, the error names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.offset = path, 0
@@ -115,7 +115,7 @@ class _Reader:
 
     def end(self) -> None:
         if self.offset != len(self.content):
-            raise FileError(f"{self.path}: {len(self.content) - self.offset} bytes too many at its end")
+            raise FileError(f"{self.path}: {len(self.content) - self.offset} unexpected bytes at its end")
 
 
 def _binary_cameras(path: Path) -> dict[int, Camera]:
@@ -149,7 +149,7 @@ def _binary_points(path: Path) -> dict[int, np.ndarray]:
     reader, points = _Reader(path), {}
     for _ in range(reader.count(51)):
         number, x, y, z, *_ = reader.values("Q3d3Bd")
-        reader.array("<i4", 2 * reader.count(8))  # the track; the images hold the same
+        reader.array("<i4", 2 * reader.count(8))  # the track; the images file has the same information
         points[int(number)] = _point(path, int(number), (x, y, z))
     reader.end()
     return points
@@ -204,7 +204,7 @@ def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str
 
 
 class _numbers:  # noqa: N801 (reads as a verb: with _numbers(path, line))
-    """Turn what goes wrong in parsing a line into an error that names it."""
+    """Turn any problem with parsing a line into an error that names the line."""
 
     def __init__(self, path: Path, line: int) -> None:
         self.path, self.line = path, line
@@ -214,7 +214,7 @@ class _numbers:  # noqa: N801 (reads as a verb: with _numbers(path, line))
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (ValueError, IndexError, OverflowError)):
-            raise FileError(f"{self.path}, line {self.line}: not what COLMAP writes there ({error})") from None
+            raise FileError(f"{self.path}, line {self.line}: not in COLMAP's format ({error})") from None
 
 
 def _camera(path: Path, number: int, model: str, width: int, height: int, parameters: np.ndarray) -> Camera:
@@ -228,13 +228,13 @@ def _image(
 ) -> RegisteredImage:
     quaternion, t = np.array(pose[:4]), np.array(pose[4:])
     if not (np.isfinite(pose).all() and np.isfinite(places).all() and np.linalg.norm(quaternion) > 1e-9):
-        raise FileError(f"{path}: image {name} has a pose or places that are not finite numbers")
+        raise FileError(f"{path}: image {name} has a pose or keypoints that are not finite numbers")
     return RegisteredImage(name, camera, _rotation(quaternion), t, places, points)
 
 
 def _point(path: Path, number: int, place: tuple[float, float, float]) -> np.ndarray:
     if not np.isfinite(place).all():
-        raise FileError(f"{path}: point {number} is not at a finite place")
+        raise FileError(f"{path}: point {number} has coordinates that are not finite")
     return np.array(place)
 
 

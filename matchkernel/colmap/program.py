@@ -1,4 +1,4 @@
-"""Run COLMAP's program stage by stage, and keep the largest model."""
+"""Run the program COLMAP stage by stage, and keep the largest model."""
 
 import os
 import re
@@ -17,12 +17,12 @@ from matchkernel.storage.progress import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
-STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack that COLMAP prints when it crashes
+STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
 
 
 def find_colmap() -> str:
-    """The path of COLMAP's program, or an error that says how to install it."""
+    """The path of COLMAP's program, or an error that explains how to install it."""
     program = shutil.which("colmap")
     if program is None:
         raise MissingExtraError(INSTALL)
@@ -44,14 +44,14 @@ def on_cpu(program: str, stage: str) -> tuple[str, ...]:
     """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
     command = [program, stage, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    option = USE_GPU.search(done.stdout + done.stderr)  # versions differ in where they print it
+    option = USE_GPU.search(done.stdout + done.stderr)  # it depends on the version where this is printed
     return (option[0], "0") if option else ()
 
 
 def run_stage(command: list[str], build: Build, progress: Progress | None) -> None:
-    """Run a stage with its output in a log file; COLMAP's counts, such as [3/11], become progress."""
+    """Run a stage with its output in a log file; COLMAP's counters, such as [3/11], are reported as progress."""
     log = build.folder / f"{command[1]}.log"
-    # COLMAP inherits the lock: if this process is killed, nobody else builds while COLMAP still writes.
+    # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
     with (
         log.open("w", encoding="utf-8") as output,
         subprocess.Popen(
@@ -77,7 +77,7 @@ def run_stage(command: list[str], build: Build, progress: Progress | None) -> No
     if process.returncode:
         lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines()]
         reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
-        raise WorkError(f"colmap {command[1]} failed with code {process.returncode}: {reason} (full log: {log})")
+        raise WorkError(f"colmap {command[1]} failed with exit code {process.returncode}: {reason} (full log: {log})")
 
 
 def run_mapper(images: Path, build: Build, progress: Progress | None) -> None:
@@ -104,7 +104,7 @@ def _keep_largest(models: Path, sparse: Path, images: Path) -> None:
 
 
 def _why_no_model(images: Path, database: Path, error: WorkError) -> str:
-    """Why mapping failed: the program's own words, and the matches it had to work with where these can be counted."""
+    """Why mapping failed: COLMAP's own message, and the matches it had to work with, if they can be counted."""
     try:
         found = count_matches(database)
     except FileError:

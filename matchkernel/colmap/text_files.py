@@ -11,8 +11,8 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 WIDTH = 128  # bytes of a descriptor, fixed by the importer
-# Descriptors with negative numbers do not fit COLMAP's bytes, so matches are imported instead. Zeros in their place
-# are harmless: all dot products are 0, so COLMAP's own matcher finds nothing.
+# Descriptors with negative values do not fit COLMAP's unsigned bytes, so matches are imported instead. Zeros in place
+# of the descriptors are harmless: all dot products are 0, so COLMAP's own matcher finds nothing.
 NO_DESCRIPTOR = " 0" * WIDTH
 
 
@@ -21,7 +21,7 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
     Args:
         path: `<name of the image>.txt`.
-        frames: K regions; a stretched one becomes the square of the same area, as the format has no room for more.
+        frames: K regions; a non-square one becomes the square of the same area, as the format has no affine shape.
         magnification: half side of a region / scale.
     """
     places = frames_to_colmap(frames, magnification)[:, :2]
@@ -35,7 +35,7 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
 
 def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
-    """Frames of a keypoint file in COLMAP's text layout."""
+    """Read frames from a keypoint file in COLMAP's text layout."""
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").splitlines()
     try:
         count, width = (int(word) for word in lines[0].split())
@@ -43,7 +43,9 @@ def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Fr
         raise FileError(f"{path}, line 1: expected the number of keypoints and 128") from None
     body = [line for line in lines[1:] if line.strip()]
     if width != WIDTH or count != len(body):
-        raise FileError(f"{path}: says {count} keypoints of {width} bytes, has {len(body)} lines; wanted {WIDTH} bytes")
+        raise FileError(
+            f"{path}: announces {count} keypoints of {width} bytes, has {len(body)} lines; expected {WIDTH} bytes"
+        )
     rows = np.empty((count, 4))
     for number, line in enumerate(body):
         words = line.split()
@@ -79,7 +81,7 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
 
 def check_match_name(name: str) -> None:
     """Refuse an image name that a match list cannot contain."""
-    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file name that are not UTF-8
         raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename the image {name!a}")
     if name.split() != [name]:
-        raise ArgumentError(f"COLMAP's match lists separate names by spaces: rename the image {name!r}")
+        raise ArgumentError(f"COLMAP's match lists separate names with spaces: rename the image {name!r}")

@@ -30,8 +30,8 @@ class CutSettings:
 
     size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
     magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
-    geometric: bool = True  # look for positives beyond the tracks
-    pairs: int = setting(10_000, low=0)  # positives, and as many negatives, in each test list; 0: no lists
+    geometric: bool = True  # also look for positives that are not in the tracks
+    pairs: int = setting(10_000, low=0)  # number of positives and of negatives in each test list; 0 for no lists
     seed: int = setting(0, low=0)
     mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
 
@@ -60,15 +60,15 @@ def build_from_colmap(
     all_keypoints: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PatchSet:
-    """Cut the patches of every 3-D point seen twice or more, and write them as a patch set.
+    """Cut the patches of every 3-D point that is seen at least twice, and write them as a patch set.
 
     Args:
         images: folder of the photos.
         sparse: folder with cameras, images, points3D, .bin or .txt.
         database: COLMAP's database.db, with the keypoints.
-        target: folder to make; an interrupted build resumes.
+        target: folder to create; an interrupted build resumes.
         settings: how patches are chosen and cut.
-        all_keypoints: another database with all keypoints of the photos, where `database` has only the tracked ones.
+        all_keypoints: another database with all keypoints of the photos, if `database` has only the tracked ones.
         progress: called with the number of photos done and their total.
     """
     settings = settings or CutSettings()
@@ -79,7 +79,7 @@ def build_from_colmap(
         raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
     chosen = _select(scene, settings)
     if not len(chosen.labels):
-        raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there is no patch to cut")
+        raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
     inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
     files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
     identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
@@ -107,7 +107,7 @@ def _select(scene: Scene, settings: CutSettings) -> _Selection:
         rows.append(np.column_stack([points[keypoints], np.full(len(keypoints), number), keypoints, is_geometric]))
     table = np.concatenate(rows)
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
-    # A point may have two keypoints in one photo (two orientations): they are patches of the point like others.
+    # A point may have two keypoints in one photo (two orientations), which are treated like any other of its patches.
     sizes = group_by_label(table[:, 0]).sizes
     table = table[np.repeat(sizes, sizes) > 1]
     labels = group_by_label(table[:, 0]).ranks()

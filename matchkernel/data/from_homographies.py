@@ -23,11 +23,11 @@ from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
 
-# Amounts for which the median overlap of a region with its jittered self is .85, .72 and .60, as HPatches reports for
+# Amounts for which the median overlap of a region with its jittered copy is .85, .72 and .60, as HPatches reports for
 # its three levels (tests/data/test_from_homographies.py measures them).
 BASE = Jitter(shift=0.12, octaves=0.2, degrees=10.0, stretch=0.2)
 LEVELS = {"e": BASE.times(0.9), "h": BASE.times(1.84), "t": BASE.times(2.83)}
-LARGEST_STRETCH = 6.0  # of a region by a homography; beyond, a patch is a smear
+LARGEST_STRETCH = 6.0  # maximum stretch of a region by a homography; beyond it, a patch is only a smear
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HomographySettings:
     most: int = setting(1000, low=2)  # maximum number of patches per sequence, strongest first
     magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
     seed: int = setting(0, low=0)
-    verification: int = setting(50_000, low=1)  # rows of each verification list
+    verification: int = setting(50_000, low=1)  # number of rows in each verification list
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -64,7 +64,7 @@ def build_from_homographies(
 
     Args:
         source: folder of sequences, each with images 1..6 (any format) and text files H_1_2 .. H_1_6.
-        target: folder to make.
+        target: folder to create.
         settings: how patches are chosen and cut.
         sequences: names of the sequences to use (default: all with six images).
         progress: called with the number of sequences done and their total.
@@ -99,7 +99,7 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
     for folder in folders:
         images = [_image(folder, k) for k in range(1, 7)]
         if None in images and names is None:
-            continue  # a pair, or another folder
+            continue  # a single pair, or some other folder
         missing = next((k + 1 for k, path in enumerate(images) if path is None), None)
         if missing:
             raise FileError(f"{folder}: image {missing} is missing")
@@ -108,7 +108,7 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
         homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
         found.append(_Sequence(folder.name, [path for path in images if path], homographies))
     if not found:
-        raise FileError(f"{source}: no sequence of six images here")
+        raise FileError(f"{source}: contains no sequence of six images")
     return found
 
 
@@ -117,14 +117,14 @@ def _image(folder: Path, number: int) -> Path | None:
 
 
 def read_homography(path: str | Path) -> np.ndarray:
-    """A 3 x 3 matrix of numbers in a text file; not checked for being singular."""
+    """Read a 3 x 3 matrix from a text file; it may be singular."""
     text = read_small_text(path, 2**16, what="nine numbers", encoding="ascii")
     try:
         values = [float(word) for word in text.split()]
     except ValueError:
         raise FileError(f"{path}: not nine numbers") from None
     if len(values) != 9 or not np.isfinite(values).all():
-        raise FileError(f"{path}: a homography is nine finite numbers, got {len(values)}")
+        raise FileError(f"{path}: a homography must be nine finite numbers, got {len(values)}")
     return np.array(values).reshape(3, 3)
 
 
@@ -164,7 +164,7 @@ def _regions(
     random: np.random.Generator,
     dropped: Counter[str],
 ) -> dict[str, Any]:
-    """For each strip its image, its jittered frames and the exact ones; and which keypoints are usable in all."""
+    """For each strip its image, its jittered frames and the exact frames; and which keypoints are usable in all."""
     usable = reference.are_inside(images[0].shape[1], images[0].shape[0])
     dropped["leaves image 1"] = int((~usable).sum())
     regions: dict[str, Any] = {}
@@ -187,11 +187,11 @@ def _regions(
 
 
 def _spread_out(frames: Frames) -> Frames:
-    """Leave out keypoints that nearly repeat a stronger one: within half its half width and half an octave."""
+    """Drop near duplicates of stronger keypoints: those within half its half width and half an octave."""
     half_widths = frames.half_widths
     octaves = np.log2(np.maximum(half_widths, 1e-9))
     kept = np.empty(len(frames), np.int64)
-    centers, sizes = np.empty((len(frames), 2)), np.empty(len(frames))  # of those kept, so far
+    centers, sizes = np.empty((len(frames), 2)), np.empty(len(frames))  # of the keypoints kept so far
     count = 0
     for k in range(len(frames)):
         near = ((centers[:count] - frames.centers[k]) ** 2).sum(1) < (0.5 * half_widths[k]) ** 2

@@ -13,8 +13,8 @@ from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress
 
-PHOTOS = "photos.json"  # which photos a reconstruction is of
-EXHAUSTIVE_UP_TO = 120  # photos; beyond, every pair would take hours on a CPU
+PHOTOS = "photos.json"  # the photos from which a reconstruction was made
+EXHAUSTIVE_UP_TO = 120  # photos; with more, matching all pairs would take hours on a CPU
 
 
 def build_from_photos(
@@ -28,13 +28,13 @@ def build_from_photos(
 ) -> PatchSet:
     """Reconstruct photos with COLMAP into `<target>-colmap`, then cut patches into `target`.
 
-    The reconstruction is kept: a second run reuses it, and `from-colmap` can cut it with other settings.
+    The reconstruction is kept: a second run reuses it, and `from-colmap` can cut patches from it with other settings.
 
     Args:
         photos: folder of photos of one scene.
-        target: folder to make.
+        target: folder to create.
         settings: how patches are chosen and cut.
-        sequential: match neighbours in the order of names instead of all pairs (default: for more than 120 photos).
+        sequential: match neighbours in name order instead of all pairs (default: for more than 120 photos).
         say: called with the name of each stage.
         progress: called with (done, total) of each stage of COLMAP, then of build_from_colmap.
     """
@@ -65,7 +65,7 @@ def reconstruct_with_sift(
     program = find_colmap()
     found = photos_of(photos)
     if len(found) < 2:
-        raise FileError(f"{photos}: {len(found)} photos ({', '.join(SUFFIXES)}) here, at least two are needed")
+        raise FileError(f"{photos}: contains {len(found)} photos ({', '.join(SUFFIXES)}), at least two are needed")
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
     with resumable_build(workspace, {"photos": found, "matcher": matcher}) as build:

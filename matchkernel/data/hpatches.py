@@ -37,7 +37,7 @@ class HPatchesSet:
     def read(self, sequence: str, image: str = "ref") -> np.ndarray:
         """(N, 65, 65) uint8 patches of one strip; patch j is the same physical patch in every strip of a sequence."""
         if sequence not in self.counts:
-            raise ArgumentError(f"{self.root}: has no sequence {sequence!r}")
+            raise ArgumentError(f"{self.root}: contains no sequence {sequence!r}")
         if image not in IMAGES:
             raise ArgumentError(f"the strips of a sequence are {', '.join(IMAGES)}; got {image!r}")
         patches = _read_strip(self.root / sequence / f"{image}.png")
@@ -50,7 +50,7 @@ class HPatchesSet:
 
 @dataclass(frozen=True)
 class PatchList:
-    """Patches named by sequence, image number and index; row by row."""
+    """A list of patches, each given by sequence, image number and index."""
 
     sequences: np.ndarray  # (M,) names
     images: np.ndarray  # (M,) 0 for ref, k for image k of the noise level scored
@@ -110,9 +110,9 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
     if not counts and (root / "patches.npy").is_file():
         raise FileError(f"{root}: is a patch set, not a set in the HPatches layout")
     if not counts and (root / "ref.png").is_file():
-        raise FileError(f"{root}: is one sequence; give the folder that holds it")
+        raise FileError(f"{root}: is one sequence; give its parent folder")
     if not counts:
-        raise FileError(f"{root}: no sequences here (folders with ref.png)")
+        raise FileError(f"{root}: contains no sequences (folders with ref.png)")
     return HPatchesSet(root, counts)
 
 
@@ -134,7 +134,7 @@ def read_split(folder: str | Path, split: str) -> tuple[list[str], list[str]]:
 
     Args:
         folder: holds `splits/splits.json` (or `splits.json`).
-        split: a, b, c, full, illum, view, or one of your own.
+        split: a, b, c, full, illum, view, or a split of your own.
     """
     path = _splits_file(folder)
     splits = read_splits(path)
@@ -153,7 +153,7 @@ def read_tasks(
 
     Args:
         folder: holds the splits (see read_split) and the lists.
-        split: a, b, c, full, illum, view, or one of your own.
+        split: a, b, c, full, illum, view, or a split of your own.
         counts: patches of each sequence; the verification lists are drawn anew where the folder lacks them.
         patches: the set, to draw the retrieval lists from where the folder lacks them.
     """
@@ -221,8 +221,8 @@ def draw_retrieval(
 ) -> tuple[PatchList, PatchList]:
     """Draw queries and distractors among `ref` patches by the official rules: enough contrast, no duplicates, disjoint.
 
-    A set with fewer patches gives shorter lists. The order of draws is ours: how the official query lists were drawn is
-    not recorded, so they can only be read.
+    A set with fewer patches gives shorter lists. The order of the draws is our own: it is not documented how the
+    official query lists were drawn, so those can only be read from files.
     """
     _check_sequences(patches.counts, test)
     random = np.random.default_rng(seed)
@@ -276,7 +276,7 @@ def write_tasks(
 
 
 def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -> np.ndarray:
-    """(M,) the number of each listed patch's sequence; refuses a patch that is not there, naming the row.
+    """(M,) the number of each listed patch's sequence; refuses a patch that does not exist, naming the row.
 
     Args:
         patches: (M,) a list.
@@ -303,7 +303,7 @@ def _read_strip(path: Path) -> np.ndarray:
     patches = read_patches(path)
     if patches.shape[-1] != SIDE or patches.dtype != np.uint8:
         raise FileError(
-            f"{path}: a strip has 8-bit patches of {SIDE} px, this one {patches.dtype} of {patches.shape[-1]} px"
+            f"{path}: a strip must have 8-bit patches of {SIDE} px, got {patches.dtype} of {patches.shape[-1]} px"
         )
     return patches
 
@@ -332,12 +332,12 @@ def _splits_file(folder: str | Path) -> Path:
 
 
 def _first_missing(patches: PatchList, counts: Mapping[str, int]) -> str:
-    """The first row of a list that names a sequence or a patch the set does not have."""
+    """The first row of a list that refers to a sequence or a patch that is not in the set."""
     for row, (name, index) in enumerate(zip(patches.sequences, patches.indices, strict=True), 1):
         if name not in counts:
             return f"row {row}: sequence {str(name)!r} is not in the set"
         if not 0 <= index < counts[name]:
-            return f"row {row}: {name} has {counts[name]} patches, the list names patch {index}"
+            return f"row {row}: {name} has {counts[name]} patches, the list refers to patch {index}"
     raise AssertionError("every patch is there")
 
 

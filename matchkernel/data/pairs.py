@@ -1,4 +1,4 @@
-"""Draw test pairs of a patch set: positives, random negatives, and negatives that look alike."""
+"""Draw test pairs of a patch set: positives, random negatives, and negatives that look similar."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from matchkernel.errors import ArgumentError
 
 @dataclass(frozen=True)
 class PatchPlaces:
-    """Where patches are in the scene: tells which of them may show the same spot without sharing a label."""
+    """Where patches are in the scene: shows which of them may show the same spot without sharing a label."""
 
     labels: np.ndarray  # (K,)
     photos: np.ndarray  # (K,)
@@ -19,15 +19,15 @@ class PatchPlaces:
     sizes: np.ndarray  # (K,) half width of the region in the scene
 
     def may_be_the_same(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Same label, or closer than the larger half width: not all photos were matched, so these may be one spot."""
+        """Same label, or closer than the larger half width: as not all photos were matched, it may be the same spot."""
         distance = np.linalg.norm(self.places[a] - self.places[b], axis=-1)
         return (self.labels[a] == self.labels[b]) | (distance < np.maximum(self.sizes[a], self.sizes[b]))
 
 
 def draw_test_pairs(patches: PatchPlaces, count: int, seed: int) -> np.ndarray:
-    """`count` positives and as many random negatives, shuffled: (2 count, 3) patch, patch, 1 or 0.
+    """Draw `count` positives and `count` random negatives, shuffled: (2 count, 3) patch, patch, 1 or 0.
 
-    Fewer if the set has fewer distinct pairs; always as many negatives as positives.
+    There are fewer if the set has fewer distinct pairs, but always as many negatives as positives.
     """
     random = np.random.default_rng(seed)
     positives = _positives(patches.labels, count, random)
@@ -38,7 +38,7 @@ def draw_test_pairs(patches: PatchPlaces, count: int, seed: int) -> np.ndarray:
 def draw_hard_pairs(
     patches: PatchPlaces, describe: Callable[[np.ndarray], np.ndarray], count: int, seed: int
 ) -> np.ndarray:
-    """As draw_test_pairs, but each negative is the most similar patch of another point in the same photo.
+    """Like draw_test_pairs, but each negative is the most similar patch of another point in the same photo.
 
     Args:
         patches: the set.
@@ -48,7 +48,7 @@ def draw_hard_pairs(
     """
     random = np.random.default_rng(seed)
     positives = _positives(patches.labels, count, random)
-    # A third more than needed: two patches that are each other's most similar give one pair.
+    # A third more than needed, because two patches that are most similar to each other give only one pair.
     anchors = np.sort(random.permutation(len(patches.labels))[: len(positives) * 4 // 3 + 1])
     negatives = []
     for photo in np.unique(patches.photos[anchors]):
@@ -67,7 +67,7 @@ def draw_hard_pairs(
 
 
 def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Distinct pairs of patches of a point, points drawn uniformly."""
+    """Distinct pairs of patches of the same point, with points drawn uniformly."""
     if count < 1:
         raise ArgumentError(f"the number of pairs must be 1 or more, got {count}")
     order, starts, sizes = group_by_label(labels)
@@ -94,7 +94,7 @@ def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> n
 
 def _random_negatives(patches: PatchPlaces, count: int, random: np.random.Generator) -> np.ndarray:
     found = np.empty((0, 2), np.int64)
-    for _ in range(20):  # a scene in which nearly all pairs may show the same spot gives fewer
+    for _ in range(20):  # fewer in a scene in which nearly all pairs may show the same spot
         drawn = random.integers(len(patches.labels), size=(2 * count, 2))
         drawn = drawn[~patches.may_be_the_same(drawn[:, 0], drawn[:, 1])]
         found = np.unique(np.concatenate([found, np.sort(drawn, 1)]), axis=0)

@@ -20,7 +20,7 @@ def read_patches(path: str | Path) -> np.ndarray:
         path: .npy of (B, N, N) or (B, 1, N, N), memory-mapped; or .png, N wide and B N high, 8 or 16 bit gray.
 
     Returns:
-        (B, N, N) or (B, 1, N, N) in the file's own number type.
+        (B, N, N) or (B, 1, N, N) with the number type of the file.
     """
     path = Path(path)
     if path.is_dir():
@@ -37,11 +37,11 @@ def read_patches(path: str | Path) -> np.ndarray:
 
 def _kind_of_folder(path: Path) -> str:
     if any(path.glob("*/ref.png")):
-        return "is a set in the HPatches layout; give one strip of a sequence, such as ref.png"
+        return "is a set in the HPatches layout; give one strip of a sequence instead, such as ref.png"
     if (path / "ref.png").is_file():
-        return "is a sequence of HPatches; give one of its strips, such as ref.png"
+        return "is an HPatches sequence; give one of its strips instead, such as ref.png"
     if (path / "patches.npy").is_file():
-        return "is a patch set; give its patches.npy"
+        return "is a patch set; give its patches.npy instead"
     return "is a folder; patches are read from a .npy or .png file"
 
 
@@ -49,9 +49,9 @@ def _read_npy(path: Path) -> np.ndarray:
     patches = map_npy(path)
     is_stack = patches.ndim == 3 or (patches.ndim == 4 and patches.shape[1] == 1)
     if not is_stack or patches.shape[-1] != patches.shape[-2]:
-        raise FileError(f"{path}: patches have shape (B, N, N) or (B, 1, N, N), this array {patches.shape}")
+        raise FileError(f"{path}: patches must have shape (B, N, N) or (B, 1, N, N), got {patches.shape}")
     if patches.dtype.kind not in "uif" or patches.dtype.itemsize > 8:
-        raise FileError(f"{path}: patches are integers or floats of at most 64 bits, this array is {patches.dtype}")
+        raise FileError(f"{path}: patches must be integers or floats of at most 64 bits, got {patches.dtype}")
     return patches
 
 
@@ -63,7 +63,7 @@ def _read_strip(path: Path) -> np.ndarray:
 def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
     width, height = image.size
     if height % width:
-        raise FileError(f"{path}: a strip of square patches is k times as high as wide, this is {width} x {height}")
+        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {width} x {height} pixels")
     if image.mode not in ("L", "I;16"):
-        raise FileError(f"{path}: a strip is 8 or 16 bit gray or RGB, this has mode {image.mode}")
+        raise FileError(f"{path}: a strip must be 8 or 16 bit gray or RGB, got mode {image.mode}")
     return np.asarray(image).reshape(height // width, width, width)

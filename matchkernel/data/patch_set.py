@@ -33,12 +33,12 @@ ZEROS = bytes(1 << 20)
 class Groups(NamedTuple):
     """Patches grouped by label."""
 
-    order: np.ndarray  # (K,) patches sorted by label, those of a label in their own order
-    starts: np.ndarray  # (L,) where the patches of each label begin in `order`
-    sizes: np.ndarray  # (L,) how many patches each label has
+    order: np.ndarray  # (K,) patches sorted by label, in their original order within a label
+    starts: np.ndarray  # (L,) index in `order` of the first patch of each label
+    sizes: np.ndarray  # (L,) number of patches of each label
 
     def ranks(self) -> np.ndarray:
-        """(K,) the group of each patch: 0 for the smallest label, then 1, ..."""
+        """(K,) index of the group of each patch: 0 for the smallest label, then 1, ..."""
         ranks = np.empty(len(self.order), np.int64)
         ranks[self.order] = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return ranks
@@ -79,7 +79,7 @@ class PatchSet:
 
 @dataclass
 class PatchSetBuild:
-    """A patch set being written: fill `patches`, step by step, then give the rest to `finish`."""
+    """A patch set being written: fill `patches` step by step, then pass everything else to `finish`."""
 
     build: Build
     patches: np.ndarray
@@ -89,7 +89,7 @@ class PatchSetBuild:
         for number, name in enumerate(names):
             if name not in self.build.done:
                 yield number, name
-                if isinstance(self.patches, np.memmap):  # a set without patches has no map
+                if isinstance(self.patches, np.memmap):  # an empty file cannot be memory-mapped
                     self.patches.flush()
                 self.build.mark(name)
 
@@ -100,7 +100,7 @@ class PatchSetBuild:
         columns: Mapping[str, np.ndarray],
         manifest: Mapping[str, Any],
     ) -> None:
-        """Write everything but the patches; the manifest last."""
+        """Write everything except the patches; the manifest last."""
         folder = self.build.folder
         np.save(folder / "labels.npy", labels.astype(np.int64))
         for name, column in columns.items():
@@ -115,15 +115,15 @@ class PatchSetBuild:
 
 @contextmanager
 def create_patch_set(target: str | Path, count: int, side: int, settings: Mapping[str, Any]) -> Iterator[PatchSetBuild]:
-    """Make a patch set of `count` patches of `side` pixels; an interrupted build resumes, see resumable_build."""
+    """Create a patch set of `count` patches of `side` pixels; an interrupted build resumes, see resumable_build."""
     shape = (count, side, side)
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
         if not _is_allocated(path, shape):
             check_free_space(target, math.prod(shape))
-            build.forget()  # finished steps were in the incomplete file
+            build.forget()  # the finished steps belonged to the incomplete file
             _allocate(path, shape)
-        # The file's blocks are allocated: a full disk is an error above, and no crash while the map is written.
+        # The file's blocks are allocated first, so that a full disk is an error here and not a crash later.
         patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
         yield PatchSetBuild(build, patches)
 
@@ -141,7 +141,7 @@ def open_patch_set(folder: str | Path) -> PatchSet:
         raise FileError(f"{folder / 'patches.npy'}: patches must be square, got {patches.shape[1:]}")
     counts = {"patches": len(labels), "points": len(np.unique(labels))}
     if manifest.get("counts") != counts:
-        raise FileError(f"{folder / MANIFEST}: says {manifest.get('counts')}, the set holds {counts}")
+        raise FileError(f"{folder / MANIFEST}: records {manifest.get('counts')}, the set has {counts}")
     columns = {}
     for path in sorted(folder.glob("*.npy")):
         if path.stem not in ("patches", "labels"):
@@ -156,8 +156,8 @@ def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str
     """Open patch sets by name.
 
     Args:
-        folders: name and folder of each set; a set without a name takes its folder's. Sets given the same name are
-            joined into one.
+        folders: name and folder of each set; a set without a name gets the name of its folder. Sets with the same
+            name are joined.
     """
     if not folders:
         raise ArgumentError("give a patch set to test on")
@@ -169,22 +169,24 @@ def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str
         unnamed |= {shown} if name is None else set()
     clash = next((name for name, parts in opened.items() if len(parts) > 1 and name in unnamed), None)
     if clash:
-        raise ArgumentError(f"two sets have the name {clash!r}: name them, NAME=FOLDER (one name joins them)")
+        raise ArgumentError(
+            f"two sets have the name {clash!r}: name them with NAME=FOLDER (giving both the same name joins them)"
+        )
     return {name: parts[0] if len(parts) == 1 else join_patch_sets(name, parts) for name, parts in opened.items()}
 
 
 def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
-    """(K,) labels of several sets one after the other, numbered anew: a point of one is never a point of another.
+    """(K,) labels of several sets, concatenated and renumbered, so that points of different sets stay different.
 
     Sets that cannot be joined are refused: patches of different sizes, or the same patches twice.
     """
     sides = {part.patches.shape[-1] for part in sets}
     if len(sides) != 1:
-        raise ArgumentError(f"only sets of one patch size can be joined, these have {sorted(sides)} px")
+        raise ArgumentError(f"only sets with the same patch size can be joined, these have {sorted(sides)} px")
     for one, two in combinations(sets, 2):
         is_same_folder = one.folder.resolve() == two.folder.resolve()
         if is_same_folder or not patches_sha256(one).isdisjoint(patches_sha256(two)):
-            raise ArgumentError(f"{one.folder} and {two.folder} hold the same patches; use one of them")
+            raise ArgumentError(f"{one.folder} and {two.folder} contain the same patches; use one of them")
     labels, first = [], 0
     for part in sets:
         groups = part.groups()
@@ -194,20 +196,20 @@ def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
 
 
 def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
-    """One set of several scenes, in memory; pair lists of the same kind become one list.
+    """Join several scenes into one set, in memory; pair lists of the same kind become one list.
 
     Args:
-        name: of the whole.
-        sets: patches of one size; each set has the same kinds of pair lists.
+        name: of the joined set.
+        sets: with the same patch size and the same kinds of pair lists.
     """
     labels = join_labels(sets)
     lists = [_lists_by_kind(part) for part in sets]
-    firsts = np.cumsum([0, *(len(part) for part in sets)])  # number of each set's first patch
+    firsts = np.cumsum([0, *(len(part) for part in sets)])  # index of each set's first patch
     for part, own in zip(sets, lists, strict=True):
         if own.keys() != lists[0].keys():
             raise ArgumentError(
                 f"{part.folder}: has the pair lists {', '.join(own) or 'none'}, {sets[0].folder} "
-                f"{', '.join(lists[0]) or 'none'}; sets to be joined must have the same"
+                f"{', '.join(lists[0]) or 'none'}; only sets with the same kinds of lists can be joined"
             )
     pairs = {}
     for kind in lists[0]:
@@ -221,7 +223,7 @@ def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
 
 
 def patches_sha256(patches: PatchSet) -> frozenset[str]:
-    """The sha256 of a set's patches as its manifest records it, or those of the sets it was joined from."""
+    """The sha256 of a set's patches as recorded in its manifest, or those of the sets it was joined from."""
     known = patches.manifest.get("sha256")
     found = known.get("patches.npy") if isinstance(known, Mapping) else None
     return frozenset(sha for sha in (found if isinstance(found, list) else [found]) if isinstance(sha, str))
@@ -235,7 +237,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
         if not folder.exists() and not unfinished:
             raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
-        why = "a build that was not finished; run it again" if unfinished else f"not a set, it has no {MANIFEST}"
+        why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
         raise FileError(f"{folder}: {why}")
     text = read_small_text(path, LONG_TEXT, what="a manifest")
     try:
@@ -247,12 +249,12 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise FileError(f"{path}: format {repr(manifest.get('format'))[:40]}, this version reads {FORMAT}")
     if not isinstance(manifest.get("sha256"), dict):
-        raise FileError(f"{path}: lists no sha256 of its files")
+        raise FileError(f"{path}: does not list the sha256 of its files")
     return manifest
 
 
 def content_hashes(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a set but its manifest, by relative name."""
+    """sha256 of every file of a set except its manifest, by relative name."""
     return {name: file_hash(folder / name) for name in _content(folder)}
 
 
@@ -267,7 +269,7 @@ def check_hashes(folder: str | Path) -> dict[str, Any]:
         if name not in recorded:
             raise FileError(f"{folder}: {name} is not in the manifest")
         if file_hash(folder / name) != recorded[name]:
-            raise FileError(f"{folder}: {name} is damaged, its sha256 is not the manifest's")
+            raise FileError(f"{folder}: {name} is damaged, its sha256 does not match the manifest")
     return manifest
 
 
@@ -275,7 +277,7 @@ def _refuse_other_kinds(folder: Path) -> None:
     if folder.is_file():
         raise FileError(f"{folder}: is a file; a patch set is a folder")
     if (folder / "ref.png").is_file():
-        raise FileError(f"{folder}: is a sequence of HPatches, not a patch set")
+        raise FileError(f"{folder}: is an HPatches sequence, not a patch set")
     if any(folder.glob("*/ref.png")):
         raise FileError(
             f"{folder}: is a set in the HPatches layout, not a patch set; `matchkernel evaluate hpatches` scores it"
@@ -288,7 +290,7 @@ def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
     for name, rows in sorted(patches.pairs.items()):
         kind = name.split("_")[0]
         if kind in found:
-            raise ArgumentError(f"{patches.folder}: has two pair lists of the kind {kind!r}")
+            raise ArgumentError(f"{patches.folder}: has two pair lists of kind {kind!r}")
         found[kind] = rows
     return found
 
@@ -307,7 +309,7 @@ def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
 
 
 def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
-    """Whether the file is there with room for all patches (NumPy would extend a shorter one with zeros)."""
+    """Whether the file exists with its full size (NumPy would extend a shorter one with zeros)."""
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
@@ -321,7 +323,7 @@ def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
 def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:
     array = map_npy(path)
     if array.ndim < 1 or (ndim and array.ndim != ndim) or (dtype and array.dtype != dtype):
-        raise FileError(f"{path}: not the kind of array a patch set has here")
+        raise FileError(f"{path}: not the kind of array that belongs in a patch set")
     return array
 
 
@@ -330,7 +332,7 @@ def _read_pairs(path: Path, count: int) -> np.ndarray:
     if pairs.shape[1] != 3 or (len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= count)):
         raise FileError(f"{path}: pairs must be (M, 3) and refer to patches below {count}")
     if not np.isin(pairs[:, 2], (0, 1)).all():
-        raise FileError(f"{path}: the third column of pairs is 0 or 1")
+        raise FileError(f"{path}: the third column of pairs must be 0 or 1")
     return pairs
 
 

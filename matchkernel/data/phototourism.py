@@ -22,7 +22,7 @@ NAME = re.compile(r"patches\d{4,}\.(bmp|png|jpg)")
 
 @dataclass(frozen=True)
 class PhotoTourismFolder:
-    """What a PhotoTourism folder holds, checked but for the pixels."""
+    """The contents of a PhotoTourism folder; everything except the pixels has been checked."""
 
     mosaics: list[Path]
     labels: np.ndarray  # (K,) 3-D point of each patch, from info.txt
@@ -51,7 +51,7 @@ def read_mosaic(path: str | Path) -> np.ndarray:
     image = read_gray(path)
     side = PATCH * GRID
     if image.shape != (side, side):
-        raise FileError(f"{path}: a mosaic has {side} x {side} pixels, this one {image.shape[1]} x {image.shape[0]}")
+        raise FileError(f"{path}: a mosaic must have {side} x {side} pixels, got {image.shape[1]} x {image.shape[0]}")
     return image.reshape(GRID, PATCH, GRID, PATCH).swapaxes(1, 2).reshape(PER_MOSAIC, PATCH, PATCH)
 
 
@@ -91,7 +91,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
 
     Args:
         source: folder of mosaics and tables, or a .pt file.
-        target: folder to make; see create_patch_set.
+        target: folder to create; see create_patch_set.
         progress: called with the number of patches done and their total.
     """
     source = Path(source)
@@ -118,7 +118,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
 
 
 def read_table(path: str | Path, columns: int) -> np.ndarray:
-    """Read the first `columns` whole numbers of every line; further ones are ignored, as are blank lines at the end.
+    """Read the first `columns` integers of every line; further columns and trailing blank lines are ignored.
 
     Returns:
         (rows, columns) int64.
@@ -156,9 +156,9 @@ def _pack_cache(source: Path, target: str | Path) -> None:
 
 
 def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """torchvision's (patches, labels, matches), loaded without running code."""
+    """torchvision's (patches, labels, matches), loaded without executing code."""
     try:
-        is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be mapped
+        is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be memory-mapped
         patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
         arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
     except Exception as error:  # torch.load passes on any error of the unpickler or the zip reader
@@ -173,7 +173,9 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     same = arrays[1][arrays[2][:, 0]] == arrays[1][arrays[2][:, 1]]
     wrong = np.flatnonzero(arrays[2][:, 2] != same)
     if len(wrong):
-        raise FileError(f"{path}: match {wrong[0]} says {arrays[2][wrong[0], 2]}, its labels say {int(same[wrong[0]])}")
+        raise FileError(
+            f"{path}: match {wrong[0]} is marked {arrays[2][wrong[0], 2]}, but its labels give {int(same[wrong[0]])}"
+        )
     return arrays
 
 
@@ -193,7 +195,7 @@ def _check_count(folder: Path, mosaics: list[Path], count: int) -> None:
 
 
 def _missing_name(mosaics: list[Path], wanted: int) -> str:
-    """The first name that the series patches0000, ... lacks, or nothing."""
+    """The first name that is missing from the series patches0000, ..., or nothing."""
     names = {path.stem.lower() for path in mosaics}
     suffix = mosaics[0].suffix if mosaics else ".bmp"
     return next((f"patches{k:04}{suffix}" for k in range(wanted) if f"patches{k:04}" not in names), "")

@@ -1,8 +1,9 @@
-"""More positives than the matcher found: keypoints that must show a 3-D point, because geometry says so.
+"""Geometric positives: keypoints that the matcher missed, but that must show a 3-D point according to the geometry.
 
-Tracks hold what SIFT could match, so they are biased towards easy changes. Here every 3-D point is projected into
-every photo outside its track. A free keypoint close to the projection is taken for the point if its scale
-and its orientation are the predicted ones, and if the sparse depth around it says that the point can be seen.
+Tracks contain only what SIFT could match, so they are biased towards easy changes. Here every 3-D point is projected
+into every photo outside its track. A keypoint without a track that is close to the projection is assigned to the point
+if its scale and orientation agree with the predicted ones, and if the sparse depth around it shows that the point is
+visible.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from matchkernel.data.scene import Photo, Scene
 from matchkernel.geometry.cameras import PROJECTABLE, project
 from matchkernel.storage.settings import check_ranges, setting
 
-LEAST_NEIGHBOURS = 3  # tracked keypoints around a place, needed to judge the depth there
+LEAST_NEIGHBOURS = 3  # number of tracked keypoints around a position that are needed to judge the depth there
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Tolerances:
     """How far a keypoint may be from what is predicted for a projected point."""
 
     pixels: float = setting(2.0, low=0)  # maximum distance from the projection
-    share: float = setting(0.2, low=0)  # the same, as a share of the keypoint's half width; the smaller one counts
+    share: float = setting(0.2, low=0)  # the same, as a share of the keypoint's half width; the smaller limit applies
     octaves: float = setting(0.5, low=0)  # between its scale and the predicted one
     degrees: float = setting(22.5, low=0)  # between its orientation and the predicted one
     view_degrees: float = setting(50.0, low=0)  # between the rays to the photo and to the nearest photo of the track
     depth: float = setting(0.05, low=0)  # relative difference of depth between neighbours on the same surface
-    neighbours: int = setting(8, low=1)  # tracked keypoints of the photo around the place whose depth is compared
+    neighbours: int = setting(8, low=1)  # number of surrounding tracked keypoints of the photo whose depth is compared
     agreeing: float = setting(0.6, low=0, high=1)  # share of them that must agree
     reach: float = setting(0.06, low=0)  # how far neighbours may be, as a share of the photo's longer side
 
@@ -44,12 +45,12 @@ class _Observations:
     point: np.ndarray  # (M,)
     depth: np.ndarray  # (M,)
     size: np.ndarray  # (M,) half width of the region in the scene
-    direction: np.ndarray  # (M, 3) the patch's x axis in the scene, seen as parallel to the photo
+    direction: np.ndarray  # (M, 3) the patch's x axis in the scene, assumed to be parallel to the image plane
     ray: np.ndarray  # (M, 3) unit vector from the point to the photo
 
 
 def find_geometric_positives(scene: Scene, tolerances: Tolerances | None = None) -> list[np.ndarray]:
-    """For each photo, the points found for its keypoints: (K,) rows of Scene.points, NO_POINT where none or tracked."""
+    """For each photo, the points of its keypoints: (K,) rows of Scene.points, or NO_POINT if none or tracked."""
     observed = _observations(scene)
     order = np.argsort(observed.point, kind="stable")
     bounds = np.searchsorted(observed.point[order], np.arange(len(scene.points) + 1))
@@ -89,7 +90,7 @@ def _of_photo(
 
 
 class _FreeKeypoints:
-    """The keypoints of a photo that belong to no track, sorted to be found by place."""
+    """The keypoints of a photo that belong to no track, sorted for search by position."""
 
     def __init__(self, photo: Photo) -> None:
         free = np.flatnonzero(photo.points == NO_POINT)
@@ -107,7 +108,7 @@ class _FreeKeypoints:
 def _is_visible(
     place: np.ndarray, depth: float, own_places: np.ndarray, own_depths: np.ndarray, side: int, tolerances: Tolerances
 ) -> bool:
-    """Whether the photo's own tracked points around a place are at the depth of a point that projects there."""
+    """Whether the photo's own tracked points around a position have the depth of the point that projects there."""
     distance = np.linalg.norm(own_places - place, axis=1)
     nearest = np.argpartition(distance, min(tolerances.neighbours, len(distance)) - 1)[: tolerances.neighbours]
     nearest = nearest[distance[nearest] < tolerances.reach * side]
@@ -129,7 +130,7 @@ def _looks_right(
     cosines = observed.ray[track] @ (ray / np.linalg.norm(ray))
     if not len(track) or cosines.max() < np.cos(np.deg2rad(tolerances.view_degrees)):
         return np.zeros(len(near), bool)
-    close = track[cosines > cosines.max() - 0.05]  # the views most like this one predict its look best
+    close = track[cosines > cosines.max() - 0.05]  # the most similar views give the best prediction
     half_width = np.median(observed.size[close]) * photo.pixels_per_unit / depth
     directions = observed.direction[close] @ photo.pose.R.T
     angle = np.arctan2(directions[:, 1].sum(), directions[:, 0].sum())
@@ -163,7 +164,7 @@ def _observations(scene: Scene) -> _Observations:
 
 
 def _project(photo: Photo, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places in the file, depths, and which points fall into it."""
+    """Positions in the file, depths, and which points lie inside it."""
     in_camera = points @ photo.pose.R.T + photo.pose.t
     places, visible = project(photo.camera.model, photo.camera.parameters, in_camera)
     places = photo.to_file_pixels(places)

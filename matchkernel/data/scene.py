@@ -29,7 +29,7 @@ class Photo:
     points: np.ndarray  # (K,) row in Scene.points, or NO_POINT
 
     def to_file_pixels(self, colmap_places: np.ndarray) -> np.ndarray:
-        """Places with COLMAP's origin in the camera's size -> our pixels in the file."""
+        """Convert positions with COLMAP's origin, at the camera's size, to our pixel coordinates in the file."""
         return colmap_places * self.scale - COLMAP_ORIGIN
 
     def depths(self, points: np.ndarray) -> np.ndarray:
@@ -39,19 +39,19 @@ class Photo:
 
     @property
     def pixels_per_unit(self) -> float:
-        """How many pixels of the file one unit of the scene takes at depth 1."""
+        """Number of pixels of the file per unit of the scene at depth 1."""
         return focal_length(self.camera.model, self.camera.parameters) * float(self.scale.mean())
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Photos, 3-D points, and what had to be left out."""
+    """Photos, 3-D points, and counts of what was left out."""
 
     photos: list[Photo]
     points: np.ndarray  # (P, 3)
     tracked: int  # keypoints of 3-D points in all registered photos of the model
-    photos_left_out: Counter[str]  # reason -> how many photos
-    tracked_left_out: Counter[str]  # reason -> how many tracked keypoints, those of photos left out among them
+    photos_left_out: Counter[str]  # reason -> number of photos
+    tracked_left_out: Counter[str]  # reason -> number of tracked keypoints, including those of photos left out
 
 
 def read_scene(
@@ -98,7 +98,7 @@ def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
     except FileError as error:
         return "missing" if "no such file" in str(error) else "cannot be read"
     scale = np.array([width / camera.width, height / camera.height])
-    # Half a pixel of rounding at each size, and not one side stretched against the other.
+    # Allows half a pixel of rounding at each size, but no change of the aspect ratio.
     if abs(scale[0] - scale[1]) * max(camera.width, camera.height) > 1.0 + max(scale):
         return "of another shape than its camera"
     no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))

@@ -40,7 +40,7 @@ def facts(folder: str | Path) -> dict[str, Any]:
 
 
 def lines(values: dict[str, Any], indent: str = "") -> list[str]:
-    """Facts as lines of text; long lists are counted."""
+    """Facts as lines of text; long lists are replaced by their lengths."""
     result = []
     for name, value in values.items():
         if isinstance(value, dict) and value:
@@ -53,7 +53,7 @@ def lines(values: dict[str, Any], indent: str = "") -> list[str]:
 
 
 def one_line(folder: str | Path) -> str:
-    """What a set holds, in one line."""
+    """The contents of a set in one line."""
     found = facts(folder)
     if found["kind"] == "patch set":
         chosen = found.get("selection", {})

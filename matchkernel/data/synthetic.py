@@ -39,8 +39,8 @@ def build_synthetic(
     """Render a patch set. The same settings give the same bytes, whether or not the build was interrupted.
 
     Args:
-        target: folder to make.
-        settings: size of the set, and how much patches of a point differ.
+        target: folder to create.
+        settings: size of the set, and how much the patches of a point differ.
         progress: called with the number of points done and their total.
     """
     settings = settings or SyntheticSettings()
@@ -50,7 +50,7 @@ def build_synthetic(
         for number, _ in build.steps(textures):
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
-            random = np.random.default_rng((settings.seed, number))  # so textures do not depend on each other
+            random = np.random.default_rng((settings.seed, number))  # so that textures are independent of each other
             patches = _patches_of_texture(last - first, settings, random)
             build.patches[first * settings.patches : last * settings.patches] = patches
             if progress is not None:
@@ -121,7 +121,7 @@ def _smooth_noise(side: int, cells: int, random: np.random.Generator) -> np.ndar
 
 
 def _add_blob(texture: np.ndarray, rows: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> None:
-    """Lay an ellipse or a rectangle of random size, place and gray over the texture."""
+    """Draw an ellipse or a rectangle of random size, position and gray value over the texture."""
     side = len(texture)
     cx, cy = random.uniform(0, side, 2)
     long, short = np.sort(np.exp(random.uniform(np.log(2), np.log(side / 20), 2)))[::-1]

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from matchkernel.model.config import CONVOLUTIONS
 from matchkernel.model.precision import exact_type, widened
 
-RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1 cell i (from 0) is centred on pixel 4 i
+RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1, cell i (from 0) is centred on pixel 4 i
 
 
 def normalize_patches(patches: Tensor) -> Tensor:
-    """Give every patch mean 0 and deviation 1: (x - mean) / (std + 1e-7), std with the n - 1 denominator [M0].
+    """Give every patch mean 0 and standard deviation 1: (x - mean) / (std + 1e-7), std with the n - 1 denominator [M0].
 
-    As in HardNet's code mean and std are constants to the gradient. Half precision is computed in float32:
+    As in HardNet's code, no gradient flows through mean and std. Half precision is computed in float32:
     the squares of gray values do not fit float16.
 
     Args:
@@ -23,7 +23,7 @@ def normalize_patches(patches: Tensor) -> Tensor:
     wide = widened(patches)
     pixels = wide.shape[-1] * wide.shape[-2]
     centred = wide - wide.detach().mean((-3, -2, -1), keepdim=True)
-    # By hand: torch.std warns of an empty batch.
+    # Written out, because torch.std warns about an empty batch.
     std = (centred.detach().square().sum((-3, -2, -1), keepdim=True) / (pixels - 1)).sqrt()
     return centred / (std + 1e-7)
 
@@ -48,7 +48,7 @@ class Backbone(nn.Module):
         return phi
 
     def fold(self, dtype: torch.dtype) -> None:
-        """Fold every BatchNorm into the convolution before it, in place, to weights of this precision."""
+        """Fold every BatchNorm into the preceding convolution, in place, with weights of this precision."""
         layers = list(self.layers)
         for k in range(0, len(layers), 3):
             convolution, norm = layers[k], layers[k + 1]
@@ -69,9 +69,9 @@ def _convolution(inputs: int, outputs: int, stride: int) -> tuple[nn.Module, ...
 
 @torch.no_grad()
 def fold_into(layer: nn.Conv2d | nn.Linear, norm: nn.BatchNorm1d | nn.BatchNorm2d, dtype: torch.dtype) -> None:
-    """Make a layer do what it and then `norm` (without affine part) do at inference, in place [M21].
+    """Fold `norm` (without affine part) into the layer before it, for inference, in place [M21].
 
-    Computed in float64, so that folding adds one rounding, to `dtype`, and no more.
+    Computed in float64, so that folding adds only one rounding, to `dtype`.
     """
     assert norm.running_mean is not None
     assert norm.running_var is not None

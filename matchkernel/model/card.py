@@ -1,4 +1,4 @@
-"""What a weight file records about its weights, read without torch; and the weights that came with the package."""
+"""What a weight file records about its weights, read without torch; and the weights shipped with the package."""
 
 import hashlib
 import json
@@ -31,14 +31,14 @@ class Card:
         sha256: digest of everything else in the file; written by `save`.
         licence: terms of the weights.
         trained_on: names of the training sets, separated by commas.
-        training_sets: name and sha256 of the patches of each training set, by which it is known under other names.
+        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised.
         training: the configuration of the training.
         command: the command that trains such weights.
-        step: updates made.
-        seed: of the training, where `training` does not tell it.
+        step: number of updates made.
+        seed: of the training, if `training` does not contain it.
         metrics: scores by name.
         validation: scores on the validation sets of the training.
-        match_threshold: distance of two rows up to which they match.
+        match_threshold: maximum distance of a match.
         other: any other strings.
     """
 
@@ -59,13 +59,13 @@ class Card:
 
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> "Card":
-        """The card of strings by name; a string that is not what its name stands for is refused."""
+        """Parse a card from strings by name; a string that is invalid for its name is refused."""
         if not all(isinstance(text, str) for entry in strings.items() for text in entry):
-            raise ArgumentTypeError("a card holds strings only, by names that are strings")
+            raise ArgumentTypeError("the names and values of a card must be strings")
         values: dict[str, Any] = {"other": {}}
         for name, text in strings.items():
             if name in WRITTEN_BY_SAVE:
-                raise ArgumentError(f"the card may not hold {name}: save writes that itself")
+                raise ArgumentError(f"the card may not contain {name}, which save writes itself")
             read = _READERS.get(name)
             if read is None:
                 values["other"][name] = text
@@ -78,12 +78,12 @@ class Card:
 
     @property
     def training_seed(self) -> int | None:
-        """The seed of the training, where the card tells it: as `seed`, or in the configuration of the training."""
+        """The seed of the training, if the card has it: as `seed`, or in the configuration of the training."""
         seed = self.training.get("seed") if self.seed is None else self.seed
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
     def to_strings(self) -> dict[str, str]:
-        """The card as a weight file keeps it, without what `save` writes itself."""
+        """The card as stored in a weight file, without the entries that `save` writes itself."""
         sets = [{"name": name, "patches_sha256": sha256} for name, sha256 in self.training_sets]
         strings: dict[str, str | None] = {name: getattr(self, name) for name in TEXTS}
         strings |= {name: json.dumps(getattr(self, name), sort_keys=True) for name in TABLES if getattr(self, name)}
@@ -111,9 +111,9 @@ def read_card(name_or_path: str | Path, *, check_digest: bool = False) -> Card:
 
 
 def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
-    """The card in the metadata of a weight file; what is wrong with it is a WeightsError that names the file."""
+    """The card in the metadata of a weight file; an invalid card raises a WeightsError that names the file."""
     if "config" not in metadata or "sha256" not in metadata:
-        raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (no configuration in it)")
+        raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (it has no configuration)")
     try:
         config = DescriptorConfig.from_dict(json.loads(metadata["config"]))
     except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
@@ -126,12 +126,12 @@ def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
 
 
 def damaged(path: Path) -> str:
-    """The message about a weight file whose digest is not that of its contents."""
-    return f"{path}: damaged, its contents do not match the sha256 it carries; fetch or save it again"
+    """The message about a weight file whose digest does not match its contents."""
+    return f"{path}: damaged, its contents do not match its recorded sha256; download or save it again"
 
 
 def available() -> list[str]:
-    """Names of the trained weights that came with the package."""
+    """Names of the trained weights shipped with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
 
 
@@ -140,29 +140,29 @@ def find_weights(name_or_path: str | Path) -> Path:
     if str(name_or_path) in available():
         return SHIPPED / f"{name_or_path}.safetensors"
     path = Path(name_or_path)
-    with suppress(OSError):  # a name too long for the file system is no file
+    with suppress(OSError):  # a name too long for the file system is not a file
         if path.is_file():
             return path
     names = ", ".join(available()) or "none yet"
     hint = (
-        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, --untrained where a command has it"
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, as does --untrained on the command line"
         if str(name_or_path) in VARIANTS
-        else "; `matchkernel info` lists the descriptors and the weights there are"
+        else "; `matchkernel info` lists the descriptors and the weights"
     )
     raise WeightsError(
-        f"{name_or_path}: no such file and no weights of that name in the package (there: {names}){hint}"
+        f"{name_or_path}: no such file, and no weights of that name in the package (available: {names}){hint}"
     )
 
 
 def what_else(start: bytes) -> str:
-    """What a file that is not a whole safetensors file is, by its first bytes."""
+    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
     if start[:1] == b"\x80" or start[:2] == b"PK":
         return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
-    return "not a whole safetensors file" if start else "an empty file"
+    return "not a complete safetensors file" if start else "an empty file"
 
 
 def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and all that follows it where that is asked for."""
+    """The header of a safetensors file, and optionally everything after it."""
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -181,7 +181,7 @@ def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
 
 
 def _digest(metadata: Mapping[str, str], header: Mapping[str, Any], data: bytes) -> str:
-    """As storage.tensors.digest, of the bytes of the file; of a header that does not fit them nothing."""
+    """Like storage.tensors.digest, from the bytes of the file; empty if the header does not fit them."""
     strings = {name: text for name, text in metadata.items() if name != "sha256"}
     found = hashlib.sha256(json.dumps(strings, sort_keys=True).encode())
     try:
@@ -222,6 +222,6 @@ _READERS: Mapping[str, Any] = {
 _WANTED = {
     **dict.fromkeys(TABLES, "a table in JSON"),
     **dict.fromkeys(WHOLE_NUMBERS, "a whole number"),
-    "training_sets": "a list in JSON of sets with name and patches_sha256",
+    "training_sets": "a JSON list of sets with name and patches_sha256",
     "match_threshold": "a distance of unit rows, from 0 to 2",
 }

@@ -11,7 +11,7 @@ from matchkernel.storage.settings import check_ranges, from_dict, setting, short
 
 @dataclass(frozen=True)
 class Variant:
-    """What makes a descriptor: how the map is aggregated and what follows."""
+    """The parts of a descriptor: how the map is aggregated and what follows."""
 
     symbol: str  # the paper's
     systems: tuple[str, ...] = ()  # coordinate systems of the spatial encoding; none: the map itself is used
@@ -36,17 +36,17 @@ STRIDE = 4  # pixels between neighbouring cells of the feature map: two of the c
 MIN_PATCH_SIZE = 8
 GRIDS = ("cells", "endpoints")
 MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
-MAX_S = 32  # (2s + 1)^2 = 4225 position numbers a channel: far beyond use, and a bound for what a file may ask for
+MAX_S = 32  # (2s + 1)^2 = 4225 position values per channel: far beyond use, and a bound for what a file may request
 MAX_WIDTH = 65536
 MAX_PATCH_SIZE = 512
 
 
 @dataclass(frozen=True)
 class DescriptorConfig:
-    """Everything that determines a descriptor apart from its learned numbers.
+    """Everything that determines a descriptor except its learned parameters.
 
-    A setting left at None takes the default of its variant; where a setting means nothing (s for `fc`, dropout for
-    `sum`, ...) it stays None, and giving it a value is refused rather than ignored.
+    A setting left at None takes the default of its variant. A setting that does not apply (s for `fc`, dropout for
+    `sum`, ...) stays None, and giving it a value is refused rather than ignored.
 
     Attributes:
         variant: one of cartesian, polar, combined, dual, fc, sum, concat.
@@ -54,8 +54,8 @@ class DescriptorConfig:
         kappa_cartesian: concentration of the kernel on x and y (default 1 for s <= 1, else 8).
         kappa_polar: the same for rho and theta.
         d: channels of the feature map, the width of convolutions 5 and 6.
-        D: numbers in a descriptor (default 128; d for `sum`, n^2 d for `concat`).
-        patch_size: N, a multiple of 4. Binding for `fc` and `concat`; else the size trained at.
+        D: dimension of a descriptor (default 128; d for `sum`, n^2 d for `concat`).
+        patch_size: N, a multiple of 4. The only size that `fc` and `concat` accept; for others the size trained at.
         grid: "cells" or "endpoints", see positions.
         center_weight: weigh position p by w_p (default True).
         encoding_norm: scale each system's vec(Phi^T F) to mean square 1 instead of c (default False).
@@ -90,7 +90,7 @@ class DescriptorConfig:
 
     @property
     def aggregated_width(self) -> int:
-        """Numbers per patch that the aggregation of the feature maps gives, before M or W."""
+        """Dimension of the aggregated feature maps of a patch, before M or W."""
         variant = VARIANTS[self.variant]
         if variant.systems:
             assert self.s is not None  # resolved
@@ -99,7 +99,7 @@ class DescriptorConfig:
 
     @property
     def parameters(self) -> int:
-        """Learned numbers of the descriptor."""
+        """Number of learned parameters."""
         variant = VARIANTS[self.variant]
         convolutions = sum(9 * (inputs or self.d) * (outputs or self.d) for inputs, outputs in CONVOLUTIONS)
         assert self.D is not None  # resolved
@@ -140,13 +140,13 @@ class DescriptorConfig:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)
         if fixed is not None and fixed != self.D:
             raise ArgumentError(
-                f"{self.variant} gives D = {fixed} numbers here, got D = {short_repr(self.D)}; leave D out"
+                f"{self.variant} has D = {fixed} with these settings, got D = {short_repr(self.D)}; leave D out"
             )
         if fixed is None and self.D is not None and self.D > MAX_WIDTH:
             raise ArgumentError(f"D must be from 1 to {MAX_WIDTH:,}, got {short_repr(self.D)}")
 
     def _default(self, name: str, value: Any) -> None:
-        """Fill in a setting that was left out; refuse one that was given but means nothing (value is None)."""
+        """Fill in a setting that was left out; refuse one that was given but does not apply (value is None)."""
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
         elif value is None:

@@ -1,4 +1,4 @@
-"""Patches in, unit rows out: any array, any amount, in bounded memory, to an array or straight to a file."""
+"""Describe patches: any array of any length, in bounded memory, to an array or directly to a file."""
 
 from pathlib import Path
 from typing import Literal, TypeVar, overload
@@ -15,12 +15,12 @@ from matchkernel.storage.progress import Progress, adding, within
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
-# Into the network at a time. On a CPU 64 patches of 32 x 32, whose activations stay in the cache; 512 at a time take
-# about twice as long (benchmarks/describe_speed.py). A GPU wants more to be kept busy.
+# Pixels per batch. On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about
+# twice as long (benchmarks/describe_speed.py). A GPU needs more to be kept busy.
 CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
-SOURCE_PIXELS = 2**24  # read at a time, where patches are much larger than what the network takes
+SOURCE_PIXELS = 2**24  # read at a time, if patches are much larger than the network's input
 SLAB = 8192  # rows described before they are written to a file
-CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # read back to the same numbers
+CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # enough digits to read back the same values
 
 
 @overload
@@ -58,12 +58,12 @@ def describe(
     progress: Progress | None = None,
     return_valid: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Describe patches: one unit row each, in the order given.
+    """Describe patches: one unit row per patch, in the order given.
 
-    A constant patch, or one with a NaN or infinite pixel, has no description: its row is zeros and its entry in the
-    mask False; the other rows are what they would be without it. Gray levels may have any range far above 1e-7, since
-    every patch is normalised by itself. The model is neither changed, moved nor switched to another mode: a copy
-    computes, with the BatchNorm statistics of the patches' size folded into its weights (see Descriptor.fold). On a CPU
+    A constant patch, or one with a NaN or infinite pixel, cannot be described: its row is zeros and its entry in the
+    mask is False; the other rows are not affected. Gray values may have any range far above 1e-7, since every patch is
+    normalised separately. The model is not changed, moved or switched to another mode: a copy is used, with the
+    BatchNorm statistics for the size of the patches folded into its weights (see Descriptor.fold). On a CPU
     half-precision models are computed in float32; their rows differ from the float32 model's only because the stored
     weights are rounded. Making the copy takes milliseconds; pass `model.fold()` to describe a few patches many times.
 
@@ -71,13 +71,13 @@ def describe(
         patches: (B, N, N) or (B, 1, N, N), numpy or torch, integers or floats (not bool), any strides; a memory map is
             read piece by piece. B = 0 is fine.
         model: the descriptor.
-        resize: bring patches to the model's patch size first (see resize_patches); otherwise another size is used as
-            it is by the resolution-free descriptors and refused by `fc` and `concat`.
-        batch_size: patches at a time (default: so many that memory stays bounded at any patch size).
-        device: where to compute: "cpu", "cuda", ..., "auto" for a GPU if there is one (default: where the model is).
+        resize: first resize patches to the model's patch size (see resize_patches); otherwise patches of another size
+            are used as they are by the resolution-independent descriptors and refused by `fc` and `concat`.
+        batch_size: patches per batch (default: chosen so that memory stays bounded at any patch size).
+        device: where to compute: "cpu", "cuda", ..., "auto" for a GPU if there is one (default: the model's device).
         out: (B, D) array or tensor to fill, such as a memory map (default: a new one).
         progress: called with the number of patches done and their total.
-        return_valid: return the mask too.
+        return_valid: also return the mask.
 
     Returns:
         (B, D) float32 (float64 from a float64 model), numpy for numpy and torch for torch (on the patches' device);
@@ -116,12 +116,12 @@ def describe_file(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> np.ndarray:
-    """Describe patches into a file, whole or not at all, so that a million of them need no memory for a million.
+    """Describe patches and write the descriptors to a file, atomically and without holding all of them in memory.
 
     Args:
         patches: as for describe.
         model: the descriptor.
-        out: .npy, or .csv in the HPatches layout: no header, a row per patch, commas.
+        out: .npy, or .csv in the HPatches layout: no header, one row per patch, separated by commas.
         resize, batch_size, device, progress: as for describe.
 
     Returns:
@@ -155,10 +155,10 @@ def describe_file(
 
 
 def resize_patches(patches: Tensor, size: int) -> Tensor:
-    """Resize square patches: the exact mean over the area a new pixel covers, or linear interpolation to enlarge.
+    """Resize square patches: by the exact mean over the area of a new pixel, or by linear interpolation to enlarge.
 
-    Pixels are unit squares and the borders of the patch stay where they are. Halving the side is the mean of 2 x 2
-    pixels, as HardNet does from 64 to 32; a non-integer ratio weighs the pixels a new one covers in part (65 to 32).
+    Pixels are unit squares and the borders of the patch stay in place. Halving the side takes the mean of 2 x 2 pixels,
+    as HardNet does from 64 to 32; with a non-integer ratio (65 to 32), partly covered pixels count in part.
 
     Args:
         patches: (B, 1, H, W) floats.
@@ -180,12 +180,14 @@ def resize_weights(old: int, new: int) -> Tensor:
     if new <= old:
         overlap = torch.minimum(left + scale, pixel + 1) - torch.maximum(left, pixel)
         return overlap.clamp_min(0) / scale
-    centre = (left + scale / 2 - 0.5).clamp(0, old - 1)  # outside the outermost pixel centres: their value
+    centre = (left + scale / 2 - 0.5).clamp(
+        0, old - 1
+    )  # outside the outermost pixel centres, their values are repeated
     return (1 - (centre - pixel).abs()).clamp_min(0)
 
 
 def open_device(device: str | torch.device | None) -> torch.device:
-    """A device that works, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None the CPU."""
+    """A usable device, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None is the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -198,7 +200,7 @@ def open_device(device: str | torch.device | None) -> torch.device:
 
 
 def matching_device(device: torch.device) -> torch.device:
-    """The device itself where it has float64, which decides between near distances; else the CPU."""
+    """The device itself if it supports float64, which decides between similar distances; otherwise the CPU."""
     return device if device.type in ("cpu", "cuda") else torch.device("cpu")
 
 
@@ -208,16 +210,18 @@ def _describe_piece(piece: Tensor, runner: Descriptor, size: int) -> tuple[Tenso
     piece = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
     if piece.shape[-1] != size:
         piece = resize_patches(piece, size)
-        good &= _has_content(piece, 16 * torch.finfo(piece.dtype).eps)  # a fine checkerboard resizes to rounding noise
+        good &= _has_content(
+            piece, 16 * torch.finfo(piece.dtype).eps
+        )  # a fine checkerboard becomes rounding noise when resized
     rows = runner(piece)
     if rows.dtype != piece.dtype:
-        rows = unit_rows(rows.to(piece.dtype))  # half precision rounds the length too
+        rows = unit_rows(rows.to(piece.dtype))  # half precision also rounds the length
     good &= rows.isfinite().all(1) & (rows != 0).any(1)
     return torch.where(good[:, None], rows, 0), good
 
 
 def _has_content(piece: Tensor, relative: float = 0.0) -> Tensor:
-    """(b,) whether a patch is finite, not constant, and small enough for its squares to be summed."""
+    """(b,) whether a patch is finite, not constant, and its values small enough to sum their squares."""
     flat = piece.flatten(1)
     low, high = flat.aminmax(dim=1)  # NaN if any pixel is
     largest = torch.maximum(high.abs(), low.abs())
@@ -250,7 +254,7 @@ def _check_patches(patches: object) -> None:
 
 
 def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Array, Array]:
-    """The rows to fill and the mask, of the same kind as the patches."""
+    """The rows to fill and the mask, of the same array type as the patches."""
     if out is not None:
         _check_out(out, isinstance(patches, Tensor), shape)
     if isinstance(patches, Tensor):
@@ -262,20 +266,20 @@ def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: t
 def _check_out(out: object, wants_tensor: bool, shape: tuple[int, int]) -> None:
     kind = Tensor if wants_tensor else np.ndarray
     if not isinstance(out, kind):
-        raise ArgumentTypeError(f"out must be of the kind of the patches, {kind.__name__}, got {type(out).__name__}")
+        raise ArgumentTypeError(f"out must have the type of the patches, {kind.__name__}, got {type(out).__name__}")
     if tuple(out.shape) != shape:
         raise ArgumentError(f"out must have shape {shape}, got {tuple(out.shape)}")
     is_float = out.is_floating_point() if isinstance(out, Tensor) else out.dtype.kind == "f"
     if not is_float or (isinstance(out, np.ndarray) and not out.flags.writeable):
-        raise ArgumentTypeError(f"out must be floats that can be written, got {out.dtype}")
+        raise ArgumentTypeError(f"out must be a writable array of floats, got {out.dtype}")
 
 
 def _piece(patches: Array, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(b, 1, N, N) floats on the device; from numpy a copy, since the source may be read-only or of any strides."""
+    """(b, 1, N, N) floats on the device; numpy arrays are copied, as they may be read-only or have any strides."""
     if isinstance(patches, Tensor):
         piece = patches[start:stop].detach().to(device)
     else:
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and so invalid
+        with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite and therefore invalid
             kind = np.uint8 if patches.dtype == np.uint8 else _numpy_dtype(dtype)  # bytes are the cheapest to move
             piece = torch.from_numpy(np.array(patches[start:stop], dtype=kind, order="C")).to(device)
     return piece.to(dtype).reshape(len(piece), 1, *piece.shape[-2:])

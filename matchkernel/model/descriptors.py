@@ -17,13 +17,13 @@ from matchkernel.model.precision import unit_rows, widened_type
 from matchkernel.model.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
-STATISTICS = (".running_mean", ".running_var")  # ends of the names of what BatchNorm has seen
+STATISTICS = (".running_mean", ".running_var")  # suffixes of the names of BatchNorm's running statistics
 
 
 class SumOverPositions(nn.Module):
-    """Forget where the features stood: (B, d, n, n) -> (B, d) [M17].
+    """Sum over positions, without encoding them: (B, d, n, n) -> (B, d) [M17].
 
-    The mean, which is the sum up to a factor that l2 normalisation removes, and the same at every n.
+    Computed as the mean, which does not depend on n; it differs from the sum by a factor that l2 normalisation removes.
     """
 
     def forward(self, phi: Tensor) -> Tensor:
@@ -35,8 +35,9 @@ class Descriptor(nn.Module):
     """Describe gray patches by unit vectors: (B, 1, N, N) floats of any range -> (B, D).
 
     patches -> per-patch normalisation -> one or two networks -> aggregation of each map -> M or W -> BatchNorm -> l2.
-    See DescriptorConfig for the parts a variant has. The state dict holds learned tensors and BatchNorm statistics; a
-    model trained at several patch sizes has statistics of each in `size_statistics`, those of config.patch_size in use.
+    See DescriptorConfig for the parts of each variant. The state dict holds learned tensors and BatchNorm statistics; a
+    model trained at several patch sizes has statistics for each in `size_statistics` and uses those of
+    config.patch_size.
 
     Args:
         config: what to build.
@@ -48,9 +49,9 @@ class Descriptor(nn.Module):
         variant = VARIANTS[config.variant]
         self.config = config
         self.folded_for: int | None = None  # patch size whose statistics were folded into the weights
-        self.name = config.variant  # that of its weights, where they were loaded
-        self.card = Card()  # what their file says about them
-        self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, where several were trained
+        self.name = config.variant  # of the weights, if they were loaded
+        self.card = Card()  # what their file records about them
+        self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, if trained at several sizes
         self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
         self.aggregations = nn.ModuleList(_aggregations(config))
@@ -69,7 +70,7 @@ class Descriptor(nn.Module):
         return unit_rows(self.embed(self.feature_maps(patches)))
 
     def feature_maps(self, patches: Tensor) -> list[Tensor]:
-        """Phi of every aggregation, each (B, d, n, n): one map for all of them, or a map each (`dual`) [M1, M16]."""
+        """Phi of every aggregation, each (B, d, n, n): one shared map, or one map each (`dual`) [M1, M16]."""
         self._check(patches)
         normalized = normalize_patches(patches).to(self._dtype())
         maps = [self.dropout(backbone(normalized)) for backbone in self.backbones]
@@ -83,16 +84,16 @@ class Descriptor(nn.Module):
 
     @torch.no_grad()
     def fold(self, patch_size: int | None = None, device: torch.device | None = None) -> "Descriptor":
-        """The copy that `describe` computes with: every BatchNorm folded into the convolution, M or W before it.
+        """The copy that `describe` computes with: every BatchNorm is folded into the preceding convolution, M or W.
 
-        On a CPU a half-precision model becomes float32, which is faster there, sums more exactly, and gives the same
+        On a CPU a half-precision model becomes float32, which is faster there, more accurate, and gives the same
         rows on every processor. Convolutions are laid out channels last, which is faster on CPUs
-        (benchmarks/describe_speed.py). A folded model is returned as it is where nothing is to be done.
+        (benchmarks/describe_speed.py). A folded model is returned as it is, if nothing has to be done.
 
         Args:
-            patch_size: side of the patches to come (default: config.patch_size). A model trained at several sizes
-                folds the statistics of this one, and the copy refuses patches of the others.
-            device: where the copy is to be (default: where the model is).
+            patch_size: side of the patches to describe (default: config.patch_size). If the model was trained at
+                several sizes, the statistics for this size are folded, and the copy refuses patches of other sizes.
+            device: of the copy (default: the model's device).
         """
         weight = next(self.parameters())
         device = weight.device if device is None else device
@@ -113,7 +114,7 @@ class Descriptor(nn.Module):
             result.output_norm = nn.Identity()
         result.dropout = nn.Dropout(0.0)
         result.folded_for = size if size in statistics else self.config.patch_size
-        result.size_statistics = dict(statistics)  # by which it knows the sizes it is not for
+        result.size_statistics = dict(statistics)  # from which it knows the sizes to refuse
         result.to(device, dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return result.requires_grad_(False)
 
@@ -127,7 +128,7 @@ class Descriptor(nn.Module):
         return {name: tensor for name, tensor in self.named_buffers() if name.endswith(STATISTICS)}
 
     def current_size_statistics(self) -> dict[int, dict[str, Tensor]]:
-        """`size_statistics`, or nothing where none of them are in use: then the weights were trained on since."""
+        """`size_statistics`, or nothing if none of them are in use, because the weights have been trained since."""
         now = self.statistics()
         is_current = self.is_folded or any(
             all(torch.equal(values.to(now[name]), now[name]) for name, values in statistics.items())
@@ -136,11 +137,11 @@ class Descriptor(nn.Module):
         return self.size_statistics if is_current else {}
 
     def use_statistics(self, patch_size: int) -> None:
-        """Take the statistics of a patch size into use, where there are some (see size_statistics)."""
+        """Use the statistics for a patch size, if there are any (see size_statistics)."""
         self._use(self.size_statistics.get(patch_size, {}))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Orthogonal weights of gain 0.6, m = 0, BatchNorm statistics at their start."""
+        """Initialise: orthogonal weights with gain 0.6, m = 0, BatchNorm statistics at their initial values."""
         self.size_statistics = {}
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
@@ -151,16 +152,16 @@ class Descriptor(nn.Module):
                 module.reset_running_stats()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As nn.Module, with a reason where `fc` weights of another patch size are given.
+        """As nn.Module, but explains the error if `fc` weights of another patch size are given.
 
-        The tensors of `concat` do not tell the size they were trained at; `matchkernel.load` knows it from the file.
+        The tensors of `concat` do not show the size they were trained at; `matchkernel.load` knows it from the file.
         """
         weight = state_dict.get("projection.weight")
         if self.config.variant == "fc" and isinstance(weight, Tensor) and _is_of_another_size(weight, self.config):
             raise ArgumentError(
                 f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
             )
-        self.size_statistics = {}  # were those of other weights
+        self.size_statistics = {}  # they belonged to other weights
         return super().load_state_dict(state_dict, strict, assign)
 
     def extra_repr(self) -> str:
@@ -195,22 +196,22 @@ class Descriptor(nn.Module):
 
 
 def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:
-    """A descriptor with fresh weights: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
+    """Make an untrained descriptor: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
     return Descriptor(DescriptorConfig.from_dict({"variant": variant, **settings}), generator)
 
 
 def check_patch_size(config: DescriptorConfig, N: int) -> None:
-    """Refuse a patch side the descriptor cannot take, with the reason."""
+    """Refuse a patch size that the descriptor does not support, with the reason."""
     if not VARIANTS[config.variant].any_size and config.patch_size != N:
         raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True, --resize)")
     if N % STRIDE or N < MIN_PATCH_SIZE:
         raise ArgumentError(
-            f"patches must have a side that is a multiple of 4, from 8, got {N}; resize them (resize=True, --resize)"
+            f"the side of patches must be a multiple of 4 and at least 8, got {N}; resize them (resize=True, --resize)"
         )
 
 
 def why_size_is_fixed(config: DescriptorConfig) -> str:
-    """One clause: why `fc` and `concat` serve one patch size only."""
+    """One clause that explains why `fc` and `concat` work at one patch size only."""
     n, N = config.n, config.patch_size
     if config.variant == "fc":
         return f"fc learns a separate matrix W_p for each of {n} x {n} positions, so it takes {N} px patches only"
@@ -218,7 +219,7 @@ def why_size_is_fixed(config: DescriptorConfig) -> str:
 
 
 def _is_of_another_size(weight: Tensor, config: DescriptorConfig) -> bool:
-    """Whether W fits the descriptor but for the number of positions."""
+    """Whether W fits the descriptor except for the number of positions."""
     cells = weight.shape[-1] // config.d
     fits = tuple(weight.shape) == (config.D, config.d * cells) and math.isqrt(cells) ** 2 == cells
     return fits and cells != config.n**2

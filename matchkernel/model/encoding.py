@@ -1,4 +1,4 @@
-"""Tie features to where they stood in the patch: the position matrices F and the aggregation vec(Phi^T F)."""
+"""Encode features together with their positions: the position matrices F and the aggregation vec(Phi^T F)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ SYSTEMS = ("cartesian", "polar")
 
 
 def position_codes(system: str, place: Positions, gamma: Sequence[float]) -> Tensor:
-    """f(first) (x) f(second) of each point, without weight [M11].
+    """f(first) (x) f(second) of each point, without the weight w_p [M11].
 
     Args:
         system: "cartesian" (first = x, second = y) or "polar" (first = rho, second = theta).
@@ -64,8 +64,8 @@ class SpatialEncoding(nn.Module):
     """Encode every feature together with its position and sum over the map: c vec(Phi^T F) [M12].
 
     c = 64 / n^2 gives the paper's plain sum at n = 8 and the same scale at every n. With `unit_norm` the vector
-    is scaled to mean square 1 instead. F stands ready for maps of side n; for another side it is computed in the
-    forward pass, since it holds nothing learned.
+    is scaled to mean square 1 instead. F is stored for maps of side n; for another side it is computed in the forward
+    pass, since it contains nothing learned.
 
     Shape: (B, d, n, n) -> (B, d * P), channel slow, then first, then second coordinate.
     """
@@ -99,7 +99,7 @@ class SpatialEncoding(nn.Module):
         """c vec(Phi^T F)."""
         n = phi.shape[-1]
         F = self.F if n == self.n else self.position_matrix(n, device=phi.device)
-        F = F.to(phi.dtype) * (64 / n**2)  # c, here on a few numbers rather than on every vector
+        F = F.to(phi.dtype) * (64 / n**2)  # c, applied to a few values rather than to every vector
         return (phi.flatten(2) @ F).flatten(1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpatialEncoding":

@@ -1,8 +1,8 @@
-"""A descriptor as a match kernel: what each position adds, and what each pair of positions adds to the similarity.
+"""A descriptor as a match kernel: what each position contributes, and what each pair adds to the similarity.
 
 Every descriptor here is, before l2 normalisation, a sum over positions of A_p phi^p + b [M18]. For `fc` the matrix A_p
 is the learned W_p; for the spatially encoded ones it is M contracted with the position code F_p; for `sum` it is the
-identity. So one set of functions shows them all. BatchNorm is folded first: it is linear at inference.
+identity. So the same functions work for all of them. BatchNorm is folded first, as it is linear at inference.
 """
 
 import torch
@@ -16,10 +16,10 @@ from matchkernel.model.encoding import SpatialEncoding
 
 
 def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> Tensor:
-    """What each position adds to the descriptor: their sum over positions is the descriptor before l2 [M18].
+    """What each position contributes: the sum over positions is the descriptor before l2 normalisation [M18].
 
     The paper's per-position encodings w_p M g + m (or W_p v + w / n^2 for `fc`), times the factor c of [M12]. For
-    looking, not for training: no gradient is kept.
+    visualisation, not for training: no gradient is kept.
 
     Args:
         model: any descriptor; its mode does not matter, running statistics are used.
@@ -38,9 +38,9 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
 
 
 def raw_encodings(phi: Tensor, F: Tensor) -> Tensor:
-    """The encodings g(v, p) = v (x) f(first) (x) f(second) themselves, before M and without sum [M11].
+    """The encodings g(v, p) = v (x) f(first) (x) f(second) themselves, before M and before summation [M11].
 
-    This is the expanded form the aggregation avoids: d * P numbers a position.
+    This is the expanded form that the aggregation avoids: d * P values per position.
 
     Args:
         phi: (B, d, n, n) feature map.
@@ -75,14 +75,14 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
         patch_a: (1, N, N) floats.
         patch_b: (1, N, N) floats.
         row: of the position in the n x n map of patch a, from 0.
-        column: likewise.
+        column: of the position, from 0.
 
     Returns:
         (n, n).
     """
     if patch_a.shape != patch_b.shape or patch_a.ndim != 3:
         shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
-        raise ArgumentError(f"two patches of one size are wanted, each (1, N, N), got {shapes}")
+        raise ArgumentError(f"expected two patches of the same size, each (1, N, N), got {shapes}")
     encodings = position_encodings(model, torch.stack([patch_a, patch_b]), weighted=False)
     n = patch_a.shape[-1] // STRIDE
     if not (0 <= row < n and 0 <= column < n):
@@ -91,7 +91,7 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
 
 
 def display_map(similarity: Tensor) -> Tensor:
-    """A similarity map for the eye: scaled to [0, 1] and upsampled to the patch, each cell on its own pixel 4 i.
+    """A similarity map for display: scaled to [0, 1] and upsampled to the patch, with cell i at pixel 4 i.
 
     Args:
         similarity: (n, n).
@@ -110,7 +110,7 @@ def display_map(similarity: Tensor) -> Tensor:
 
 
 def receptive_field(row: int, column: int) -> tuple[int, int, int, int]:
-    """The pixels cell (row, column) sees: (left, top, right, bottom), both ends included, uncut at the border."""
+    """Receptive field of cell (row, column): (left, top, right, bottom), inclusive, not clipped to the patch."""
     half = RECEPTIVE_FIELD // 2
     x, y = STRIDE * column, STRIDE * row
     return x - half, y - half, x + half, y + half
@@ -131,7 +131,7 @@ def _terms(folded: Descriptor, k: int, phi: Tensor, weighted: bool) -> Tensor:
         return torch.einsum("edp,bdp->bpe", W, vectors)
     if VARIANTS[folded.config.variant].any_size:  # sum, computed as a mean
         return vectors.mT / cells
-    return torch.diag_embed(vectors).permute(0, 2, 1, 3).flatten(2)  # concat: p fills the numbers p, p + n^2, ...
+    return torch.diag_embed(vectors).permute(0, 2, 1, 3).flatten(2)  # concat: p fills the elements p, p + n^2, ...
 
 
 def _bias(folded: Descriptor, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What there is to choose from: every descriptor with its size, what it accepts, and its trained weights."""
+"""Overview of the descriptors, with their sizes and the patch sizes they accept, and of the trained weights."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class OverviewRow:
 
 
 def overview() -> list[OverviewRow]:
-    """A row for each descriptor at its defaults (s = 2, N = 32)."""
+    """One row per descriptor at its default settings (s = 2, N = 32)."""
     trained: dict[str, list[str]] = {variant: [] for variant in VARIANTS}
     for name in available():
         trained[_config(read_card(name)).variant].append(name)
@@ -43,16 +43,16 @@ class WeightsRow:
     parameters: int
     patch_size: int
     training: str  # steps x pairs
-    matching: float | None  # mAP in percent on validation, where the card says it
+    matching: float | None  # mAP in percent on validation, if the card has it
 
 
 def trained_weights() -> list[WeightsRow]:
-    """A row for each of the weights that came with the package."""
+    """One row for each of the weights shipped with the package."""
     return [_weights_row(name) for name in available()]
 
 
 def card_facts(weights: str | Path) -> dict[str, Any]:
-    """What a weight file records, once its digest was found right: the card by names, and its number of parameters."""
+    """What a weight file records, after checking its digest: the card by names, and the number of parameters."""
     card = read_card(weights, check_digest=True)
     config = _config(card)
     facts = {field.name: getattr(card, field.name) for field in dataclasses.fields(card) if field.name != "other"}
@@ -63,10 +63,9 @@ def card_facts(weights: str | Path) -> dict[str, Any]:
 
 
 def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Facts of a card by what a reader looks for: heading -> name -> value, nothing empty.
+    """The facts of a card grouped for a reader: heading -> name -> value, without empty ones.
 
-    What is said twice, and the hashes of the training sets, are left out. A word that the package does not know is
-    under "file".
+    Duplicates and the hashes of the training sets are left out. Names that the package does not know are under "file".
 
     Args:
         facts: from card_facts.
@@ -76,7 +75,7 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         _take(rest, key) for key in ("config", "training", "metrics", "validation")
     )
     data = _take(training, "data")
-    training.pop("model", None)  # is the configuration
+    training.pop("model", None)  # the same as the configuration
     rest.pop("training_sets", None)
     if "trained_on" in rest:
         data.pop("train", None)
@@ -124,5 +123,5 @@ def _is_table(entry: tuple[str, Any]) -> bool:
 
 
 def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:
-    """A copy of a table, which is taken out; what is no table stays."""
+    """Remove a table and return a copy of it; a value that is not a table is left in place."""
     return dict(facts.pop(key)) if isinstance(facts.get(key), dict) else {}

@@ -1,4 +1,4 @@
-"""Where the cells of an n x n feature map stand in the patch: x, y, rho, theta and the weight w_p [M5, M6, M10]."""
+"""Positions of the cells of an n x n feature map in the patch: x, y, rho, theta and the weight w_p [M5, M6, M10]."""
 
 import math
 from typing import NamedTuple
@@ -35,7 +35,7 @@ def positions(n: int, grid: str = "cells", device: torch.device | None = None) -
     if grid not in GRIDS:
         raise ArgumentError(f"grid must be one of {', '.join(GRIDS)}, got {grid!r}")
     span = n if grid == "cells" else n - 1
-    # 2i - (n + 1) is a whole number, so the axis is exactly odd: a quarter turn of the grid permutes the very bits.
+    # 2i - (n + 1) is a whole number, so the axis is exactly odd, and a quarter turn of the grid permutes it exactly.
     axis = torch.arange(1 - n, n, 2, dtype=exact_type(device), device=device) / span
     return coordinates(axis[None, :].expand(n, n), axis[:, None].expand(n, n))
 

@@ -1,4 +1,4 @@
-"""Which precision to compute in: half precision is not enough for sums of squares, nor right for CPUs."""
+"""Which precision to compute in: half precision is not enough for sums of squares, and is slow on CPUs."""
 
 import threading
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Scale every row to length 1 [M3]; a row of zeros stays zero, and its gradient finite.
+    """Scale every row to length 1 [M3]; a row of zeros stays zero, and its gradient stays finite.
 
     Args:
         rows: (B, D) floats.
@@ -46,7 +46,7 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 class _FullPrecision:
-    """torch has one setting for all threads: the first that asks keeps what it was, the last one brings it back."""
+    """torch has one setting for all threads: the first user saves the old value, the last one restores it."""
 
     def __init__(self) -> None:
         self.lock, self.users, self.before = threading.Lock(), 0, ""
@@ -70,7 +70,7 @@ _FULL = _FullPrecision()
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Matrix products of float32 with all its bits meanwhile, whatever a program allows for its own (such as TF32)."""
+    """Compute float32 matrix products at full precision inside the block, even if TF32 is enabled."""
     _FULL.enter()
     try:
         yield

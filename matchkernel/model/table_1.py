@@ -1,4 +1,4 @@
-"""The paper's Table 1: parameters counted from live models, beside the numbers the paper reports."""
+"""The paper's Table 1: parameters counted on live models, next to the numbers the paper reports."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ TABLE_1 = (
 
 @dataclass(frozen=True)
 class CountedRow:
-    """A row of Table 1 counted from a live model, beside the paper's."""
+    """A row of Table 1 counted on a live model, next to the paper's numbers."""
 
     variant: str
     symbol: str
@@ -47,22 +47,22 @@ class CountedRow:
     total: int
     paper_head: int
     paper_total: int
-    independent_of_size: bool  # counted: the same descriptor at twice the patch size has as many
+    independent_of_size: bool  # tested by counting: the same number at twice the patch size
 
     @property
     def agrees(self) -> bool:
-        """Whether the counts are the paper's."""
+        """Whether the counts equal the paper's."""
         return (self.head, self.total) == (self.paper_head, self.paper_total)
 
 
 def count_parameters(model: Descriptor) -> int:
-    """Learned numbers of a model."""
+    """Number of learned parameters of a model."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def table_1() -> list[CountedRow]:
-    """The paper's Table 1, every count taken from a model built for it."""
-    with torch.device("meta"):  # shapes are enough to count, and take no time to fill
+    """The paper's Table 1, with every count taken from a model built for that row."""
+    with torch.device("meta"):  # shapes are enough for counting, and take no time to fill
         return [_counted(row) for row in TABLE_1]
 
 

@@ -15,10 +15,10 @@ def kernel(delta: Tensor, kappa: float) -> Tensor:
 
     Args:
         delta: (...) differences of angles in radians.
-        kappa: concentration, > 0; the larger, the narrower.
+        kappa: concentration, > 0; the kernel gets narrower as kappa grows.
     """
     _check_kappa(kappa)
-    # The same fraction, divided by exp(kappa): neither overflows for large kappa nor cancels for small kappa.
+    # The same fraction, divided by exp(kappa): no overflow for large kappa and no cancellation for small kappa.
     return 1 - torch.expm1(kappa * (delta.cos() - 1)) / math.expm1(-2 * kappa)
 
 
@@ -64,7 +64,7 @@ def feature_map(alpha: Tensor, gamma: Sequence[float]) -> Tensor:
 
     Args:
         alpha: (...) angles in radians.
-        gamma: gamma_0 .. gamma_s, none negative.
+        gamma: gamma_0 .. gamma_s, not negative.
 
     Returns:
         (..., 2s + 1): the constant, s cosines, s sines.

@@ -1,4 +1,4 @@
-"""Save and load weight files: safetensors whose metadata hold the configuration, a card and a digest of it all."""
+"""Save and load weight files: safetensors whose metadata holds the configuration, a card and a digest of everything."""
 
 import dataclasses
 import json
@@ -24,14 +24,14 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
     """Write a model's weights with its configuration, atomically.
 
     Args:
-        model: the descriptor; not a folded copy, from which the learned tensors cannot be had back. Statistics of
-            several patch sizes are written too, unless the model was trained on since they were measured.
+        model: the descriptor; not a folded copy, from which the learned tensors cannot be recovered. Statistics for
+            several patch sizes are written too, unless the model has been trained since they were measured.
         path: file to write, .safetensors.
         card: what is known about the weights, as a Card or as strings by name (default: the card of the file the model
-            was loaded from; give another, or {}, for weights that were changed since).
+            was loaded from; pass another, or {}, for weights that have changed since).
     """
     if not isinstance(model, Descriptor):
-        raise ArgumentTypeError(f"a matchkernel Descriptor can be saved, got {type(model).__name__}")
+        raise ArgumentTypeError(f"only a matchkernel Descriptor can be saved, got {type(model).__name__}")
     if model.is_folded:
         raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
     if card is None:
@@ -44,19 +44,19 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     bad = _bad_numbers(tensors)
     if bad:
-        raise ArgumentError(f"the model holds {bad}: not saved")
+        raise ArgumentError(f"the model contains {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
     metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card.to_strings()}
     write_tensors(path, tensors, metadata)
 
 
 def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:
-    """Read a descriptor, ready for inference (eval mode, on the CPU). Nothing is downloaded and no code is run.
+    """Read a descriptor, ready for inference (eval mode, on the CPU). Nothing is downloaded and no code is executed.
 
     Args:
         name_or_path: a name of `available()`, or a .safetensors file.
-        patch_size: another size to stand ready for than the one trained at; not for `fc` and `concat`. Where the model
-            was trained at this size too, BatchNorm takes its statistics of this size.
+        patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`. If
+            the model was also trained at this size, BatchNorm uses the statistics for it.
     """
     path = find_weights(name_or_path)
     with readable(path):
@@ -73,7 +73,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
     model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
     model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
     model.size_statistics = _size_statistics(tensors)
-    if model.size_statistics:  # those it has of its own size are among them
+    if model.size_statistics:  # including those of its own size
         own = {name: tensor.clone() for name, tensor in model.statistics().items()}
         model.size_statistics.setdefault(card.config.patch_size, own)
     if patch_size is not None:
@@ -83,7 +83,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], Card]:
-    """Metadata, tensors and card. The tensors are read only after names and shapes were found to fit."""
+    """Metadata, tensors and card. The tensors are read only after their names and shapes have been checked."""
     with safe_open(path, framework="pt") as file:
         metadata = dict(file.metadata() or {})
         card = card_of(path, metadata)
@@ -97,7 +97,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], Card]:
                 wanted |= {f"{AT_SIZE}{size}.{name}": list(tensor.shape) for name, tensor in model.statistics().items()}
         difference = _difference(wanted, found)
         if difference:
-            raise WeightsError(f"{path}: does not hold the weights of {config.variant!r}, as it says: {difference}")
+            raise WeightsError(
+                f"{path}: does not contain the weights of {config.variant!r} that it claims: {difference}"
+            )
         for name in wanted:
             kind = file.get_slice(name).get_dtype()
             fitting = ("I64",) if name.endswith(".num_batches_tracked") else FLOATS
@@ -107,17 +109,17 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor], Card]:
 
 
 def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:
-    """What a model of these tensors, all in the precision of the first, could not describe with."""
+    """What makes these tensors unusable in a model, with all of them in the precision of the first."""
     dtype = next(iter(tensors.values())).dtype
     bad = first_not_finite({name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()})
     if bad:
-        return f"NaN or infinite numbers in {bad}, as {dtype}"
+        return f"NaN or infinite values in {bad}, as {dtype}"
     bad = next((name for name, t in tensors.items() if name.endswith(".running_var") and bool((t < 0).any())), None)
     return f"negative variances in {bad}" if bad else ""
 
 
 def _sizes(names: Iterable[str]) -> list[int]:
-    """The patch sizes of which a file has statistics; a name that tells none is left to be one too many."""
+    """The patch sizes for which a file has statistics; malformed names are left to be reported as unexpected."""
     found = {match[1] for name in names if (match := re.match(rf"{re.escape(AT_SIZE)}([1-9]\d{{0,3}})\.", name))}
     return sorted(map(int, found))
 
@@ -141,19 +143,19 @@ def _difference(wanted: dict[str, list[int]], found: dict[str, list[int]]) -> st
         if name not in found:
             return f"tensor {name} is missing"
         if name not in wanted:
-            return f"tensor {name[:80]!r} is one too many"
+            return f"tensor {name[:80]!r} is unexpected"
         if wanted[name] != found[name]:
-            return f"tensor {name} has shape {found[name]}, wanted {wanted[name]}"
+            return f"tensor {name} has shape {found[name]}, expected {wanted[name]}"
     return ""
 
 
 def _at_size(config: DescriptorConfig, patch_size: int, path: Path) -> DescriptorConfig:
     if not VARIANTS[config.variant].any_size:
-        raise WeightsError(f"{path}: {why_size_is_fixed(config)}, asked for {patch_size} px")
+        raise WeightsError(f"{path}: {why_size_is_fixed(config)}, requested {patch_size} px")
     return dataclasses.replace(config, patch_size=patch_size)
 
 
 def state_digest(model: Descriptor) -> str:
-    """sha256 of what a model computes: its configuration and tensors, whatever its card says."""
+    """sha256 of what determines a model's output: its configuration and tensors, but not its card."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     return digest({"config": str(model.config.to_dict())}, tensors)

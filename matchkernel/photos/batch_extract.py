@@ -34,7 +34,7 @@ IMAGE_HASH = "image_sha256"  # recorded among the settings of the features
 
 @dataclass(frozen=True)
 class Extraction:
-    """What became of the images: names of those extracted now and of those already there; why others were skipped."""
+    """Names of the images extracted now, of those that already had features, and why others were skipped."""
 
     done: list[str]
     kept: list[str]
@@ -43,16 +43,16 @@ class Extraction:
 
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
-    """Images by name, sorted: a file under its own name, those in a folder under their path relative to it."""
+    """Images by name, sorted: a file is named by its file name, an image in a folder by its path relative to it."""
     found: dict[str, Path] = {}
     for place in map(Path, places):
         if place.is_dir():
             inside = [path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
             named = {path.relative_to(place).as_posix(): path for path in sorted(inside)}
             if not named:
-                raise FileError(f"{place}: holds no image ({', '.join(SUFFIXES)})")
+                raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
         else:
-            named = {place.name: place}  # opened only later: one missing file must not stop the others
+            named = {place.name: place}  # opened later: one missing file must not stop the others
         twice = named.keys() & found.keys()
         if twice:
             raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
@@ -87,7 +87,7 @@ def extract_images(
     is_h5 = _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5 else out
     job = _Job(out, folder, is_h5, describer, detector, say)
-    with exclusive(folder, f"{out}: another process is extracting into it right now"):
+    with exclusive(folder, f"{out}: another process is writing features to it"):
         for path in leftovers_of(out):
             path.unlink(missing_ok=True)
         there: dict[str, Callable[[], Features]] = {}
@@ -124,7 +124,7 @@ class _Job:
 
 
 def _check_target(out: Path, images: dict[str, Path]) -> bool:
-    """Whether features go into an .h5; refuses, before any work, a place that cannot be written."""
+    """Whether features go into an .h5; refuses a place that cannot be written before any work is done."""
     is_h5 = out.suffix.lower() in H5_SUFFIXES
     if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
         raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
@@ -134,16 +134,18 @@ def _check_target(out: Path, images: dict[str, Path]) -> bool:
         for name in images:
             inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
             if inside:
-                raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be in another")
+                raise ArgumentError(
+                    f"{out} cannot hold both {inside} and {name}: an image cannot be inside another image"
+                )
     else:
         check_parents(out / "features")
     return is_h5
 
 
 def _check_name(name: str, is_h5: bool) -> None:
-    """Refuse an image whose features cannot be written under its name; it is skipped."""
+    """Refuse an image whose features cannot be written under its name; the caller skips it."""
     if len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
-        raise FileError(f"{name}: the name is too long for a file {SUFFIX}; rename the image")
+        raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
     if is_h5:
         try:
             check_name(name)
@@ -152,7 +154,7 @@ def _check_name(name: str, is_h5: bool) -> None:
 
 
 def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
-    """Make sure the features of one image exist; returns how many there are."""
+    """Make sure that the features of one image exist; returns their number."""
     target = job.folder / f"{name}.npz"
     settings = {**job.settings(), IMAGE_HASH: _hash(path)}
     known = _known(job, target) if target.is_file() else there[name]() if name in there else None
@@ -179,7 +181,7 @@ def _known(job: _Job, target: Path) -> Features | None:
 
 
 def _hash(path: Path) -> str:
-    if not path.is_file():  # a pipe would never end
+    if not path.is_file():  # reading a pipe might never end
         raise FileError(f"{path}: no such file")
     try:
         return file_hash(path)
@@ -204,7 +206,7 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Pat
 
 
 def _check_others(job: _Job, images: dict[str, Path]) -> None:
-    """Refuse an .h5 with other images, there or left by an interrupted run, whose features are of another kind."""
+    """Refuse an .h5 that holds features of another kind, in the file or left by an interrupted run."""
     found = recorded_facts(job.out) if job.out.exists() else {}
     for name, path in _parts(job.folder).items():
         if name not in images:
@@ -217,9 +219,9 @@ def _check_others(job: _Job, images: dict[str, Path]) -> None:
         if name not in images and "model" in facts:
             now = {"model": job.describer.name, **job.settings()}
             _check_same({"model": facts["model"], **facts["settings"]}, now, name, job.out)
-        if facts["D"] != job.describer.D:  # all that is known of another program's features
+        if facts["D"] != job.describer.D:  # all that is known about features of another program
             raise ArgumentError(
-                f"{job.out}: features of {name} have {facts['D']} numbers, those of {job.describer.name} "
+                f"{job.out}: features of {name} have {facts['D']} dimensions, those of {job.describer.name} "
                 f"{job.describer.D}; choose another place"
             )
 

@@ -20,7 +20,7 @@ from matchkernel.storage.extras import need_opencv
 
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
-SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with their calibrated distances, see docs/match.md
+SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with calibrated distances, see docs/match.md
 THRESHOLD = "match_threshold"  # key of the calibrated distance in the settings of features
 # Maximum ratio of nearest to second-nearest distance for a reconstruction: COLMAP's own for SIFT; for learned
 # descriptors an equally strict one, with the same share of right matches, see docs/adapters.md.
@@ -34,10 +34,10 @@ class Describer:
 
     Attributes:
         name: of the descriptor.
-        D: numbers in a row.
-        settings: what decides its rows (weights, patch size, sampler), JSON values.
+        D: dimension of a descriptor.
+        settings: everything that determines the descriptors (weights, patch size, sampler), JSON values.
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
-        device: where it runs, and where its rows are matched.
+        device: where it runs, and where descriptors are matched.
         ratio: maximum ratio of nearest to second-nearest distance of matches for a reconstruction.
     """
 
@@ -58,8 +58,8 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
     Args:
         model: a Descriptor; a name from `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
             describer, which is returned unchanged.
-        untrained: take the name as that of a descriptor, with random weights (seed 0), for trying things out.
-        device: where to compute (default: where the model is). SIFT itself always runs on the CPU.
+        untrained: take `model` as the name of a descriptor, with random weights (seed 0), for trying things out.
+        device: where to compute (default: the model's device). SIFT itself always runs on the CPU.
     """
     if isinstance(model, Describer):
         if device not in (None, "auto") and open_device(device) != model.device:
@@ -73,7 +73,7 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
         return _of_sift(str(model), open_device(device))
     if untrained:
         if str(model) not in VARIANTS:
-            raise ArgumentError(f"untrained, a model is one of {', '.join(VARIANTS)}, got {str(model)!r}")
+            raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {str(model)!r}")
         network = build(str(model), generator=torch.Generator().manual_seed(0))
         network.name = f"{model}, untrained"
         return _of_descriptor(network, device)
@@ -89,7 +89,7 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
 def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
     config = network.config
     place = next(network.parameters()).device if device is None else open_device(device)
-    runner = network.fold(device=place)  # a copy: the digest below holds, whatever becomes of the model
+    runner = network.fold(device=place)  # a copy, so that the digest below stays valid if the model is changed
     settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
     if network.card.match_threshold is not None:
         settings[THRESHOLD] = network.card.match_threshold

@@ -17,7 +17,7 @@ from matchkernel.photos.features import Features
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.settings import with_options
 
-FARTHEST = 1e6  # pixels; beyond, OpenCV's fixed-point sampling overflows
+FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
 
 Image = np.ndarray | str | Path
 
@@ -37,8 +37,8 @@ def extract(
         image: a file, or (H, W) gray or (H, W, 3) RGB pixels, uint8 or uint16.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (see open_describer).
         detector: how keypoints are found (default: Detector()).
-        frames: regions to describe instead of detecting any; of the detector only `magnification` is then used.
-        device: where to run the network (default: where the model is).
+        frames: regions to describe instead of detected ones; only the detector's `magnification` is then used.
+        device: where to run the network (default: the model's device).
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:
@@ -93,11 +93,11 @@ def as_gray(image: Image) -> np.ndarray:
     if isinstance(image, str | Path):
         return read_gray(image)
     if not isinstance(image, np.ndarray):
-        raise ArgumentTypeError(f"an image is a file or a numpy array, got {type(image).__name__}")
+        raise ArgumentTypeError(f"an image must be a file or a numpy array, got {type(image).__name__}")
     if image.dtype not in (np.uint8, np.uint16):
         raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; scale them to 0..255 first")
     if not image.size or (image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4))):
-        raise ArgumentError(f"an image is (H, W) gray or (H, W, 3) RGB and not empty, got shape {image.shape}")
+        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3) RGB and not empty, got shape {image.shape}")
     pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
     if pixels.ndim == 3:
         weights = np.array([19595, 38470, 7471], np.uint32)  # of 2^16: ITU-R 601-2
@@ -106,13 +106,13 @@ def as_gray(image: Image) -> np.ndarray:
 
 
 def check_frames(frames: Frames) -> None:
-    """Refuse frames that are not finite or absurdly far away, naming the first by its index."""
+    """Refuse frames that are not finite or absurdly far away; the message gives the index of the first."""
     if not isinstance(frames, Frames):
         raise ArgumentTypeError(f"frames must be Frames (see geometry.conventions), got {type(frames).__name__}")
     numbers = np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1)
     for is_bad, reason in (
         (~np.isfinite(numbers).all(1), "holds a number that is not finite"),
-        (np.abs(np.nan_to_num(numbers)).max(1, initial=0) > FARTHEST, f"lies or reaches beyond {FARTHEST:,.0f} pixels"),
+        (np.abs(np.nan_to_num(numbers)).max(1, initial=0) > FARTHEST, f"extends beyond {FARTHEST:,.0f} pixels"),
     ):
         if is_bad.any():
             first = int(is_bad.argmax())
@@ -120,6 +120,6 @@ def check_frames(frames: Frames) -> None:
 
 
 def _touch(frames: Frames, gray: np.ndarray) -> np.ndarray:
-    """(K,) whether a region's bounding box reaches the image; beyond its edge patches repeat the last pixels."""
+    """(K,) whether a region's bounding box overlaps the image; patches repeat the border pixels beyond its edge."""
     corners, size = frames.corners(), np.array(gray.shape[::-1])
     return np.asarray((corners.max(1) > -0.5).all(1) & (corners.min(1) < size - 0.5).all(1))

@@ -41,7 +41,7 @@ class Features:
         K = len(self.frames)
         if self.descriptors.ndim != 2 or len(self.descriptors) != K or self.scores.shape != (K,):
             shapes = f"{self.descriptors.shape} descriptors and {self.scores.shape} scores"
-            raise ArgumentError(f"features of {K} keypoints need as many rows, got {shapes}")
+            raise ArgumentError(f"features of {K} keypoints need {K} descriptors and scores, got {shapes}")
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -82,11 +82,11 @@ def save_features(features: Features, path: str | Path) -> None:
 
 
 def load_features(path: str | Path) -> Features:
-    """Read features written by save_features; anything else is refused in one line. Nothing is unpickled."""
+    """Read features written by save_features; any other file is refused. Nothing is unpickled."""
     arrays = read_npz(path, (*ARRAYS, "facts"), "a file of features")
     for name in ARRAYS:
         if arrays[name].dtype.kind not in "fiu" or not np.isfinite(arrays[name]).all():
-            raise FileError(f"{path}: {name} hold numbers that are not finite, or no numbers")
+            raise FileError(f"{path}: {name} are not all finite numbers")
     try:
         facts = json.loads(str(arrays["facts"]))
         width, height = facts["image_size"]

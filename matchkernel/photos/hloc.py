@@ -1,9 +1,10 @@
 """hloc: features, matches and pairs in the files of cvg/Hierarchical-Localization.
 
-Keypoints are float32: hloc's own float16 is a pixel coarse beyond 1,024. Their origin is ours, the centre of the
-top-left pixel at (0, 0); hloc adds 0.5 itself on its way to COLMAP. Descriptors lie as (D, K), scales are sigmas, oris
-degrees from +x towards +y. What hloc has no field for (model, settings) is kept as JSON in an attribute, which hloc
-ignores. Files are never left broken: they are read with every size checked, and written beside and renamed.
+Keypoints are float32, because hloc's own float16 has a resolution of one pixel beyond 1,024. As elsewhere in the
+package, the centre of the top-left pixel is (0, 0); hloc adds 0.5 itself when it exports to COLMAP. Descriptors are
+stored as (D, K), scales are sigmas, oris are degrees from +x towards +y. What hloc has no field for (model, settings)
+is kept as JSON in an attribute, which hloc ignores. Every size is checked when a file is read; a file is written under
+another name and then renamed, so that it is never left incomplete.
 """
 
 import json
@@ -29,9 +30,9 @@ FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
 MOST_FACTS = 1 << 16  # characters
 DEFLATE = 1032  # gzip's maximum compression: a dataset may claim at most this many times the bytes of its file
-# From HDF5 1.10 on all structures of a file carry checksums, so that a flipped bit is seen.
+# Since HDF5 1.10 all structures of a file have checksums, so that a flipped bit is detected.
 VERSIONS = ("v110", "v110")
-CHECKED_FROM = 1024  # bytes; larger datasets carry checksums of their numbers as well
+CHECKED_FROM = 1024  # bytes; larger datasets have checksums of their values as well
 
 # What h5py raises for a damaged file or another layout.
 READING_FAILS = (
@@ -46,7 +47,7 @@ class PairMatches:
     Attributes:
         names: of image A and image B.
         indices: (M, 2) row in A and row in B; a row of A at most once.
-        scores: (M,) from 0 to 1, the better the higher.
+        scores: (M,) from 0 to 1, higher is better.
     """
 
     names: tuple[str, str]
@@ -57,8 +58,8 @@ class PairMatches:
 def append_features(path: str | Path, image_name: str, features: Features) -> None:
     """Add or replace the features of one image, atomically.
 
-    The whole file is copied: for many images use write_features, or `extract_images` of photos/batch_extract.py, which
-    resumes after a kill.
+    The whole file is copied. For many images use write_features, or `extract_images` of photos/batch_extract.py, which
+    can resume.
     """
     write_features(path, [(image_name, features)])
 
@@ -67,7 +68,7 @@ def write_features(path: str | Path, entries: Iterable[tuple[str, Features]]) ->
     """Add or replace the features of images in a features.h5, all of them or none.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; created if it does not exist.
         entries: name (slashes make folders) and features of each image.
     """
     with adding(path) as file:
@@ -80,7 +81,7 @@ def read_features(path: str | Path, image_name: str) -> Features:
     with reading(path) as file:
         group = file.get(check_name(image_name))
         if not _is_image(group):
-            raise FileError(f"{path}: has no features of {image_name}")
+            raise FileError(f"{path}: contains no features of {image_name}")
         centers = read_array(group, "keypoints", (None, 2)).astype(np.float64)
         K = len(centers)
         descriptors = np.ascontiguousarray(read_array(group, "descriptors", (None, K)).T, np.float32)
@@ -90,7 +91,7 @@ def read_features(path: str | Path, image_name: str) -> Features:
         frames = _frames(group, centers, float(facts["settings"].get("magnification", MAGNIFICATION)))
         numbers = (centers, frames.shapes, descriptors, size)
         if not all(np.isfinite(values).all() for values in numbers):
-            raise FileError(f"{path}: features of {image_name} hold numbers that are not finite")
+            raise FileError(f"{path}: features of {image_name} contain values that are not finite")
         return Features(frames, descriptors, scores, (int(size[0]), int(size[1])), facts["model"], facts["settings"])
 
 
@@ -103,7 +104,7 @@ def image_names(path: str | Path) -> list[str]:
 
 
 def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Of each image of a features.h5 `D`, and `model` and `settings` where this package wrote it."""
+    """For each image of a features.h5: `D`, and also `model` and `settings` if this package wrote it."""
     found = {}
     with reading(path) as file:
         for name in image_names(path):
@@ -115,12 +116,12 @@ def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
 def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) -> None:
     """Add or replace matches in a matches.h5, all of them or none.
 
-    `matches0` is int16 as in hloc; where an index is beyond 32,767 it is int32, which hloc's reader takes as well (its
-    writer would wrap such an index to a negative one).
+    `matches0` is int16 as in hloc; if an index exceeds 32,767 it is int32, which hloc can read as well (its own writer
+    would overflow to a negative index).
 
     Args:
-        path: the file; made if it is not there.
-        pairs: matches, and how many keypoints image A has.
+        path: the file; created if it does not exist.
+        pairs: matches, and the number of keypoints of image A.
     """
     with adding(path) as file:
         for matches, count in pairs:
@@ -134,20 +135,20 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) ->
 
 
 def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
-    """Matches of two images, whichever way round the file has them, in the order of their rows in A.
+    """Matches of two images, whichever way round the file stores them, in the order of their rows in A.
 
-    Where the file has them the other way round and they were not mutual, a row of A keeps its best match, of equally
-    good ones the first.
+    If the file stores them the other way round and they were not mutual, a row of A keeps its best match, or the first
+    of equally good ones.
     """
     with reading(path) as file:
         turned = pair_key(name0, name1) not in file
         group = file.get(pair_key(name1, name0) if turned else pair_key(name0, name1))
         if not isinstance(group, load_h5py().Group):
-            raise FileError(f"{path}: has no matches of {name0} and {name1}")
+            raise FileError(f"{path}: contains no matches of {name0} and {name1}")
         matches0 = read_array(group, "matches0", (None,), "iu").astype(np.int64)
         scores0 = read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
     if (matches0 < -1).any():
-        raise FileError(f"{path}: matches of {name0} and {name1} hold an index below -1")
+        raise FileError(f"{path}: matches of {name0} and {name1} contain an index below -1")
     rows = np.flatnonzero(matches0 >= 0)
     indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
     if turned:
@@ -162,7 +163,7 @@ def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
     lines = []
     for pair in pairs:
         if any(not name or name.split() != [name] for name in pair):
-            raise ArgumentError(f"hloc separates the names of a pair by a space: {pair} cannot be written")
+            raise ArgumentError(f"hloc separates the names of a pair with a space, so {pair} cannot be written")
         lines.append(" ".join(pair) + "\n")
     with replacing(path) as part:
         part.write_text("".join(lines), encoding="utf-8")
@@ -175,7 +176,7 @@ def read_pairs(path: str | Path) -> list[tuple[str, str]]:
     for number, line in enumerate(lines, 1):
         words = line.split()
         if len(words) not in (0, 2):
-            raise FileError(f"{path}, line {number}: {len(words)} words, wanted the names of two images")
+            raise FileError(f"{path}, line {number}: expected the names of two images, got {len(words)} strings")
         pairs += [(words[0], words[1])] if words else []
     return pairs
 
@@ -193,10 +194,10 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     folders = name.split("/")[:-1]
     for depth in range(1, len(folders) + 1):
         if _is_image(file.get("/".join(folders[:depth]))):
-            raise ArgumentError(f"{name} cannot be added: {'/'.join(folders[:depth])} is an image of the file")
+            raise ArgumentError(f"{name} cannot be added: {'/'.join(folders[:depth])} is already an image in the file")
     if name in file:
         if not _is_image(file[name]):
-            raise ArgumentError(f"{name} cannot be added: the file has a folder of that name")
+            raise ArgumentError(f"{name} cannot be added: the file already has a folder of that name")
         del file[name]
     group = file.create_group(name)
     write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
@@ -237,9 +238,9 @@ def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray,
     indices = np.asarray(matches.indices).reshape(-1, 2)
     where = f"matches of {matches.names[0]} and {matches.names[1]}"
     if len(indices) and (indices.min() < 0 or indices[:, 0].max() >= count):
-        raise ArgumentError(f"{where} name keypoints that are not there; image A has {count}")
+        raise ArgumentError(f"{where} refer to keypoints that do not exist; image A has {count}")
     if len(np.unique(indices[:, 0])) != len(indices) or np.shape(matches.scores) != (len(indices),):
-        raise ArgumentError(f"{where}: a keypoint of image A has at most one match, and each match one score")
+        raise ArgumentError(f"{where}: a keypoint of image A must have at most one match, and each match one score")
     largest = int(indices[:, 1].max(initial=-1))
     matches0 = np.full(count, -1, np.int16 if largest <= np.iinfo(np.int16).max else np.int32)
     scores0 = np.zeros(count, np.float16)
@@ -255,7 +256,7 @@ def load_h5py() -> Any:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[Any]:
-    """An open HDF5 file; whatever goes wrong while reading is a FileError of one line that names the file."""
+    """An open HDF5 file; any problem while reading it becomes a FileError that names the file in one line."""
     h5py = load_h5py()
     if not Path(path).is_file():
         raise FileError(f"{path}: no such file")
@@ -266,12 +267,12 @@ def reading(path: str | Path) -> Iterator[Any]:
         raise
     except READING_FAILS as error:
         reason = " ".join(str(error).split())[:120]
-        raise FileError(f"{path}: not a whole HDF5 file, or not one of hloc's layout ({reason})") from None
+        raise FileError(f"{path}: not a complete HDF5 file, or not in hloc's layout ({reason})") from None
 
 
 @contextmanager
 def adding(path: str | Path) -> Iterator[Any]:
-    """An HDF5 file to add to: a copy of the existing one, which it replaces at the end."""
+    """An HDF5 file to add to: a copy of the existing file, which it replaces at the end."""
     h5py = load_h5py()
     path = Path(path)
     with replacing(path) as part:
@@ -290,12 +291,12 @@ def adding(path: str | Path) -> Iterator[Any]:
 
 
 def write_array(group: Any, name: str, values: np.ndarray) -> Any:
-    """Write a dataset; from a kilobyte on with checksums, which every HDF5 reader verifies."""
+    """Write a dataset; datasets of a kilobyte or more get checksums, which every HDF5 reader verifies."""
     return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
 
 
 def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str = "fiu") -> np.ndarray:
-    """Read a dataset of a group, once its shape, number type and size are what they should be.
+    """Read a dataset of a group after checking its shape, number type and size.
 
     Args:
         group: of an open file.
@@ -306,24 +307,24 @@ def read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str 
     where = f"{group.file.filename}: {group.name.strip('/')}/{name}"
     dataset = group.get(name)
     if not isinstance(dataset, load_h5py().Dataset):
-        raise FileError(f"{where} is not there")
+        raise FileError(f"{where} is missing")
     found = dataset.shape
     fits = found is not None and len(found) == len(shape)
     if not fits or any(w is not None and w != f for w, f in zip(shape, found, strict=True)):
         wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
-        raise FileError(f"{where} has shape {found}, wanted {wanted}")
+        raise FileError(f"{where} has shape {found}, expected {wanted}")
     if dataset.dtype.kind not in kinds or dataset.dtype.itemsize > 8 or dataset.is_virtual or dataset.external:
-        raise FileError(f"{where} holds {dataset.dtype}, or its numbers lie in another file; not read")
+        raise FileError(f"{where} has type {dataset.dtype}, or its values are stored in another file; not read")
     if math.prod(found) * dataset.dtype.itemsize > DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
-        raise FileError(f"{where} claims {found} numbers, far more than the file can hold")
+        raise FileError(f"{where} claims {found} values, far more than the file can hold")
     return np.asarray(dataset[()])
 
 
 def check_name(name: str) -> str:
-    """An image's name that can be a path inside an HDF5 file."""
+    """Check that an image's name can be a path inside an HDF5 file."""
     parts = name.split("/")
-    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file's name that are no UTF-8
-        raise ArgumentError(f"an .h5 holds names in UTF-8 only, got {name!a}; rename the image")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file name that are not UTF-8
+        raise ArgumentError(f"an .h5 file can hold only UTF-8 names, got {name!a}; rename the image")
     if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise ArgumentError(f"an image is named like photo.jpg or folder/photo.jpg, got {name!r}")
+        raise ArgumentError(f"the name of an image must be like photo.jpg or folder/photo.jpg, got {name!r}")
     return name

@@ -13,7 +13,7 @@ from matchkernel.photos.describers import THRESHOLD
 from matchkernel.photos.features import Features
 from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss
 
-FAISS_FROM = 10**9  # pairs of rows from which on FAISS is used if it is installed
+FAISS_FROM = 10**9  # number of pairs of rows at which FAISS is used, if it is installed
 
 Engine = Literal["auto", "torch", "faiss"]
 
@@ -25,8 +25,8 @@ class Matches:
     Attributes:
         indices: (M, 2) int64, row in A and row in B.
         distances: (M,) float64, L2 distance of the descriptors.
-        ratios: (M,) float64, distance to the nearest / to the second nearest; where matches are mutual, the larger of
-            both directions. 0 where there is no second, 1 where both are the same.
+        ratios: (M,) float64, ratio of nearest to second-nearest distance; for mutual matches, the larger of both
+            directions. 0 if there is no second neighbour, 1 if both distances are equal.
     """
 
     indices: np.ndarray
@@ -47,19 +47,19 @@ def match(
     engine: Engine = "auto",
     device: str | torch.device | None = None,
 ) -> Matches:
-    """Match descriptors by their exact nearest neighbours (L2; the lowest index among equals).
+    """Match descriptors to their exact nearest neighbours (L2; the lowest index among ties).
 
-    Rows of zeros, which describe nothing, are left out on both sides: they neither match nor count as second nearest.
+    Rows of zeros, which describe nothing, are ignored on both sides: they neither match nor count as second nearest.
 
     Args:
         a: features, or (K, D) rows.
         b: features of the same model, or (L, D) rows.
-        mutual: keep a pair only if each is the other's nearest; otherwise every row of A gets its nearest.
-        ratio: keep a pair only if the nearest is closer than ratio times the second nearest (in both directions where
-            mutual). From 0 to 1; None for no test.
-        threshold: keep a pair only up to this distance; "calibrated" takes the one that came with the weights, if any.
-        engine: "torch" in tiles, "faiss", or "auto": FAISS if it is installed and a CPU has a billion pairs to
-            compare. The matches are the same.
+        mutual: keep only mutual nearest neighbours; otherwise every row of A is matched to its nearest neighbour.
+        ratio: maximum ratio of nearest to second-nearest distance (in both directions if mutual), from 0 to 1; None
+            for no test.
+        threshold: maximum distance of a match; "calibrated" for the value recorded with the weights, if any.
+        engine: "torch" (in tiles), "faiss", or "auto": FAISS if it is installed and a CPU has a billion pairs or more
+            to compare. The matches are the same.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
     """
     _check_options(ratio, engine)
@@ -67,7 +67,9 @@ def match(
     limit = _limit(threshold, a, b)
     rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
     if rows_a.shape[1] != rows_b.shape[1]:
-        raise ArgumentError(f"descriptors of A have {rows_a.shape[1]} numbers, of B {rows_b.shape[1]}: not comparable")
+        raise ArgumentError(
+            f"descriptors of A have {rows_a.shape[1]} dimensions, those of B {rows_b.shape[1]}: not comparable"
+        )
     used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
     if not len(used_a) or not len(used_b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
@@ -79,7 +81,7 @@ def match(
     ratios = _ratios(there)
     kept = np.ones(len(pairs), bool)
     if mutual:
-        chosen, position = np.unique(there.index, return_inverse=True)  # the others have no one to be mutual with
+        chosen, position = np.unique(there.index, return_inverse=True)  # the others cannot have a mutual match
         back = find_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
         kept = back.index[position] == pairs[:, 0]
         ratios = np.maximum(ratios, _ratios(back)[position])
@@ -123,11 +125,13 @@ def _check_same_kind(a: Features, b: Features) -> None:
     """Refuse features of different models or of differently cut regions (SIFT cuts its own)."""
     ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
     if ours != theirs:
-        raise ArgumentError(f"features of A are by {ours[0]!r}, of B by {theirs[0]!r} (or other weights)")
+        raise ArgumentError(
+            f"features of A are from {ours[0]!r}, those of B from {theirs[0]!r} (or from other weights)"
+        )
     for key in ("patch_size", "cut", "sampler", "magnification"):
         one, two = (f.settings.get(key) for f in (a, b))
         if a.settings.get("cut") is not None and one != two:
-            raise ArgumentError(f"features of A were made with {key} {one}, of B with {two}: not comparable")
+            raise ArgumentError(f"features of A were made with {key} {one}, those of B with {two}: not comparable")
 
 
 def check_threshold(threshold: object) -> None:
@@ -147,5 +151,7 @@ def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
     rows = rows if rows.dtype == np.float32 else rows.astype(np.float64)
     is_bad = ~(np.abs(rows) <= LARGEST).all(1)
     if is_bad.any():
-        raise ArgumentError(f"descriptors of {side}: row {int(is_bad.argmax())} holds NaN or a value above {LARGEST:g}")
+        raise ArgumentError(
+            f"descriptors of {side}: row {int(is_bad.argmax())} contains NaN or a value above {LARGEST:g}"
+        )
     return rows

@@ -1,9 +1,9 @@
 """Exact distances and nearest neighbours at the speed of matrix products.
 
-A matrix product gives all distances of a tile at once, but with a rounding error, which would decide between near
-distances. The error has a known bound, so the product only finds what is certainly near enough; whatever lies within
-the error is computed again, in float64 from differences, and that decides. Answers are therefore those of brute force
-in float64, however the work is cut into tiles.
+A matrix product gives all distances of a tile at once, but its rounding error could change the order of similar
+distances. The error has a known bound, so the product only decides the clear cases; distances that differ by less than
+the bound are computed again in float64 from the differences of the rows. The result is therefore that of brute force
+in float64, however the work is divided into tiles.
 
 L2 distances are kept as squares, which have the same order. Hamming distances are squared L2 distances of bits.
 """
@@ -21,11 +21,13 @@ from matchkernel.storage.extras import need
 
 Distance = Literal["l2", "l1", "hamming"]  # bits are compared as numbers 0 and 1
 
-LARGEST = 1e15  # of a descriptor's values, so that squares and their sums stay far from overflow in float32
-TILE, COLUMNS = 2**23, 8192  # distances at a time: 32 MiB of float32; at most so many columns of them
+LARGEST = 1e15  # maximum of a descriptor's values, so that sums of squares stay far from overflow in float32
+TILE, COLUMNS = 2**23, 8192  # distances per tile (32 MiB of float32), and maximum number of columns
 PAIRS_AT_A_TIME = 2**15
-SMALL = 1e-9  # of all values; below it squares might vanish in float32
-FAISS_NEIGHBOURS = 8  # asked of FAISS; where its 8th could still be the second, the row is done again in tiles
+SMALL = 1e-9  # of all values; the squares of smaller ones might underflow in float32
+FAISS_NEIGHBOURS = (
+    8  # requested from FAISS; if the 8th could still be the second nearest, the row is computed again in tiles
+)
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Nearest:
     """The nearest of M rows to each of Q rows.
 
     Attributes:
-        index: (Q,) int64, the lowest among equals.
+        index: (Q,) int64, the lowest index among ties.
         first: (Q,) float64 distance to it, squared for L2.
-        second: (Q,) float64 distance to the next; infinite where there is none, or where it was not asked for and is
-            certainly larger than `first`.
+        second: (Q,) float64 distance to the second nearest; infinite if there is none, or if it was not requested and
+            is certainly larger than `first`.
     """
 
     index: np.ndarray
@@ -45,7 +47,7 @@ class Nearest:
 
     @property
     def is_only(self) -> np.ndarray:
-        """(Q,) whether no other is as near, as far as rounding in float64 can tell: one in 10^12."""
+        """(Q,) whether the nearest is unique, up to a relative rounding error of 10^-12."""
         return np.asarray(self.second > self.first * (1 + 1e-12))
 
 
@@ -81,7 +83,7 @@ class Distances:
         Args:
             rows: of a.
             columns: of b.
-            out: flat memory to compute in: fresh memory costs half as much as a product.
+            out: flat buffer to compute in; allocating memory costs half as much as a product.
         """
         if self.distance == "l1":
             return torch.cdist(self.a[rows].double(), self.b[columns].double(), p=1)
@@ -115,20 +117,20 @@ def find_nearest(
     tile: tuple[int, int] = (TILE, COLUMNS),
     room: Tensor | None = None,
 ) -> Nearest:
-    """Find the nearest row of b to each row of a, and how far the next one is.
+    """Find the nearest row of b to each row of a, and the distance to the second nearest.
 
     Memory: a few copies of the rows, a tile of 32 MiB and its mask. 100,000 x 100,000 rows of 128 float32 took 450 MB
-    beyond the 100 MB given.
+    in addition to the 100 MB of input.
 
     Args:
         a: (Q, D) finite floats.
         b: (M, D) finite floats, M at least 1.
         distance: which.
-        wants_second: otherwise the distance to the next is computed only where it may be as small, which is faster.
+        wants_second: if False, the second distance is computed only where it may be as small, which is faster.
         faiss: let FAISS propose neighbours (IndexFlatL2, float32); the answer is the same.
         device: where the tiles are computed.
-        tile: distances at a time, and columns of them.
-        room: (tile[0],) float32 on the device to compute in, for many calls.
+        tile: number of distances per tile, and maximum number of its columns.
+        room: (tile[0],) float32 buffer on the device, to be reused in many calls.
     """
     largest = max(float(max(rows.max(initial=0), -rows.min(initial=0))) for rows in (a, b))
     if 0 < largest < SMALL:
@@ -152,13 +154,13 @@ class _Search:
     def __init__(
         self, a: np.ndarray, b: np.ndarray, distance: Distance, wants_second: bool, device: torch.device
     ) -> None:
-        # A copy where it must be: torch takes neither read-only arrays nor strides below zero.
+        # A copy if necessary: torch accepts neither read-only arrays nor negative strides.
         rows = [torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device) for rows in (a, b)]
         self.distances = Distances(rows[0], rows[1], distance, torch.float32)
         self.index = torch.zeros(len(a), dtype=torch.int64, device=device)
         self.first = torch.full((len(a),), torch.inf, dtype=torch.float64, device=device)
         self.second = self.first.clone()
-        self.last = self.second if wants_second else self.first  # the farthest that must be exact
+        self.last = self.second if wants_second else self.first  # the largest distance that must be exact
 
     def in_tiles(self, rest: np.ndarray, size: tuple[int, int], room: Tensor | None) -> None:
         """Compare the rows of a with these indices to all rows of b."""
@@ -173,7 +175,7 @@ class _Search:
                     self._offer_least(tile, part, start)
 
     def _offer_within(self, tile: Tensor, bound: Tensor, part: Tensor, start: int) -> None:
-        """Offer what may be as near as the (q,) bound, which is the tile's own, and as the answers so far."""
+        """Offer the columns that may be as near as both the (q,) bound of this tile and the answers so far."""
         error = self.distances.error
         limit = torch.minimum(bound.double() + 2 * error, self.last[part] + error)
         # Rounded up to float32, so that nothing within the limit is lost.
@@ -182,7 +184,7 @@ class _Search:
         self.offer(part[rows], columns + start)
 
     def _offer_least(self, tile: Tensor, part: Tensor, start: int) -> None:
-        """Offer the least of each row of the tile, and what may be as near."""
+        """Offer the smallest of each row of the tile, and those that may be as near."""
         each, columns = torch.arange(len(tile), device=tile.device), _least(tile)
         least = tile[each, columns]
         tile[each, columns] = torch.inf
@@ -192,7 +194,7 @@ class _Search:
             self._offer_within(tile[unsure], least[unsure], part[unsure], start)
 
     def with_faiss(self) -> np.ndarray:
-        """Let FAISS propose candidates; returns the rows for which they may not hold the two nearest."""
+        """Let FAISS propose candidates; returns the rows whose candidates may not include the two nearest."""
         a, b = (rows.float().cpu().numpy() for rows in (self.distances.a, self.distances.b))
         index = need("faiss", "faiss", "this engine").IndexFlatL2(b.shape[1])
         index.add(b)
@@ -208,7 +210,7 @@ class _Search:
         return rest.cpu().numpy()
 
     def offer(self, rows: Tensor, columns: Tensor) -> None:
-        """Take candidates, ordered by row and column, into the running answers."""
+        """Merge candidates, ordered by row and column, into the running answers."""
         if not len(rows):
             return
         exact = self.distances.exact(rows, columns)
@@ -231,26 +233,26 @@ class _Search:
 
 
 def _distinct(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each distinct row of (M, D) occurs first, in that order, and how often it occurs.
+    """The first index of each distinct row of (M, D), in that order, and how often the row occurs.
 
-    Copies are all within the error of each other: many of them would be compared one by one.
+    Without this, many copies of a row, all within the error of each other, would be compared one by one.
     """
     if len(np.unique(b.sum(1, dtype=np.float64))) == len(b):  # copies have equal sums; usually there are none
         return np.arange(len(b)), np.ones(len(b), np.int64)
-    # Adding zero makes one of the two zeros, which are equal but do not have the same bytes.
+    # Adding zero turns -0 into 0, which is equal but does not have the same bytes.
     _, first, counts = np.unique(b + 0, axis=0, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
 
 
 def _are_exact(a: Tensor, b: Tensor, longest: float, unit: float) -> bool:
-    """Whether all products and sums of rows are exact: multiples of 1 or 1/256, and not large."""
+    """Whether all products and sums of rows are exact: the values are small multiples of 1 or 1/256."""
 
     def are_whole(rows: Tensor) -> bool:
         return bool((rows == rows.round()).all())
 
     steps = [step for step in (1.0, 256.0) if 8 * step**2 * longest * unit < 1]
-    likely = [step for step in steps if are_whole(a[:1] * step)]  # seldom the case, and then soon seen
+    likely = [step for step in steps if are_whole(a[:1] * step)]  # rarely true, and cheap to find out
     return any(are_whole(a * step) and are_whole(b * step) for step in likely)
 
 
@@ -259,14 +261,14 @@ def _largest(*values: Tensor) -> float:
 
 
 def _second_bound(tile: Tensor) -> Tensor:
-    """(q,) a value that at least two of a row reach: the larger of the minima of its two halves."""
+    """(q,) a bound that at least two values of a row do not exceed: the larger of the minima of its two halves."""
     half = tile.shape[1] // 2
     if not half:
         return torch.full((len(tile),), torch.inf, device=tile.device)
     return torch.maximum(_minima(tile[:, :half]), _minima(tile[:, half:]))
 
 
-# On a CPU NumPy takes a fifth to a half of torch's time for the following five.
+# On a CPU the following five functions take a fifth to a half of torch's time in NumPy.
 
 
 def _differences(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -285,12 +287,12 @@ def _squares(rows: Tensor) -> Tensor:
 
 
 def _minima(tile: Tensor) -> Tensor:
-    """(q,) the least of each row."""
+    """(q,) smallest value of each row."""
     return tile.amin(1) if tile.device.type != "cpu" else torch.from_numpy(tile.numpy().min(1))
 
 
 def _least(tile: Tensor) -> Tensor:
-    """(q,) column of the least of each row."""
+    """(q,) column of the smallest value of each row."""
     return tile.argmin(1) if tile.device.type != "cpu" else torch.from_numpy(tile.numpy().argmin(1))
 
 

@@ -27,8 +27,8 @@ class MatchSettings:
 
     Attributes:
         detector: how keypoints are found.
-        mutual: keep a pair only if each is the other's nearest.
-        ratio: keep a pair only if the nearest is closer than ratio times the second nearest; None for no test.
+        mutual: keep only mutual nearest neighbours.
+        ratio: maximum ratio of nearest to second-nearest distance; None for no test.
         threshold: maximum distance of descriptors; "calibrated" for the value recorded with the weights, if any.
         geometry: model to verify the matches with.
         pixels: maximum error of an inlier.
@@ -65,7 +65,7 @@ class ImageMatches:
 
     @property
     def inliers(self) -> np.ndarray:
-        """(M,) bool; without a geometry to contradict them, all matches."""
+        """(M,) bool; all True if geometry is "none"."""
         return np.ones(len(self.matches), bool) if self.verification is None else self.verification.inliers
 
     @property
@@ -75,7 +75,7 @@ class ImageMatches:
 
     @property
     def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """(M, 2) points of A and (M, 2) points of B, a row a match."""
+        """(M, 2) points of A and (M, 2) points of B, one row per match."""
         a, b = self.features
         return a.keypoints[self.matches.indices[:, 0]], b.keypoints[self.matches.indices[:, 1]]
 
@@ -91,8 +91,8 @@ class ImageMatches:
     def to_json(self) -> dict[str, Any]:
         """What `matchkernel match --json` writes.
 
-        keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (a
-        boolean for each match), geometry, model (3 x 3 or None) and seconds by stage.
+        keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (one
+        boolean per match), geometry, model (3 x 3 or None) and seconds by stage.
         """
         return {
             "keypoints0": self.features[0].keypoints.tolist(),
@@ -118,10 +118,10 @@ def match_images(
 
     Args:
         a: file or pixels of image A (see extract).
-        b: of image B.
+        b: file or pixels of image B.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
-        settings: how (default: MatchSettings()).
-        device: where to run the network and to match (default: where the model is).
+        settings: how to match (default: MatchSettings()).
+        device: where to run the network and to match (default: the model's device).
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
     """
     chosen = with_options(settings or MatchSettings(), options)
@@ -148,6 +148,6 @@ def match_images(
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:
-    """Write to_json() to a file, whole or not at all."""
+    """Write to_json() to a file, atomically."""
     with replacing(path) as part:
         part.write_text(json.dumps(found.to_json()) + "\n", encoding="utf-8")

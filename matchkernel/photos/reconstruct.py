@@ -25,10 +25,10 @@ from matchkernel.storage.folders import Build, resumable_build
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges, setting
 
-ALL_PAIRS_UP_TO = 120  # images; beyond, neighbours by name
+ALL_PAIRS_UP_TO = 120  # images; with more, each is matched with its neighbours in name order
 OVERLAP = 10  # neighbours on either side
 PHOTOS, SUMMARY = "photos.json", "summary.json"
-# What `colmap model_analyzer` says, by the field it becomes.
+# What `colmap model_analyzer` prints, by field of Summary.
 ANALYZED = {
     "registered": r"Registered images: (\d+)",
     "points": r"Points: (\d+)",
@@ -45,10 +45,10 @@ class ReconstructSettings:
     """How images are reconstructed.
 
     Attributes:
-        detector: how keypoints are found; by default as many and as weak ones as COLMAP takes.
-        ratio: nearest / second nearest distance of a match, in both directions; None: no test; "calibrated": what
-            the describer asks for, 0.85, for SIFT COLMAP's own 0.8.
-        overlap: match each image with this many next ones by name; None: all pairs, up to 120 images.
+        detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
+        ratio: maximum ratio of nearest to second-nearest distance, in both directions; None for no test; "calibrated"
+            for the describer's own value: 0.85, or COLMAP's 0.8 for SIFT.
+        overlap: match each image with this many following ones in name order; None: all pairs, up to 120 images.
         single_camera: all images were taken by one camera with one focal length.
     """
 
@@ -61,7 +61,7 @@ class ReconstructSettings:
         check_ranges(self)
 
     def ratio_of(self, describer: Describer) -> float | None:
-        """The ratio for its matches."""
+        """The maximum ratio for matches of this describer."""
         return describer.ratio if self.ratio == "calibrated" else self.ratio
 
 
@@ -70,12 +70,12 @@ class Summary:
     """The result of a reconstruction.
 
     Attributes:
-        images: given.
-        registered: with a pose in the largest model.
-        points: in it.
-        observations: of them, in images.
-        track_length: images a point is seen in, mean.
-        error: reprojection error in pixels, mean.
+        images: number of images given.
+        registered: number of images with a pose in the largest model.
+        points: number of points in that model.
+        observations: number of observations of these points in images.
+        track_length: mean number of images in which a point is seen.
+        error: mean reprojection error in pixels.
         skipped: images that could not be read, and why.
     """
 
@@ -97,17 +97,17 @@ def reconstruct(
     say: Say = lambda stage: None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Extract, match, import into COLMAP, verify there, and map.
+    """Extract and match features, import them into COLMAP, which verifies them, and run its mapper.
 
-    The workspace gets `database.db`, `sparse/` (the model with the most images), `matches.txt`, the keypoints as text,
+    The workspace holds `database.db`, `sparse/` (the model with the most images), `matches.txt`, the keypoints as text,
     COLMAP's logs and `summary.json`. It appears when everything is done; until then the work is in `<workspace>.part`,
     where an interrupted run resumes. An image that cannot be read is skipped and reported.
 
     Args:
         images: folder of images of one scene.
-        workspace: folder to make.
+        workspace: folder to create.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
-        settings: how (default: ReconstructSettings()).
+        settings: how to reconstruct (default: ReconstructSettings()).
         say: called with a line for each stage.
         progress: called with the number done and the total.
     """
@@ -115,7 +115,7 @@ def reconstruct(
     images, describer, program = Path(images), open_describer(model), find_colmap()
     found = photos_of(images)
     if len(found) < 2:
-        raise FileError(f"{images}: {len(found)} images here, at least two are needed")
+        raise FileError(f"{images}: contains {len(found)} images, at least two are needed")
     for name in found:
         check_match_name(name)
     ratio = settings.ratio_of(describer)
@@ -147,11 +147,13 @@ def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
     """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
     command = [program or find_colmap(), "model_analyzer", "--path", str(sparse)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    said = done.stdout + done.stderr  # versions differ in where they print it
+    said = done.stdout + done.stderr  # it depends on the version where this is printed
     found = {name: re.search(pattern, said) for name, pattern in ANALYZED.items()}
     missing = [name for name, match in found.items() if match is None]
     if done.returncode or missing:
-        raise WorkError(f"colmap model_analyzer did not describe {sparse}: code {done.returncode}, no {missing}")
+        raise WorkError(
+            f"colmap model_analyzer did not describe {sparse}: exit code {done.returncode}, no {missing} in its output"
+        )
     return {
         name: (float if name in ("track_length", "error") else int)(match[1]) for name, match in found.items() if match
     }
@@ -178,7 +180,7 @@ class _Job:
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
-    """Features and COLMAP's keypoint text of every image; those that cannot be read, and why."""
+    """Write the features and COLMAP's keypoint text of every image; returns those that cannot be read, and why."""
     job.say(f"extracting {describer.name} features ({len(names)} images)")
     detector, paths = job.settings.detector, {name: job.images / name for name in names}
     skipped = extract_images(
@@ -195,7 +197,7 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
 def _match(
     job: _Job, names: list[str], pairs: list[tuple[int, int]], ratio: float | None, device: torch.device
 ) -> None:
-    """Mutual nearest neighbours of every pair, kept in a file for each first image."""
+    """Find the mutual nearest neighbours of every pair, and keep them in one file per first image."""
     job.say(f"matching {len(pairs)} pairs")
     (job.build.folder / "matches").mkdir(exist_ok=True)
     done = 0
@@ -216,12 +218,12 @@ def _match(
 
 
 def _import(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
-    """Keypoints and matches into a new database by COLMAP's importers; it verifies the matches."""
+    """Import keypoints and matches into a new database with COLMAP's importers, which verify the matches."""
     if "import" in job.build.done:
         return
     job.say("colmap feature_importer, matches_importer")
     folder = job.build.folder
-    for path in folder.glob("database.db*"):  # half filled by a run that was stopped
+    for path in folder.glob("database.db*"):  # incomplete, from an interrupted run
         path.unlink()
     (folder / "images.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     if not write_match_list(folder / "matches.txt", _read_matches(names, pairs, job.build)):

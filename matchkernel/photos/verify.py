@@ -12,7 +12,7 @@ from matchkernel.storage.extras import need_opencv
 
 Geometry = Literal["homography", "fundamental"]
 
-LEAST = {"homography": 4, "fundamental": 8}  # distinct matches that a model needs
+LEAST = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
 INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
 CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
@@ -20,15 +20,15 @@ FLAT = 1e-3  # points on a line: their spread across it is below this share of t
 
 @dataclass(frozen=True)
 class Verification:
-    """What M matches agree on.
+    """The geometry that M matches agree on.
 
     Attributes:
         geometry: "homography" or "fundamental".
-        model: (3, 3) float64, or None where the matches determine none. A homography takes image A to image B; a
+        model: (3, 3) float64, or None if the matches determine none. A homography maps image A to image B; a
             fundamental matrix F satisfies x_B^T F x_A = 0. Coordinates: the centre of the top-left pixel is (0, 0).
         inliers: (M,) bool.
-        errors: (M,) float64 pixels: distance in B from the point A is taken to, or Sampson distance; infinite where
-            there is no model.
+        errors: (M,) float64 pixels: distance in B from the mapped point of A, or Sampson distance; infinite if there
+            is no model.
     """
 
     geometry: Geometry
@@ -53,8 +53,8 @@ def verify(
         points_a: (M, 2) x, y in image A.
         points_b: (M, 2) their matches in image B.
         geometry: what to fit.
-        threshold: largest error of an inlier in pixels.
-        iterations: maximum number.
+        threshold: maximum error of an inlier in pixels.
+        iterations: maximum number of iterations.
     """
     if geometry not in LEAST:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
@@ -79,7 +79,7 @@ def check_pixels(threshold: float) -> None:
     """Refuse a maximum inlier error that is not positive, or larger than any image."""
     if not isinstance(threshold, Real) or not 0 < float(threshold) <= MOST_PIXELS:
         raise ArgumentError(
-            f"the largest error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
+            f"the maximum error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
         )
 
 
@@ -106,7 +106,7 @@ def _fit(a: np.ndarray, b: np.ndarray, geometry: Geometry, threshold: float, ite
             H, _ = cv2.findHomography(a, b, cv2.USAC_MAGSAC, threshold, **options)
             return None if H is None else _usable_homography(H)
         F, _ = cv2.findFundamentalMat(a, b, cv2.USAC_MAGSAC, threshold, CONFIDENCE, iterations)
-    except cv2.error:  # its solvers fail on matches that determine nothing
+    except cv2.error:  # its solvers fail if the matches do not determine a model
         return None
     if F is None or F.shape != (3, 3) or not np.isfinite(F).all() or not F.any():
         return None
@@ -122,7 +122,7 @@ def _usable_homography(H: np.ndarray) -> np.ndarray | None:
 
 
 def _determine(a: np.ndarray, b: np.ndarray, geometry: Geometry) -> bool:
-    """Whether there are enough different matches, and they do not lie on one line in either image."""
+    """Whether there are enough distinct matches that do not lie on one line in either image."""
     distinct = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
     if len(distinct) < LEAST[geometry]:
         return False
@@ -136,7 +136,7 @@ def _determine(a: np.ndarray, b: np.ndarray, geometry: Geometry) -> bool:
 def _points(points_a: np.ndarray, points_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     a, b = np.asarray(points_a, np.float64), np.asarray(points_b, np.float64)
     if a.ndim != 2 or a.shape[1] != 2 or a.shape != b.shape:
-        raise ArgumentError(f"matches are two arrays of (M, 2) points, got {a.shape} and {b.shape}")
+        raise ArgumentError(f"matches must be two arrays of (M, 2) points, got {a.shape} and {b.shape}")
     is_bad = ~np.isfinite(np.concatenate([a, b], 1)).all(1)
     if is_bad.any():
         raise ArgumentError(f"match {int(is_bad.argmax())} has a coordinate that is not finite")

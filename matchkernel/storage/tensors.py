@@ -28,7 +28,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except SafetensorError as error:
-        raise WeightsError(f"{path}: {_foreign(path) or 'not a whole safetensors file'} ({error})") from None
+        raise WeightsError(f"{path}: {_foreign(path) or 'not a complete safetensors file'} ({error})") from None
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise

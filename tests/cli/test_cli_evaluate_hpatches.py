@@ -117,7 +117,7 @@ def test_the_set_says_how_many_rows_there_must_be(csv, here, tmp_path):
 @pytest.mark.parametrize(
     ("name", "row", "line", "words"),
     [
-        ("verif_neg_inter", 8, "i_light,0,3,v_turn,1,25", "row 7: v_turn has 25 patches, the list names patch 25"),
+        ("verif_neg_inter", 8, "i_light,0,3,v_turn,1,25", "row 7: v_turn has 25 patches, the list refers to patch 25"),
         ("retr_distractors", 3, "v_nowhere,1", "row 2: sequence 'v_nowhere' is not in the set"),
         ("retr_queries", 2, "i_light,one", "line 2: not a whole number"),
         ("verif_pos", 5, "i_light,0,3,i_light,6,3", "line 5: image 6"),

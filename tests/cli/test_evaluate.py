@@ -60,11 +60,11 @@ MISTAKES = [
     ((*PATCHES, "--baseline", "binboost"), "CSV folder"),
     ((*PATCHES, "--baseline", "tfeat"), "needs a weight file: give its path as weights (--baseline-weights)"),
     ((*PATCHES, "--baseline", "sift", "--baseline-weights", "x"), "takes no weight file (--baseline-weights)"),
-    ((*PATCHES, "--baseline", "sift", "--training-set", "two"), "(--training-set) are for mkd alone"),
+    ((*PATCHES, "--baseline", "sift", "--training-set", "two"), "(--training-set) are for mkd only"),
     ((*PATCHES, "--model", "seed0.safetensors", "--training-set", "two"), "--training-set need --baseline"),
     ((*PATCHES, "--model", "three=seed0.safetensors"), "its card says it was trained on one, not on three"),
     ((*PATCHES, "--model", "untold0.safetensors", "--model", "sum.safetensors", "--name", "x"), "two configurations"),
-    ((*evaluate("phototourism", "A=one", "A=one", "--baseline", "sift"),), "one and one hold the same patches"),
+    ((*evaluate("phototourism", "A=one", "A=one", "--baseline", "sift"),), "one and one contain the same patches"),
     (
         (*PATCHES, "--baseline", "tfeat", "--baseline-weights", "seed0.safetensors"),
         "seed0.safetensors: not weights of TFeat",

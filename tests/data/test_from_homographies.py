@@ -173,7 +173,7 @@ def test_folders_that_are_refused(source, tmp_path):
         build_from_homographies(source, tmp_path / "set", sequences=["pair"])
     copy = Path(shutil.copytree(source / "v_one", tmp_path / "broken" / "v_one"))
     (copy / "H_1_3").write_text("1 0 0 0 1 0 0 0")
-    with pytest.raises(FileError, match=r"H_1_3: a homography is nine finite numbers, got 8"):
+    with pytest.raises(FileError, match=r"H_1_3: a homography must be nine finite numbers, got 8"):
         build_from_homographies(tmp_path / "broken", tmp_path / "set")
     (copy / "H_1_3").unlink()
     with pytest.raises(FileError, match=r"H_1_3: cannot be read"):

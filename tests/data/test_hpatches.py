@@ -63,7 +63,7 @@ def test_sequences_are_found_in_the_order_of_their_names(root):
 
 def test_folders_without_sequences_are_refused(root):
     refused(lambda: open_hpatches(root / "absent"), str(root / "absent"), "no such folder")
-    refused(lambda: open_hpatches(root / "notes"), str(root / "notes"), "no sequences here")
+    refused(lambda: open_hpatches(root / "notes"), str(root / "notes"), "contains no sequences")
     refused(lambda: open_hpatches(root / "i_a" / "ref.png"), "ref.png: no such folder")
 
 
@@ -86,11 +86,11 @@ def test_a_strip_of_the_wrong_size_is_refused(image, root):
         open_hpatches(root).read("i_a", image)
 
     strip(path, 2, side=64)
-    refused(read, str(path), "8-bit patches of 65 px, this one uint8 of 64 px")
+    refused(read, str(path), "8-bit patches of 65 px, got uint8 of 64 px")
     Image.fromarray(np.zeros((131, 65), np.uint8)).save(path)
     refused(read, str(path), "65 x 131")
     strip(path, 2, dtype=np.uint16)
-    refused(read, str(path), "this one uint16 of 65 px")
+    refused(read, str(path), "got uint16 of 65 px")
     path.write_bytes(path.read_bytes()[:-5000])
     refused(read, str(path), "not a whole image")
     path.write_bytes(b"")
@@ -99,11 +99,11 @@ def test_a_strip_of_the_wrong_size_is_refused(image, root):
 
 def test_names_the_set_does_not_have(root):
     found = open_hpatches(root)
-    with pytest.raises(ArgumentError, match="has no sequence 'i_c'"):
+    with pytest.raises(ArgumentError, match="contains no sequence 'i_c'"):
         found.read("i_c")
     with pytest.raises(ArgumentError, match=r"the strips of a sequence are ref, e1, .*; got 'e6'"):
         found.read("i_a", "e6")
-    with pytest.raises(ArgumentError, match="has no sequence"):
+    with pytest.raises(ArgumentError, match="contains no sequence"):
         found.read("../i_a")
 
 
@@ -193,15 +193,15 @@ def test_other_kinds_of_sets_are_told_apart(tmp_path):
     build_synthetic(tmp_path / "made", SyntheticSettings(points=1, patches=1, size=8))
     for by, path, message in (
         (open_patch_set, tmp_path / "hpatches", "is a set in the HPatches layout, not a patch set"),
-        (open_patch_set, sequence, "is a sequence of HPatches, not a patch set"),
+        (open_patch_set, sequence, "is an HPatches sequence, not a patch set"),
         (open_patch_set, sequence / "ref.png", "is a file; a patch set is a folder"),
         (read_patches, tmp_path / "hpatches", "is a set in the HPatches layout; give one strip of a sequence"),
-        (read_patches, sequence, "is a sequence of HPatches; give one of its strips"),
+        (read_patches, sequence, "is an HPatches sequence; give one of its strips"),
         (read_patches, tmp_path / "made", "is a patch set; give its patches.npy"),
         (read_patches, tmp_path, "is a folder; patches are read from a .npy or .png file"),
         (open_hpatches, tmp_path / "made", "is a patch set, not a set in the HPatches layout"),
-        (open_hpatches, sequence, "is one sequence; give the folder that holds it"),
-        (open_hpatches, tmp_path, "no sequences here"),
+        (open_hpatches, sequence, "is one sequence; give its parent folder"),
+        (open_hpatches, tmp_path, "contains no sequences"),
     ):
         with pytest.raises(FileError) as caught:
             by(path)

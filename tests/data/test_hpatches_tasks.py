@@ -259,7 +259,7 @@ def test_a_list_that_names_what_the_set_has_not_is_refused_with_its_row():
     sequence_numbers(good, COUNTS, "queries")
     for index in (72, -1):
         bad = PatchList(np.array(["i_ash", "v_elm"]), np.zeros(2, int), np.array([59, index]))
-        reason = f"queries, row 2: v_elm has 72 patches, the list names patch {index}"
+        reason = f"queries, row 2: v_elm has 72 patches, the list refers to patch {index}"
         refused(lambda bad=bad: sequence_numbers(bad, COUNTS, "queries"), reason)
     bad = PatchList(np.array(["i_ash", "v_oak"]), np.zeros(2, int), np.array([59, 0]))
     refused(

@@ -153,7 +153,7 @@ def test_one_flipped_bit_in_any_file_is_noticed(name, folder):
 
 def test_a_damaged_array_is_called_damaged(folder):
     np.save(folder / "geometric.npy", COLUMNS["geometric"] + 1e-9)
-    refused(folder, "geometric.npy is damaged, its sha256 is not the manifest's", by=verify)
+    refused(folder, "geometric.npy is damaged, its sha256 does not match the manifest", by=verify)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -185,10 +185,10 @@ def test_a_file_of_another_set_is_noticed(folder):
 
 def test_folders_that_are_no_patch_sets(folder, tmp_path):
     (folder / "manifest.json").unlink()
-    refused(folder, "not a set, it has no manifest.json")
+    refused(folder, "not a patch set, it has no manifest.json")
     refused(tmp_path / "absent", "no such folder")
     (tmp_path / "file").touch()
-    refused(tmp_path / "file", "not a set")
+    refused(tmp_path / "file", "is a file")
 
 
 def test_an_unfinished_build_says_so(tmp_path):
@@ -226,16 +226,16 @@ def test_a_manifest_without_hashes_is_refused_for_that_reason(folder):
         ("labels.npy", LABELS[:5], "6 patches but 5 labels"),
         ("patches.npy", PATCHES[:5], "5 patches but 6 labels"),
         ("geometric.npy", np.zeros((5, 2)), "geometric.npy: 5 rows for 6 patches"),
-        ("labels.npy", LABELS.astype(np.int32), "labels.npy: not the array"),
-        ("labels.npy", LABELS.astype(">i8"), "labels.npy: not the array"),
-        ("labels.npy", LABELS[:, None], "labels.npy: not the array"),
-        ("patches.npy", PATCHES.astype(np.float32), "patches.npy: not the array"),
-        ("patches.npy", PATCHES[:, None], "patches.npy: not the array"),
-        ("geometric.npy", np.float64(3), "geometric.npy: not the array"),
-        ("pairs/none.npy", np.array([[0, 6, 1]]), "none.npy: pairs are (M, 3) and name patches below 6"),
-        ("pairs/none.npy", np.array([[-1, 2, 1]]), "none.npy: pairs are (M, 3) and name patches below 6"),
-        ("pairs/none.npy", np.array([[0, 1]]), "none.npy: pairs are (M, 3)"),
-        ("pairs/none.npy", np.array([[0.0, 1.0, 1.0]]), "none.npy: not the array"),
+        ("labels.npy", LABELS.astype(np.int32), "labels.npy: not the kind of array"),
+        ("labels.npy", LABELS.astype(">i8"), "labels.npy: not the kind of array"),
+        ("labels.npy", LABELS[:, None], "labels.npy: not the kind of array"),
+        ("patches.npy", PATCHES.astype(np.float32), "patches.npy: not the kind of array"),
+        ("patches.npy", PATCHES[:, None], "patches.npy: not the kind of array"),
+        ("geometric.npy", np.float64(3), "geometric.npy: not the kind of array"),
+        ("pairs/none.npy", np.array([[0, 6, 1]]), "none.npy: pairs must be (M, 3) and refer to patches below 6"),
+        ("pairs/none.npy", np.array([[-1, 2, 1]]), "none.npy: pairs must be (M, 3) and refer to patches below 6"),
+        ("pairs/none.npy", np.array([[0, 1]]), "none.npy: pairs must be (M, 3)"),
+        ("pairs/none.npy", np.array([[0.0, 1.0, 1.0]]), "none.npy: not the kind of array"),
     ],
 )
 def test_arrays_that_do_not_fit(name, array, reason, folder):

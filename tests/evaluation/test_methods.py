@@ -121,7 +121,7 @@ def test_distances_go_by_method_not_by_name(sets):
 def test_a_set_is_joined_once(sets, tmp_path):
     copy = shutil.copytree(sets / "a", tmp_path / "copy")
     for other in (sets / "a", copy):
-        with pytest.raises(ArgumentError, match=r"a and .* hold the same patches"):
+        with pytest.raises(ArgumentError, match=r"a and .* contain the same patches"):
             open_test_sets([("x", sets / "a"), ("x", sets / "b"), ("x", other)])
 
 

@@ -97,8 +97,8 @@ def test_odd_statistics_are_refused_in_one_line_or_fit_for_use(data, size, conte
     ("name", "number", "kind", "reason"),
     [
         (VARIANCE, -1, torch.float32, "negative variances in {}"),
-        (VARIANCE, float("nan"), torch.float32, "NaN or infinite numbers in {}"),
-        (MEAN, -1e300, torch.float64, "NaN or infinite numbers in {}, as torch.float32"),
+        (VARIANCE, float("nan"), torch.float32, "NaN or infinite values in {}"),
+        (MEAN, -1e300, torch.float64, "NaN or infinite values in {}, as torch.float32"),
         (MEAN, 1, torch.float8_e4m3fn, "tensor {} is of kind F8_E4M3"),
         (MEAN, 1, torch.complex64, "tensor {} is of kind C64"),
         (MEAN, 1, torch.int64, "tensor {} is of kind I64"),

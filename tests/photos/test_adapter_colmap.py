@@ -305,7 +305,7 @@ def test_a_match_list(tmp_path):
     pairs = [("a.png", "d/b.png", np.array([[0, 2], [1, 1]])), ("a.png", "c.png", np.empty((0, 2), int))]
     assert write_match_list(tmp_path / "m.txt", pairs) == 1
     assert (tmp_path / "m.txt").read_text() == "a.png d/b.png\n0 2\n1 1\n\n"
-    with pytest.raises(ArgumentError, match="separate names by spaces"):
+    with pytest.raises(ArgumentError, match="separate names with spaces"):
         write_match_list(tmp_path / "m.txt", [("a b.png", "c.png", np.array([[0, 0]]))])
     with pytest.raises(ArgumentError, match="UTF-8"):
         write_match_list(tmp_path / "m.txt", [("a.png", os.fsdecode(b"caf\xe9.png"), np.array([[0, 0]]))])

@@ -114,7 +114,7 @@ def test_a_file_written_by_hloc_is_read(tmp_path):
     assert features.model == "unknown"
     with h5py.File(tmp_path / "f.h5", "a") as file:
         del file["a.jpg/scales"]
-    with pytest.raises(FileError, match="scales is not there"):
+    with pytest.raises(FileError, match="scales is missing"):
         read_features(tmp_path / "f.h5", "a.jpg")
 
 
@@ -193,7 +193,7 @@ def test_pairs_there_and_back(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "/a.jpg", "a//b.jpg", "../a.jpg", "a/.", "a\0b"])
 def test_names_that_are_refused(tmp_path, name):
-    with pytest.raises(ArgumentError, match="an image is named"):
+    with pytest.raises(ArgumentError, match="the name of an image must be"):
         append_features(tmp_path / "f.h5", name, some_features(1))
     assert not list(tmp_path.iterdir())
 
@@ -203,7 +203,7 @@ def test_an_image_cannot_be_a_folder(tmp_path):
     before = (tmp_path / "f.h5").read_bytes()
     with pytest.raises(ArgumentError, match="folder of that name"):
         append_features(tmp_path / "f.h5", "a", some_features(1))
-    with pytest.raises(ArgumentError, match="is an image"):
+    with pytest.raises(ArgumentError, match="is already an image"):
         append_features(tmp_path / "f.h5", "a/b.jpg/c.jpg", some_features(1))
     assert (tmp_path / "f.h5").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
@@ -218,7 +218,7 @@ def test_files_that_are_refused(tmp_path):
         lambda path: read_features(path, "a"),
         lambda path: append_features(path, "a", some_features(1)),
     ):
-        with pytest.raises(FileError, match=r"text\.h5: not a whole HDF5 file"):
+        with pytest.raises(FileError, match=r"text\.h5: not a complete HDF5 file"):
             act(tmp_path / "text.h5")
     assert (tmp_path / "text.h5").read_text() == "not HDF5"
 
@@ -304,7 +304,7 @@ def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path):
     assert place > 0
     content[place + 3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FileError, match="not a whole HDF5 file"):
+    with pytest.raises(FileError, match="not a complete HDF5 file"):
         read_features(path, "a.jpg")
 
 

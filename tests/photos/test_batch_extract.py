@@ -168,6 +168,6 @@ def test_a_file_of_another_program_is_not_added_to(photos, sift, tmp_path):
     with h5py.File(out, "a") as file:
         del file["theirs.png"].attrs["matchkernel"]
     before = out.read_bytes()
-    with pytest.raises(ArgumentError, match=r"theirs\.png have 256 numbers, those of sift 128"):
+    with pytest.raises(ArgumentError, match=r"theirs\.png have 256 dimensions, those of sift 128"):
         extract_images(find_images([photos]), out, sift, DETECTOR)
     assert out.read_bytes() == before

@@ -48,7 +48,7 @@ def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path
     first = threading.Thread(target=extract_images, args=(images, out, slow, DETECTOR))
     first.start()
     assert inside.wait(60)
-    with pytest.raises(FileError, match="another process is extracting into it"):
+    with pytest.raises(FileError, match="another process is writing features to it"):
         extract_images(images, out, sift, DETECTOR)
     go_on.set()
     first.join()

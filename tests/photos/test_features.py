@@ -107,7 +107,7 @@ def test_numbers_that_are_not_finite_are_refused(name, tmp_path):
     rest = {"descriptors": good.descriptors.copy(), "scores": good.scores.copy()}
     {**arrays, **rest}[name].flat[2] = np.nan
     save_features(replace(good, frames=Frames(**arrays), **rest), tmp_path / "f.npz")
-    with pytest.raises(FileError, match=f"{name} hold numbers that are not finite"):
+    with pytest.raises(FileError, match=f"{name} are not all finite numbers"):
         load_features(tmp_path / "f.npz")
 
 

@@ -170,13 +170,13 @@ def test_a_calibrated_threshold_comes_with_the_weights(tmp_path):
     assert len(match(ours, theirs)) == 2
     assert len(match(features_of("other", a), features_of("other", b), threshold="calibrated")) == 2
     assert len(match(a, b, threshold="calibrated")) == 2
-    with pytest.raises(ArgumentError, match="'ours', of B by 'other'"):
+    with pytest.raises(ArgumentError, match="'ours', those of B from 'other'"):
         match(ours, features_of("other", b))
     with pytest.raises(ArgumentError, match="threshold"):
         match(features_of("ours", a, match_threshold="wide"), theirs, threshold="calibrated")
     assert len(match(features_of("ours", a), theirs, threshold="calibrated")) == 1  # either side knows it
     eight, six = (features_of("ours", rows, cut=64, magnification=m) for rows, m in ((a, 8.0), (b, 6.0)))
-    with pytest.raises(ArgumentError, match=r"made with magnification 8\.0, of B with 6\.0"):
+    with pytest.raises(ArgumentError, match=r"made with magnification 8\.0, those of B with 6\.0"):
         match(eight, six)
     assert len(match(features_of("sift", a, magnification=8.0), features_of("sift", b, magnification=6.0))) == 2
     matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_threshold": "0.75"})

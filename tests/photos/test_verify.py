@@ -117,7 +117,7 @@ def test_what_cannot_be_verified():
     a = np.random.default_rng(0).uniform(0, 300, (50, 2))
     with pytest.raises(ArgumentError, match="geometry"):
         verify(a, a, "affine")
-    with pytest.raises(ArgumentError, match="largest error"):
+    with pytest.raises(ArgumentError, match="maximum error"):
         verify(a, a, threshold=0)
     with pytest.raises(ArgumentError, match=r"\(M, 2\)"):
         verify(a, a[:3])

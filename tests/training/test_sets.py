@@ -58,7 +58,7 @@ def test_a_point_of_one_set_is_never_a_point_of_another(three, folders):
 
 
 def test_the_same_set_twice_is_refused(folders):
-    with pytest.raises(ArgumentError, match="hold the same patches"):
+    with pytest.raises(ArgumentError, match="contain the same patches"):
         TrainingSet(open_sets([folders[0], folders[1], folders[0]]))
 
 
@@ -110,7 +110,7 @@ def test_an_empty_set_among_others_changes_nothing(folders, tmp_path):
 
 def test_sets_with_patches_of_different_sides_are_refused(folders, tmp_path):
     small = write_set(tmp_path / "small", [1, 1, 2, 2], side=8)
-    with pytest.raises(ArgumentError, match=r"one patch size can be joined, these have \[8, 16\] px"):
+    with pytest.raises(ArgumentError, match=r"the same patch size can be joined, these have \[8, 16\] px"):
         TrainingSet(open_sets([folders[0], small]))
     with pytest.raises(ArgumentError):
         TrainingSet([])

@@ -14,38 +14,40 @@ from matchkernel.storage.extras import need
 
 
 def lafs_from_frames(frames: Frames) -> Tensor:
-    """Local affine frames for kornia: (1, K, 2, 3) float32 on the CPU, [A | c] of each region."""
+    """Frames as kornia's LAFs: (1, K, 2, 3) float32 on the CPU, [A | c] for each region."""
     return torch.from_numpy(frames_to_kornia(frames))[None]
 
 
 def frames_from_lafs(lafs: Tensor | np.ndarray) -> Frames:
-    """Frames of the LAFs of one image.
+    """Convert the LAFs of one image to frames.
 
     Args:
-        lafs: (1, K, 2, 3) as kornia's detectors return them, or (K, 2, 3). A detector fills a fixed K; drop the slots
-            it did not fill first.
+        lafs: (1, K, 2, 3) as kornia's detectors return them, or (K, 2, 3). A detector returns a fixed K; first drop
+            the slots that it did not fill.
     """
     if not isinstance(lafs, (Tensor, np.ndarray)):
         raise ArgumentTypeError(f"LAFs are a tensor or an array, got {type(lafs).__name__}")
     values = lafs.detach().cpu().numpy() if isinstance(lafs, Tensor) else lafs
     if values.ndim == 4:
         if len(values) != 1:
-            raise ArgumentError(f"frames are of one image, got LAFs of {len(values)}: give them one by one, lafs[i]")
+            raise ArgumentError(
+                f"expected the LAFs of one image, got those of {len(values)}: pass them one by one, lafs[i]"
+            )
         values = values[0]
     return frames_from_kornia(values)
 
 
 def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
-    """kornia's `LAFDescriptor` around the folded copy of a descriptor; also the `descriptor` of `LocalFeature`.
+    """Wrap the folded copy of a descriptor in kornia's `LAFDescriptor`; it also fits `LocalFeature`.
 
-    The range of the image does not matter, since every patch is normalised by itself. kornia samples the patches, so
-    descriptors differ slightly from those of `matchkernel.photos.extract`, which uses this package's sampler.
+    The value range of the image does not matter, since every patch is normalised separately. kornia samples the
+    patches, so descriptors differ slightly from those of `matchkernel.photos.extract`, which has its own sampler.
 
     Args:
         model: the descriptor.
         patch_size: side of the patches kornia cuts (default: the size the model was trained at).
     """
-    features = need("kornia.feature", "kornia", "handing descriptors to kornia")
+    features = need("kornia.feature", "kornia", "using descriptors in kornia")
     size = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, size)
     return features.LAFDescriptor(model.fold(size), patch_size=size, grayscale_descriptor=True)

@@ -19,7 +19,7 @@ from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_pa
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
-LARGEST_DIFFERENCE = 1e-4  # of any number of a unit row from torch's
+LARGEST_DIFFERENCE = 1e-4  # between any value of a row and torch's
 BATCHES = (0, 1, 7)
 LARGEST_PATCH = 512  # the check with 7 of them takes more than a gigabyte
 INPUT, OUTPUT = "patches", "descriptors"
@@ -27,27 +27,27 @@ INPUT, OUTPUT = "patches", "descriptors"
 
 @dataclass(frozen=True)
 class Export:
-    """A written ONNX file and how far it is from torch."""
+    """A written ONNX file and how much its output differs from torch's."""
 
     path: Path
     patch_size: int
     D: int
     opset: int
-    differences: Mapping[int, float]  # patches at a time -> largest absolute difference of any number
+    differences: Mapping[int, float]  # batch size -> largest absolute difference of any value
 
 
 def export_onnx(
     model: Descriptor, path: str | Path, patch_size: int | None = None, card: Mapping[str, str] | None = None
 ) -> Export:
-    """Write a descriptor as an ONNX file, atomically, once onnxruntime has agreed with torch.
+    """Write a descriptor to an ONNX file, atomically, after checking that onnxruntime agrees with torch.
 
-    Input `patches` (B, 1, N, N) float32 of any range, output `descriptors` (B, D) unit rows; B is free, 0 included, N
-    is fixed by the file. The file's metadata hold `config` (JSON), `normalization`, `patch_size` and the card.
+    Input `patches` (B, 1, N, N) float32 of any range, output `descriptors` (B, D) unit rows. B can be any number, also
+    0; N is fixed in the file. The file's metadata holds `config` (JSON), `normalization`, `patch_size` and the card.
 
     Args:
         model: the descriptor.
         path: file to write, .onnx.
-        patch_size: N (default: the size the model was trained at). The resolution-free descriptors have a file each.
+        patch_size: N (default: the size the model was trained at). Each size needs its own file.
         card: strings to keep in the file, such as `licence` and `trained_on` (default: those of the file the model was
             loaded from, and its digest as `weights_sha256`).
     """
@@ -57,7 +57,7 @@ def export_onnx(
     N = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
-        raise ArgumentError(f"patches of at most {LARGEST_PATCH} px are exported, got {N} px")
+        raise ArgumentError(f"the maximum patch size for ONNX export is {LARGEST_PATCH} px, got {N} px")
     reference = copy.deepcopy(model.fold(N, torch.device("cpu"))).float()  # a folded model folds to itself
     words = {"config": json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)}
     words |= {"normalization": NORMALIZATION, "patch_size": str(N)}
@@ -70,7 +70,7 @@ def export_onnx(
         worst = max(differences.values())
         if not worst <= LARGEST_DIFFERENCE:
             raise WorkError(
-                f"{path}: not written, onnxruntime is {worst:.2g} away from torch, at most {LARGEST_DIFFERENCE} is good"
+                f"{path}: not written, onnxruntime differs from torch by {worst:.2g}, allowed is {LARGEST_DIFFERENCE}"
             )
     D = int(model.config.D or 0)
     return Export(path, N, D, int(program.model.opset_imports[""]), differences)
@@ -95,7 +95,7 @@ def compare(model: Descriptor, session: Any, N: int) -> dict[int, float]:
 class MeanAsProduct(nn.Module):
     """SumOverPositions as a matrix product, (B, d, n, n) -> (B, d).
 
-    onnxruntime 1.31 gives the mean of an empty batch the shape (0, d, n, n); a product it gets right.
+    onnxruntime 1.31 returns shape (0, d, n, n) for the mean of an empty batch; it handles a product correctly.
     """
 
     def forward(self, phi: Tensor) -> Tensor:
@@ -115,14 +115,14 @@ def _check_path(path: Path) -> None:
 
 
 def _packages() -> Any:
-    """onnxruntime; onnx and onnxscript are looked for too, because torch's exporter needs them."""
+    """The module onnxruntime; also checks for onnx and onnxscript, because torch's exporter needs them."""
     need("onnx", "onnx", "ONNX export")
     need("onnxscript", "onnx", "ONNX export")
     return need("onnxruntime", "onnx", "ONNX export")
 
 
 def _program(model: Descriptor, N: int) -> Any:
-    """torch's ONNX program of the folded model; an example of two patches, since one would fix the batch size."""
+    """torch's ONNX program of the folded model; the example has two patches, since one would fix the batch size."""
     folded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     means = [isinstance(part, SumOverPositions) for part in folded.aggregations]
     folded.aggregations = nn.ModuleList(
@@ -150,12 +150,12 @@ def _session(runtime: Any, path: Path) -> Any:
         return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
         reason = " ".join(str(error).split())[:150]
-        raise WorkError(f"onnxruntime cannot read what was exported: {reason}") from error
+        raise WorkError(f"onnxruntime cannot read the exported model: {reason}") from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence torch's exporter about deprecations inside torch and packages that are not needed."""
+    """Silence warnings of torch's exporter about deprecations inside torch and about packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

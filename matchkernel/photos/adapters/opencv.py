@@ -18,13 +18,13 @@ from matchkernel.storage.settings import with_options
 class DescriptorExtractor:
     """SIFT's keypoints with another descriptor and OpenCV's interface: a replacement for `cv2.SIFT_create()`.
 
-    Images are (H, W) gray or (H, W, 3) BGR uint8, as `cv2.imread` gives them. It has OpenCV's methods but is not a
+    Images are (H, W) gray or (H, W, 3) BGR uint8, as `cv2.imread` returns them. It has OpenCV's methods but is not a
     `cv2.Feature2D`: C++ code would not see the methods of a Python subclass.
 
     Args:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         detector: how keypoints are found (default: Detector()).
-        device: where to run the network (default: where the model is).
+        device: where to run the network (default: the model's device).
         options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
     """
 
@@ -40,18 +40,18 @@ class DescriptorExtractor:
         self.describer = open_describer(model, device=device)
 
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
-        """Keypoints of SIFT, strongest first; with a mask, (H, W) uint8, only those where it is not 0."""
+        """Detect SIFT keypoints, strongest first; with a mask, (H, W) uint8, only where it is not 0."""
         gray = self._gray(image)
         if mask is not None and not isinstance(mask, np.ndarray):
-            raise ArgumentTypeError(f"a mask is a numpy array, got {type(mask).__name__}")
+            raise ArgumentTypeError(f"a mask must be a numpy array, got {type(mask).__name__}")
         if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
-            raise ArgumentError(f"a mask is uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
+            raise ArgumentError(f"a mask must be uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
         return tuple(self.detector.detect_points(gray, mask))
 
     def compute(
         self, image: np.ndarray, keypoints: Sequence[Any], descriptors: None = None
     ) -> tuple[tuple[Any, ...], np.ndarray | None]:
-        """Describe keypoints: returns those described, in the given order, and (N, D) float32 unit rows or None.
+        """Describe keypoints: returns the described ones, in the given order, and (N, D) float32 unit rows or None.
 
         A keypoint whose region has a single gray value is dropped, as OpenCV's own extractors drop what they cannot
         describe. An angle of -1 means upright.
@@ -73,9 +73,9 @@ class DescriptorExtractor:
         descriptors: None = None,
         useProvidedKeypoints: bool = False,
     ) -> tuple[tuple[Any, ...], np.ndarray | None]:
-        """Both: keypoints, strongest first, and their (N, D) float32 unit rows, or None where there are none.
+        """Detect and describe: keypoints, strongest first, and their (N, D) float32 unit rows, None without keypoints.
 
-        `descriptors` is not used, as new ones are returned; keypoints of your own go to `compute`.
+        `descriptors` is not used, as new ones are returned; pass keypoints of your own to `compute`.
         """
         if useProvidedKeypoints:
             raise ArgumentError("detectAndCompute takes no keypoints from Python: call compute(image, keypoints)")
@@ -94,7 +94,7 @@ class DescriptorExtractor:
         return int(need_opencv().NORM_L2)
 
     def empty(self) -> bool:
-        """False: there is something to compute with."""
+        """Always False, as in cv2.Feature2D: the extractor is ready for use."""
         return False
 
     def getDefaultName(self) -> str:
@@ -105,9 +105,11 @@ class DescriptorExtractor:
         cv2 = need_opencv()
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or not image.size:
             found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise ArgumentTypeError(f"an image is uint8 and not empty, as cv2.imread gives it, got {found}")
+            raise ArgumentTypeError(f"an image must be uint8 and not empty, as cv2.imread returns it, got {found}")
         if image.ndim == 2:
             return image
         if image.ndim != 3 or image.shape[2] not in (3, 4):
-            raise ArgumentError(f"an image is (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}")
+            raise ArgumentError(
+                f"an image must be (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}"
+            )
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY if image.shape[2] == 3 else cv2.COLOR_BGRA2GRAY))
