@@ -101,5 +101,5 @@ def test_a_pair_list_of_one_class_is_named(here, tmp_path):
     assert result.exit_code == 2
     assert "half, m50_100_700_0: all 100 pairs are matches" in result.stderr
     np.save(path, np.array([[0, 60, 1]]))
-    assert "m50_100_700_0.npy: pairs are" in run("evaluate", "phototourism", folder, "--baseline", "sift").stderr
+    assert "m50_100_700_0.npy: pairs must be" in run("evaluate", "phototourism", folder, "--baseline", "sift").stderr
     assert not (tmp_path / "x.json").exists()

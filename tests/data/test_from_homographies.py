@@ -139,7 +139,7 @@ def test_killed_and_run_again_gives_the_same_bytes(source, built, tmp_path):
     for moment in moments:
         assert not (tmp_path / moment).exists()
         if moment == "write_tasks":  # as a kill inside a writer leaves it
-            (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.part.png").write_bytes(b"half")
+            (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.4711.part.png").write_bytes(b"half")
         build_from_homographies(source, tmp_path / moment, QUICK)
         assert bytes_of(tmp_path / moment) == bytes_of(built[0]), moment
 

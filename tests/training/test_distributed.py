@@ -29,12 +29,15 @@ def popen(command, **environment):
     return subprocess.Popen(command, env={**CALM, **environment}, **pipes)
 
 
-def two_ranks(command):
-    """The two processes of a run, without torchrun to end them."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return str(free.getsockname()[1])
+
+
+def two_ranks(command):
+    """The two processes of a run, without torchrun to end them."""
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     return [popen(command, **place, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
 
 
@@ -73,11 +76,14 @@ TOGETHER_AND_ALONE = """
 import json, os, sys
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.loop import train
+ports = sys.argv[3:]
 for name, tables in json.loads(sys.argv[1]).items():
     if name.startswith("one"):
         os.environ.pop("WORLD_SIZE", None)
         if os.environ["RANK"] != "0":
             break
+    # A port of its own for each run: the slower process may still listen on that of the run before.
+    os.environ["MASTER_PORT"] = ports.pop()
     train(TrainingConfig.from_dict(tables), f"{sys.argv[2]}/{name}", device="cpu")
 """
 
@@ -93,7 +99,8 @@ def test_two_processes_learn_what_one_does(small, tmp_path):
     )
     runs = {"shared": shared, "own": own, "one": one, "one step": own}
     tables = json.dumps({name: run.to_dict() for name, run in runs.items()})
-    for rank in two_ranks([sys.executable, "-c", TOGETHER_AND_ALONE, tables, str(tmp_path)]):
+    ports = [free_port() for _ in runs]
+    for rank in two_ranks([sys.executable, "-c", TOGETHER_AND_ALONE, tables, str(tmp_path), *ports]):
         _, words = rank.communicate(timeout=240)
         assert rank.returncode == 0, words
     alone, together = changed(tmp_path / "one", one), changed(tmp_path / "shared", shared)
