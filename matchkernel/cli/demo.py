@@ -16,6 +16,7 @@ from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_image
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
 from matchkernel.storage.extras import need, need_opencv
+from matchkernel.storage.images import write_png
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this close to the truth is correct
@@ -74,7 +75,7 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     """Match Middlebury's motorcycle pair, which comes with scikit-image, and its left image with a rotated copy.
 
     Args:
-        out: folder for the pictures; made if it does not exist.
+        out: folder for the pictures and the two photos; made if it does not exist.
     """
     left, right, disparity = load_motorcycle()
     copy, H = rotated_copy(left)
@@ -87,6 +88,8 @@ def run_demo(out: str | Path) -> list[DemoRow]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out}: cannot be made ({error.strerror})") from None
+    for name, photo in {"left.png": left, "right.png": right}.items():
+        write_png(out / name, photo)
     rows, describers = [], [open_describer(name) for name in ("dual", "rootsift")]
     for pair, (other, geometry, errors) in pairs.items():
         for describer in describers:

@@ -58,7 +58,7 @@ def draw_matches(
     if inliers is not None:
         counts = f"{int(inliers.sum()):,} of {counts} agree"
     if max(shown.sum(), (~shown).sum()) > MOST_LINES:
-        counts += f" ({MOST_LINES} of a kind drawn)"
+        counts += f" (at most {MOST_LINES} of each kind drawn)"
     axes.set_title(f"{title}: {counts}" if title else counts, fontsize=11, color=BLACK, loc="left")
     return figure
 

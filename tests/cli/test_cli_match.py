@@ -120,7 +120,7 @@ def test_the_demo_prints_a_table_and_writes_pictures(tmp_path):
     result = run("demo", "-o", tmp_path / "demo")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("rootsift") == 2
-    assert len(list((tmp_path / "demo").glob("*.png"))) == 4
+    assert len(list((tmp_path / "demo").glob("*.png"))) == 6  # four pictures, two photos
     rows = [line.replace("rotated copy", "rotated").split() for line in result.stdout.splitlines() if "%" in line]
     assert [row[0] for row in rows] == ["stereo", "stereo", "rotated", "rotated"]
     for _, _, correct, share, _, known, _, _ in rows:

@@ -140,7 +140,7 @@ def test_a_picture_of_what_was_not_verified_does_not_say_agree():
     assert titles == ["2 matches", "1 of 2 matches agree"]
     many = np.zeros((400, 2))
     drawn = draw_matches(texture(), texture(), many, many, np.arange(400) < 350)
-    assert drawn.axes[0].get_title(loc="left") == "350 of 400 matches agree (300 of a kind drawn)"
+    assert drawn.axes[0].get_title(loc="left") == "350 of 400 matches agree (at most 300 of each kind drawn)"
 
 
 def test_a_loaded_model_keeps_its_name_and_its_distance():
