@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
-from matchkernel.errors import FileError
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
 from matchkernel.storage.extras import need, need_opencv
+from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
@@ -77,17 +77,14 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     Args:
         out: folder for the pictures and the two photos; made if it does not exist.
     """
+    out = Path(out)
+    check_folder(out)
     left, right, disparity = load_motorcycle()
     copy, H = rotated_copy(left)
     pairs: dict[str, tuple[Any, ...]] = {
         "stereo": (right, "fundamental", lambda a, b: stereo_errors(a, b, disparity)),
         "rotated copy": (copy, "homography", lambda a, b: transfer_errors(H, a, b)),
     }
-    out = Path(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{out}: cannot be made ({error.strerror})") from None
     for name, photo in {"left.png": left, "right.png": right}.items():
         write_png(out / name, photo)
     rows, describers = [], [open_describer(name) for name in ("dual", "rootsift")]

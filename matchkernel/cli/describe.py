@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
-from matchkernel.cli.options import Device, Json, Model, Untrained
+from matchkernel.cli.options import Device, Json, Model, Untrained, weight_files
 
 
 def describe(
@@ -30,7 +30,7 @@ def describe(
     from matchkernel.storage.files import check_output
 
     with user_errors():
-        check_output(out, patches)
+        check_output(out, patches, *weight_files(model))
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         weights = "random weights, only for trying things out" if untrained else f"weights {model}"
         stack = read_patches(patches)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from matchkernel.cli.console import plain_table, progress_bar, say, stdout, user_errors
-from matchkernel.cli.options import Json
+from matchkernel.cli.options import Json, weight_files
 from matchkernel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -70,9 +70,10 @@ def phototourism(
 
     with user_errors():
         models = [_named(text) for text in model or []]
-        if out is not None:
-            check_target(out, max(len(models), 1) * len(sets) > 1)
         weights = _named(baseline_weights) if baseline_weights else None
+        if out is not None:
+            folders = [_named(text)[1] for text in sets] + ([training_set] if training_set else [])
+            check_target(out, max(len(models), 1) * len(sets) > 1, *folders, *_files(*models, weights))
         methods = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         tests = open_test_sets([_named(text) for text in sets])
         with progress_bar("reading") as bar:
@@ -125,11 +126,16 @@ def hpatches(
     from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.results import check_target
+    from matchkernel.storage.files import check_new_folder
 
     with user_errors():
         models = [_named(model)] if model else []
+        weights = _named(baseline_weights) if baseline_weights else None
+        inputs = [place for place in (folder, descriptors, tasks, training_set) if place is not None]
         if out is not None:
-            check_target(out, len(split or []) > 1)
+            check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
+        if write_csv is not None:
+            check_new_folder(write_csv, *inputs)
         if descriptors is not None and (model or baseline or baseline_weights or training_set):
             raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
         if descriptors is None and bits:
@@ -138,7 +144,6 @@ def hpatches(
         if descriptors is not None:
             source = DescriptorFiles(descriptors, bits, name or "")
         else:
-            weights = _named(baseline_weights) if baseline_weights else None
             (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
         with progress_bar("reading") as bar:
             results = evaluate_hpatches(
@@ -161,6 +166,10 @@ def _named(text: str) -> tuple[str | None, str]:
     """Split NAME=PATH; without `=`, or if a file with the whole string as its name exists, there is no NAME."""
     name, sign, path = text.partition("=")
     return (name, path) if sign and name and path and not Path(text).exists() else (None, text)
+
+
+def _files(*named: tuple[str | None, str] | None) -> list[Path]:
+    return weight_files(*(path for _, path in filter(None, named)))
 
 
 def _checking(out: Path | None) -> "Planned | None":

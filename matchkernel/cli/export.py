@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.options import weight_files
 
 
 def export(
@@ -24,8 +25,10 @@ def export(
     from matchkernel.model.descriptors import build
     from matchkernel.model.weights import load
     from matchkernel.photos.adapters.onnx import export_onnx
+    from matchkernel.storage.files import check_output
 
     with user_errors():
+        check_output(out, *weight_files(model), suffixes=(".onnx",))
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         card = {"weights": "random, for trying out only"} if untrained else None
         written = export_onnx(network, out, patch_size, card)

@@ -9,7 +9,7 @@ import typer
 
 from matchkernel.cli.console import say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Json, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Json, PhotoModel, Untrained, weight_files
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.verify import INLIER_PIXELS
 
@@ -49,7 +49,7 @@ def match(
 
     with user_errors():
         if out:
-            check_output(out, a, b, Path(model), suffixes=(".png",))
+            check_output(out, a, b, *weight_files(model), suffixes=(".png",))
         settings = MatchSettings(detector, mutual, ratio, _distance(threshold), geometry.value, pixels)
         describer = open_describer(model, untrained=untrained, device=device)
         found = match_images(a, b, describer, settings)

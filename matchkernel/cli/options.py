@@ -1,5 +1,6 @@
 """Options that several verbs share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -18,3 +19,8 @@ Settings = Annotated[
 ]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file to write")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+def weight_files(*models: str) -> list[Path]:
+    """The models that are given as files, which no output may replace; a folder may have the name of a model."""
+    return [Path(model) for model in models if os.path.isfile(model)]  # noqa: PTH113 - False for a name too long

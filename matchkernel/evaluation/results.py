@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.distances import DISTANCES
-from matchkernel.storage.files import LONG_TEXT, check_output, read_small_text, replacing
+from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, read_small_text, replacing
 
 FORMAT = 1
 NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
@@ -83,20 +83,23 @@ def blank_words(blank: int, patches: int) -> str:
     return f"{blank} of {patches} patches have no description: their rows are zeros, so that they match each other"
 
 
-def check_target(out: str | Path, several: bool) -> None:
+def check_target(out: str | Path, several: bool, *inputs: str | Path) -> None:
     """Refuse a place where results could not be written, before the work is done.
 
     Args:
         out: a .json file for one result, or a folder, made if missing.
         several: whether there may be more than one result.
+        inputs: files and folders that are read; results are not written over them nor into them.
     """
     out = Path(out)
     if out.suffix == ".json":
         if several:
             raise ArgumentError(f"{out}: several results need a folder, this is the name of one file")
-        check_output(out)
-    elif out.exists() and not out.is_dir():
+        check_output(out, *inputs)
+    elif out.is_file():
         raise FileError(f"{out}: results go into a folder or a .json file, this is another file")
+    else:
+        check_folder(out, *inputs)
 
 
 def check_files(out: str | Path, plans: Sequence[Mapping[str, Any]]) -> None:
@@ -127,12 +130,7 @@ def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list
     Returns:
         The files.
     """
-    paths, out = _paths(out, results), Path(out)
-    if out.suffix != ".json":
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WriteError(f"{out}: could not be made ({error.strerror})") from None
+    paths = _paths(out, results)
     for path, result in zip(paths, results, strict=True):
         write_result(path, result)
     return paths

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import THRESHOLD, Describer
 from matchkernel.photos.extract import extract_with, recorded_settings
@@ -22,7 +22,7 @@ from matchkernel.photos.hloc import (
     recorded_facts,
     write_features,
 )
-from matchkernel.storage.files import NAME_BYTES, check_output, check_parents, file_hash, leftovers_of
+from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.progress import Progress
@@ -138,7 +138,7 @@ def _check_target(out: Path, images: dict[str, Path]) -> bool:
                     f"{out} cannot hold both {inside} and {name}: an image cannot be inside another image"
                 )
     else:
-        check_parents(out / "features")
+        check_folder(out)
     return is_h5
 
 
@@ -162,10 +162,6 @@ def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Fe
         report.kept.append(name)
         return len(known)
     features = replace(extract_with(read_gray(path), job.describer, job.detector), settings=settings)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{target.parent}: cannot be made ({error.strerror})") from None
     save_features(features, target)
     report.done.append(name)
     return len(features)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError
 from matchkernel.model.config import MAX_S
 from matchkernel.model.encoding import SYSTEMS, position_codes
 from matchkernel.model.positions import coordinates, positions
 from matchkernel.model.von_mises import fourier_coefficients, kernel, truncated_kernel
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure, save_png
+from matchkernel.storage.files import check_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,10 +36,7 @@ def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[
     gamma = fourier_coefficients(kappa, s)
     title = f"κ = {kappa:g}, s = {s}"
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be made a folder ({error.strerror})") from None
+    check_folder(folder)
     figures = {
         "kernels.png": draw_kernel_curves(*kernel_curves(sorted({1.0, kappa}), sorted({1, 2, 3, s}))),
         "position_kernels.png": draw_position_kernels(*position_kernels(gamma), title),

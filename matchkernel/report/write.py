@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from matchkernel.errors import ArgumentError, WriteError
+from matchkernel.errors import ArgumentError
 from matchkernel.report.blocks import Block, Curves, Grid, Report, ReportedMethod, by_parameters
 from matchkernel.report.hpatches import hpatches_sections
 from matchkernel.report.page import HOW_TO_READ, html_page
 from matchkernel.report.phototourism import phototourism_sections
 from matchkernel.report.runs import ScoredRun, read_runs, result_files
 from matchkernel.report.tables import grid_markdown, sequences_markdown
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import check_folder, replacing
 
 KIND = "report"  # distinguishes report.json from results
 FILES = ("report.html", "report.md", "report.json")
@@ -32,6 +32,7 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
         The files written. The same results give the same bytes, wherever they are. An earlier report among the results
         is skipped.
     """
+    check_folder(folder)
     target = Path(folder) / FILES[-1]
     if target.resolve() in {file.resolve() for file in result_files(paths)}:
         raise ArgumentError(f"{target}: is one of the results, and the report would replace it: choose another folder")
@@ -58,10 +59,6 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
     The same report gives the same bytes: no date, no random names, sorted keys.
     """
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{folder}: cannot be made ({error.strerror or error})") from None
     contents = (html_page(report), markdown(report), json_text(report))
     for name, content in zip(FILES, contents, strict=True):
         with replacing(folder / name) as part:

@@ -35,7 +35,7 @@ def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, .
     if mode and not stat.S_ISREG(mode):
         raise FileError(f"{target}: is not a regular file, and would be replaced")
     _check_apart(target, *inputs)
-    check_parents(target)
+    _check_writable(target, target.parent)
 
 
 def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
@@ -44,12 +44,26 @@ def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
     if _mode(target, follow_symlinks=False) or not target.name:
         raise FileError(f"{target}: exists already; remove it or choose another place")
     _check_apart(target, *inputs)
-    check_parents(target)
+    _check_writable(target, target.parent)
 
 
-def check_parents(target: Path) -> None:
-    """Refuse a path whose folder is not writable, or could not be made."""
-    nearest = _nearest_existing(target.parent)
+def check_folder(target: str | Path, *inputs: str | Path) -> None:
+    """Refuse, before any work, a folder to write files into that could not be made or written, or is an input's."""
+    target = Path(target)
+    _check_apart(target, *inputs)
+    _check_writable(target, target)
+
+
+def check_regular(path: str | Path) -> None:
+    """Refuse to read a device or a pipe, which may never end."""
+    mode = _mode(Path(path))
+    if mode and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise FileError(f"{path}: cannot be read (not a regular file)")
+
+
+def _check_writable(target: Path, folder: Path) -> None:
+    """Refuse `target` if the folder it needs cannot be written or made."""
+    nearest = _nearest_existing(folder)
     if not stat.S_ISDIR(_mode(nearest)):
         raise FileError(f"{target}: cannot be written ({nearest} is not a folder)")
     if not os.access(nearest, os.W_OK | os.X_OK):

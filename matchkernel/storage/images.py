@@ -10,7 +10,7 @@ import numpy as np
 
 from matchkernel.errors import FileError, MatchKernelError
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import check_regular, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +50,7 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
     What goes wrong in the body, where the pixels are decoded, is told in the same way.
     """
     pillow = _pillow()
+    check_regular(path)
     if not path.is_file():
         raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
     if not path.stat().st_size:

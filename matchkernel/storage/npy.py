@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.errors import FileError, MatchKernelError
+from matchkernel.storage.files import check_regular
 
 
 def map_npy(path: str | Path) -> np.ndarray:
@@ -50,8 +51,7 @@ def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
 
 @contextmanager
 def _file_errors(path: str | Path, what: str) -> Iterator[None]:
-    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():  # a device may never end
-        raise FileError(f"{path}: cannot be read (not a regular file)")
+    check_regular(path)
     try:
         yield
     except MatchKernelError:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.storage.files import check_output
+from matchkernel.storage.files import check_folder
 from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.tensors import digest, readable, write_tensors
@@ -134,7 +134,7 @@ def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator
     is_new = not folder.exists()
     if resume and is_new:
         raise nothing_to_resume(folder)
-    check_output(folder / LAST, *inputs)
+    check_folder(folder, *inputs)
     with exclusive(folder, f"{folder}: another run is using this folder right now"):
         try:
             _check_contents(folder, resume=resume)

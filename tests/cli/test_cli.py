@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def test_info_tells_any_card(tmp_path):
     "words",
     [
         ["describe", "patches.npy", "-o", "patches.npy", "--model", "small.safetensors"],
+        ["describe", "patches.npy", "-o", "weights.npy", "--model", "weights.npy"],
+        ["export", "weights.onnx", "-o", "weights.onnx"],
         ["plot", "maps", "strip.png", "-o", "strip.png", "--model", "small.safetensors"],
         ["plot", "training", "log.jsonl", "-o", "log.jsonl"],
         ["plot", "augmentation", "run.toml", "-o", "run.toml"],
@@ -111,6 +114,8 @@ def test_inputs_are_not_written_over(words, patches, weights, tmp_path, monkeypa
     Image.fromarray(np.load(patches).reshape(-1, 32)).save("strip.png")
     for name in ("log.jsonl", "run.toml"):
         Path(name).write_text("")
+    for name in ("weights.npy", "weights.onnx"):
+        shutil.copy("small.safetensors", name)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     done = run(*words)
     assert done.exit_code == 2

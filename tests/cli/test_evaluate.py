@@ -1,6 +1,8 @@
 """matchkernel evaluate and report, as a user meets them: what is kept, the page, and every mistake in one line."""
 
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from commands import good, run
@@ -82,6 +84,12 @@ MISTAKES = [
     ((*evaluate("phototourism", "one", "two", "--baseline", "sift", "-o", "x.json"),), "several results need a folder"),
     ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "seed0.safetensors/x.json"),), "is not a folder"),
     ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "seed0.safetensors"),), "another file"),
+    ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "one"),), "one: is one of the inputs"),
+    ((*evaluate("phototourism", "A=one", "--baseline", "sift", "-o", "one/new"),), "inside the input one"),
+    ((*evaluate("phototourism", "one", "--baseline", "sift", "-o", "sum.safetensors/new"),), "is not a folder"),
+    ((*evaluate("phototourism", "two", "--model", "seed0.json", "-o", "seed0.json"),), "is one of the inputs"),
+    ((*evaluate("hpatches", "strips", "--baseline", "sift", "-o", "strips/new"),), "inside the input strips"),
+    ((*evaluate("hpatches", "strips", "--baseline", "sift", "--write-csv", "strips/x"),), "inside the input strips"),
     ((*evaluate("hpatches", "one", "--baseline", "sift"),), "is a patch set, not a set in the HPatches layout"),
     ((*evaluate("hpatches", "--baseline", "sift"),), "give the folder of a set"),
     (STRIPS, "either a model"),
@@ -103,14 +111,16 @@ MISTAKES = [
 
 
 def test_a_mistake_is_one_line_and_exit_2(here):
-    before = sorted(here.iterdir())
+    shutil.copy("seed0.safetensors", "seed0.json")
+    before = sorted(here.rglob("*"))
     for arguments, words in MISTAKES:
         result = run(*arguments)
         assert (result.exit_code, result.stdout) == (2, ""), (arguments, result.output)
         assert result.stderr.startswith("error: "), arguments
         assert result.stderr.count("\n") == 1, arguments
         assert words in result.stderr, arguments
-        assert sorted(here.iterdir()) == before, arguments
+        assert sorted(here.rglob("*")) == before, arguments
+    Path("seed0.json").unlink()
 
 
 def test_a_full_disk_is_exit_1_and_leaves_nothing(here, tmp_path):

@@ -1,5 +1,6 @@
 """What a baseline is made of: weight files whole, damaged or of another method, missing packages, no downloads."""
 
+import os
 import pickle
 import socket
 import sys
@@ -71,6 +72,9 @@ def test_weight_files_that_are_no_weights(name, tmp_path):
         error = one_line(lambda path=tmp_path / file: baseline(name, weights=path))
         assert isinstance(error, WeightsError), file
         assert str(error).startswith(str(tmp_path / file)), file
+    os.mkfifo(tmp_path / "pipe")
+    error = one_line(lambda: baseline(name, weights=tmp_path / "pipe"))
+    assert "not a regular file" in str(error)
     assert not (tmp_path / "boom").exists()
 
 

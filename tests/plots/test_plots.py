@@ -40,7 +40,7 @@ def test_kernel_pictures_that_cannot_be_drawn(tmp_path):
     with pytest.raises(ArgumentError, match="s must be"):
         kernel_pictures(tmp_path / "c", s=100_000)
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="cannot be made a folder"):
+    with pytest.raises(FileError, match="is not a folder"):
         kernel_pictures(tmp_path / "file")
 
 

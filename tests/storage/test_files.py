@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.storage.files import (
+    check_folder,
     check_free_space,
     check_new_folder,
     check_output,
+    check_regular,
     file_hash,
     read_small_text,
     replacing,
@@ -155,6 +157,31 @@ def test_inputs_are_not_written_over(tmp_path):
     with pytest.raises(ArgumentError, match=r"must end in \.npy or \.png"):
         check_output(tmp_path / "new.jpg", source, suffixes=(".npy", ".png"))
     assert not (tmp_path / "new").exists()
+
+
+def test_folders_to_write_into_are_checked(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "set").mkdir()
+    for target, message in {
+        "file": "cannot be written .*file is not a folder",
+        "file/new": "cannot be written .*file is not a folder",
+        "set": "is one of the inputs",
+        "set/new": "is inside the input",
+    }.items():
+        with pytest.raises((FileError, ArgumentError), match=message):
+            check_folder(tmp_path / target, tmp_path / "set")
+    check_folder(tmp_path / "set")
+    check_folder(tmp_path / "new" / "deep", tmp_path / "set")
+    assert not (tmp_path / "new").exists()
+
+
+def test_devices_and_pipes_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(FileError, match=f"{path}: cannot be read .not a regular file"):
+            check_regular(path)
+    for path in (tmp_path, tmp_path / "absent"):  # others say more about these
+        check_regular(path)
 
 
 def test_small_text_is_read_up_to_its_limit(tmp_path):

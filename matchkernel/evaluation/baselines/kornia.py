@@ -16,7 +16,7 @@ from torch.nn import functional as nnf
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import check_regular, file_hash
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
@@ -208,6 +208,7 @@ def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong in reading into an error of one line that names the file."""
+    check_regular(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of pickles it then refuses

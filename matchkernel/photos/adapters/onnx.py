@@ -17,7 +17,7 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.card import NORMALIZATION
 from matchkernel.model.descriptors import Descriptor, SumOverPositions, check_patch_size
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import check_output, replacing
 
 LARGEST_DIFFERENCE = 1e-4  # between any value of a row and torch's
 BATCHES = (0, 1, 7)
@@ -52,7 +52,7 @@ def export_onnx(
             loaded from, and its digest as `weights_sha256`).
     """
     path = Path(path)
-    _check_path(path)
+    check_output(path, suffixes=(".onnx",))
     runtime = _packages()
     N = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, N)
@@ -107,11 +107,6 @@ class MeanAsProduct(nn.Module):
 def _card_of(model: Descriptor) -> dict[str, str]:
     sha256 = {"weights_sha256": model.card.sha256} if model.card.sha256 else {}
     return {**model.card.to_strings(), **sha256}
-
-
-def _check_path(path: Path) -> None:
-    if path.suffix.lower() != ".onnx":
-        raise ArgumentError(f"{path}: the file to write must end in .onnx")
 
 
 def _packages() -> Any:
