@@ -12,10 +12,10 @@ demo: .venv/demo  ## count the paper's Table 1, draw the kernels, match two pair
 	$(BIN)/matchkernel demo -o out/demo
 
 test: .venv/dev  ## run the tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: .venv/dev  ## run the tests that take longer
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .

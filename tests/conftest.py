@@ -1,5 +1,6 @@
 """What the tests share: settings, and the reference data beside the checkout where it is there."""
 
+import os
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ with suppress(ImportError):  # the GPU tests run where hypothesis is not install
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # several test processes share the cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so do the processes they start
 
 
 @pytest.fixture(scope="session")

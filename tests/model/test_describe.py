@@ -272,10 +272,10 @@ def test_progress_counts_every_patch(stack):
     np.zeros((1, 30, 30), np.uint8), np.zeros((1, 4, 4), np.uint8), torch.zeros(1, 1, 1, 32, 32), np.zeros((3, 0, 0)),
 ])  # fmt: skip
 def test_shapes_that_are_refused(patches):
-    with pytest.raises(ArgumentError, match="patches must have"):
+    with pytest.raises(ArgumentError, match=r"patches must (have|be)"):
         matchkernel.describe(patches, model_of())
     if patches.shape[-1] != 30 and patches.shape[-1] != 4:
-        with pytest.raises(ArgumentError, match="patches must have"):
+        with pytest.raises(ArgumentError, match=r"patches must (have|be)"):
             matchkernel.describe(patches, model_of(), resize=True)
 
 
@@ -311,7 +311,7 @@ count = int(sys.argv[1])
 model = matchkernel.build("sum", d=1, patch_size=8).eval()
 # Many patches that take no memory: one patch seen through a stride of 0.
 patches = np.lib.stride_tricks.as_strided(np.arange(64, dtype=np.uint8), (count, 8, 8), (0, 8, 1))
-matchkernel.describe(patches[:4000], model)
+matchkernel.describe(patches[:2000], model)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = matchkernel.describe(patches, model)
 assert rows.shape == (count, 1)
@@ -319,11 +319,11 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_number_of_patches(count):
-    """All activations of 20,000 such patches at once would be 600 MB."""
+    """All activations of 10,000 such patches at once would be 300 MB."""
     grown = subprocess.run([sys.executable, "-c", MANY, str(count)], capture_output=True, text=True, check=True)
-    assert int(grown.stdout) < 100  # MiB more than 4,000 patches need; the rows themselves are 4 bytes each
+    assert int(grown.stdout) < 100  # MiB more than 2,000 patches need; the rows themselves are 4 bytes each
 
 
 @pytest.fixture

@@ -41,9 +41,11 @@ def test_trained_weights_come_from_the_hub(name, textures):
 
 def test_weights_that_come_with_the_package_become_an_entry(tmp_path, trained_like):
     """A copy of the package with one file of weights, in a process of its own: load them by name at another size."""
-    shutil.copytree(ROOT / "matchkernel", tmp_path / "matchkernel", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "matchkernel", tmp_path / "matchkernel", ignore=shutil.ignore_patterns("__pycache__", "*.safetensors")
+    )
     shutil.copy(ROOT / "hubconf.py", tmp_path)
-    model = trained_like(matchkernel.build("polar", s=1))
+    model = trained_like(matchkernel.build("polar", s=1, d=8, D=8))
     matchkernel.save(model, tmp_path / SHIPPED.relative_to(ROOT) / "polar-test.safetensors")
     code = """
 import json, sys, torch
