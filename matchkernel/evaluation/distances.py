@@ -1,4 +1,4 @@
-"""Descriptors that can be compared, and counts of what is closer than a threshold (see photos/nearest.py)."""
+"""Check descriptors to be compared, and count those closer than a threshold (see photos/nearest.py)."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def comparable_rows(descriptors: np.ndarray | Tensor, distance: Distance, what: 
         if descriptors.dtype.kind not in "uif":
             raise ArgumentTypeError(f"{what} must be numbers, got {descriptors.dtype}")
         kind = descriptors.dtype if descriptors.dtype in (np.uint8, np.float32) else np.float64
-        # A copy: torch takes neither read-only arrays nor strides below zero.
+        # A copy, as torch accepts neither read-only arrays nor negative strides.
         descriptors = torch.from_numpy(np.array(descriptors, dtype=kind, order="C"))
     rows = descriptors.detach()
     if distance == "hamming":
@@ -70,7 +70,7 @@ def row_distances(a: np.ndarray, b: np.ndarray, distance: Distance) -> np.ndarra
 def count_closer(
     tile: Tensor, thresholds: Tensor, error: float, exact: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Count in each row the entries closer than each threshold, and those not farther by more than the error.
+    """Count in each row the entries closer than each threshold, and those at most the error beyond it.
 
     Args:
         tile: (Q, M) float64 distances, infinite for entries that do not count.
@@ -104,7 +104,7 @@ def count_closer(
 def _sorted_rows(tile: Tensor) -> Tensor:
     if tile.device.type != "cpu":
         return tile.sort(1).values
-    # NumPy's sort of plain values takes a fifth of the time of torch's, which keeps track of places.
+    # NumPy's sort of plain values takes a fifth of the time of torch's, which also returns indices.
     values = tile.numpy()
     if torch.get_num_threads() == 1:
         return torch.from_numpy(np.sort(values, axis=1))

@@ -1,4 +1,4 @@
-"""Methods to score: models and baselines that describe patches, with what their results say about them."""
+"""Methods to score: models and baselines that describe patches, and what their results record about them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.progress import Progress
 
-Planned = Callable[[Sequence[dict[str, Any]]], object]  # gets the settings of each result to come, before the work
+Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
 UNKNOWN = "the training set of these weights is not known; it may include this test set"
 
 
@@ -30,11 +30,11 @@ class Method:
     """A descriptor to be scored."""
 
     name: str
-    distance: Distance  # the one it was made for
-    facts: dict[str, Any]  # what its results contain beside the scores: parameters, settings, ...
+    distance: Distance  # the distance it was made for
+    facts: dict[str, Any]  # what its results contain in addition to the scores: parameters, settings, ...
     compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
     trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
-    trained_sha256: frozenset[str] = frozenset()  # sha256 of the patches of these sets, which finds renamed copies
+    trained_sha256: frozenset[str] = frozenset()  # sha256 of the patches of these sets, to recognise renamed copies
     warnings: tuple[str, ...] = ()  # to be repeated in every result
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
@@ -56,12 +56,12 @@ class Method:
 
 
 def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
-    """The distance asked for, or the descriptor's own; refuses Hamming for numbers and other distances for bits."""
+    """The requested distance, or the descriptor's own; refuses Hamming for numbers and other distances for bits."""
     if wanted is not None and wanted not in DISTANCES:
         raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
     if wanted is not None and (wanted == "hamming") != (own == "hamming"):
         kind = "bits, which need" if own == "hamming" else "numbers, which have no"
-        raise ArgumentError(f"{name} gives {kind} Hamming distance, asked for {wanted}")
+        raise ArgumentError(f"{name} gives {kind} Hamming distance, got {wanted}")
     return wanted or own
 
 

@@ -1,10 +1,10 @@
 """Metrics of ranked lists, on plain arrays: FPR@95, a thinned ROC curve, average precision, with every tie rule named.
 
-All of them follow from one thing: how many non-matches come before each match when the list is sorted by distance.
+All of them follow from the number of non-matches before each match when the list is sorted by distance.
 
 Ties, matches and non-matches at the same distance, are ordered by one of three rules:
 
-    given        as they stand in the arrays (a stable sort, as in the official Python code)
+    given        in the order of the arrays (a stable sort, as in the official Python code)
     pessimistic  non-matches first: the lowest value any order could give
     optimistic   matches first: the highest
 """
@@ -33,7 +33,7 @@ def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic
     pessimistic one.
 
     Args:
-        distances: (M,) of pairs, smaller for more alike; infinite ones come last.
+        distances: (M,) of pairs, smaller for more similar ones; infinite ones come last.
         is_match: (M,) bool or 0 and 1; both must occur.
         ties: see the module; by default they count as errors.
     """
@@ -45,11 +45,11 @@ def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic
 def thinned_roc(distances: np.ndarray, is_match: np.ndarray) -> dict[str, list[float]]:
     """At most 200 points of the ROC curve, ties counted as errors; FPR@95 is one of them.
 
-    Every point is one of the whole curve, just after a match was found. They are chosen at even steps of recall and at
+    Every point lies on the full curve, just after a match was found. Points are chosen at even steps of recall and at
     even ratios of the false positive rate, so that the curve looks right on a linear axis and on a logarithmic one.
 
     Args:
-        distances: (M,) of pairs, smaller for more alike.
+        distances: (M,) of pairs, smaller for more similar ones.
         is_match: (M,) bool or 0 and 1; both must occur.
 
     Returns:
@@ -124,9 +124,11 @@ def check_pairs(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray
     """
     distances, is_match = np.asarray(distances), np.asarray(is_match)
     if distances.dtype.kind not in "uif" or is_match.dtype.kind not in "buif":
-        raise ArgumentTypeError(f"wanted numbers and labels, got {distances.dtype} and {is_match.dtype}")
+        raise ArgumentTypeError(f"expected numbers and labels, got {distances.dtype} and {is_match.dtype}")
     if distances.ndim != 1 or distances.shape != is_match.shape:
-        raise ArgumentError(f"wanted a distance and a label a pair, got shapes {distances.shape} and {is_match.shape}")
+        raise ArgumentError(
+            f"expected one distance and one label per pair, got shapes {distances.shape} and {is_match.shape}"
+        )
     if not len(distances):
         raise ArgumentError("there are no pairs to rank")
     if np.isnan(distances).any():
@@ -135,7 +137,7 @@ def check_pairs(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray
         wrong = (is_match != 0) & (is_match != 1)
         if wrong.any():
             row = int(wrong.argmax())
-            raise ArgumentError(f"a label is 0 or 1, row {row} has {is_match[row]}")
+            raise ArgumentError(f"a label must be 0 or 1, row {row} has {is_match[row]}")
     return distances, is_match.astype(bool, copy=False)
 
 

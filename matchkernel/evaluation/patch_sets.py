@@ -1,4 +1,4 @@
-"""Patch sets in the manner of PhotoTourism: FPR@95 and ROC curves of their pair lists, and retrieval."""
+"""Score patch sets as with PhotoTourism: FPR@95 and ROC curves of their pair lists, and retrieval."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def evaluate_patch_sets(
         queries: maximum number of retrieval queries, see score_patch_set.
         seed: for drawing the queries.
         before: called before the work with the settings of each result to come; may refuse them by raising an error.
-        say: called with the method and test set that are next.
+        say: called with the next method and test set.
         progress: called with the number of patches described and their total.
 
     Returns:
@@ -137,8 +137,8 @@ def retrieval_map(
     """Mean average precision over queries, each against all other patches of the set.
 
     A query is a patch that shares its label with another one; its matches are all other patches of its label. Distances
-    that rounding in float64 cannot distinguish count as tied. Needs about 3 x 8 x TILE bytes beside the descriptors in
-    float64.
+    that rounding in float64 cannot distinguish count as tied. Needs about 3 x 8 x TILE bytes in addition to the
+    descriptors in float64.
 
     Args:
         descriptors: (K, D) numbers, or bits packed in uint8 for hamming; computed on their own device.
@@ -227,7 +227,7 @@ def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.shape != (count,) or values.dtype.kind not in "ui":
         raise ArgumentError(
-            f"wanted {count} labels, one whole number per patch, got {values.dtype} of shape {values.shape}"
+            f"expected {count} labels, one whole number per patch, got {values.dtype} of shape {values.shape}"
         )
     return values
 
@@ -262,7 +262,7 @@ def _count_part(
     thresholds = torch.full(is_member.shape, torch.inf, dtype=torch.float64, device=device)
     own = torch.from_numpy(part).to(device)
     exact = distances.exact(own[query_on], member_on)
-    exact[own[query_on] == member_on] = torch.inf  # the query itself goes to the end, to be cut off
+    exact[own[query_on] == member_on] = torch.inf  # the query itself is moved to the end and cut off
     thresholds[query_on, torch.from_numpy(slot).to(device)] = exact
     thresholds = thresholds.sort(1).values[:, :-1]
     less, at_most = count_closer(values, thresholds, distances.error)

@@ -79,7 +79,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
 
 
 def blank_words(blank: int, patches: int) -> str:
-    """The warning of a result in which some rows are zeros."""
+    """The warning for a result in which some rows are zeros."""
     return f"{blank} of {patches} patches have no description: their rows are zeros, so that they match each other"
 
 
@@ -97,7 +97,7 @@ def check_target(out: str | Path, several: bool, *inputs: str | Path) -> None:
             raise ArgumentError(f"{out}: several results need a folder, this is the name of one file")
         check_output(out, *inputs)
     elif out.is_file():
-        raise FileError(f"{out}: results go into a folder or a .json file, this is another file")
+        raise FileError(f"{out}: results must be written to a folder or a .json file, this is another file")
     else:
         check_folder(out, *inputs)
 
@@ -116,11 +116,11 @@ def check_files(out: str | Path, plans: Sequence[Mapping[str, Any]]) -> None:
         other = [key for key in wanted if there.get(key) != wanted[key]]
         other += [key for key in OPTIONAL if key in there and key not in wanted]
         if other:
-            raise FileError(f"{path}: holds another result ({other[0]} differs), it is not replaced")
+            raise FileError(f"{path}: contains another result ({other[0]} differs), which is not replaced")
 
 
 def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Write results, each whole or not at all.
+    """Write results, each atomically.
 
     Args:
         out: see check_target. In a folder the files are named after descriptor and test set; a result with the same
@@ -189,10 +189,10 @@ def _fault(content: object) -> str:
         return f"format {str(content.get('format'))[:40]!r}, this version reads {FORMAT}"
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in SETTINGS:
-        return f"kind {str(kind)[:40]!r}, wanted one of {', '.join(SETTINGS)}"
+        return f"kind {str(kind)[:40]!r}, expected one of {', '.join(SETTINGS)}"
     for key, wanted in SETTINGS[kind].items():
         if not isinstance(content.get(key), wanted):
-            return f"{key} is missing or no {wanted.__name__}"
+            return f"{key} is missing or not of type {wanted.__name__}"
     warnings = content.get("warnings")
     if not isinstance(warnings, list) or not all(isinstance(warning, str) for warning in warnings):
         return "warnings are missing or not sentences"
@@ -227,9 +227,9 @@ def _settings_fault(content: Mapping[str, Any]) -> str:
     for key, least in COUNTS.items():
         value = content.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63):
-            return f"{key} is {str(value)[:40]!r}, wanted a whole number from {least}"
+            return f"{key} is {str(value)[:40]!r}, expected a whole number from {least}"
     if not isinstance(content.get("hand_crafted"), bool | None):
-        return f"hand_crafted is {str(content['hand_crafted'])[:40]!r}, wanted true or false"
+        return f"hand_crafted is {str(content['hand_crafted'])[:40]!r}, expected true or false"
     return "" if content["distance"] in DISTANCES else f"distance is {content['distance'][:40]!r}"
 
 
@@ -328,7 +328,7 @@ def _row(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _shortened(names: str) -> str:
-    """Comma-separated names; of many only the first, and how many more there are."""
+    """Comma-separated names; if there are many, only the first and the number of the others."""
     first, *others = names.split(", ")
     return names if len(others) < MANY_SETS else f"{first} and {len(others)} more"
 

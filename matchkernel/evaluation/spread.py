@@ -1,4 +1,4 @@
-"""Mean and standard deviation of a score over seeds or splits: the one place where `1.43 ± 0.02` is made."""
+"""Mean and standard deviation of a score over seeds or splits, written as `1.43 ± 0.02`."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ from matchkernel.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Spread:
-    """One score, from one run or several that differ in seed or split only."""
+    """One score, from one run or from several that differ only in seed or split."""
 
     values: tuple[float, ...]
 
@@ -32,7 +32,7 @@ class Spread:
 
         Args:
             digits: decimals of both numbers.
-            scale: both are multiplied by it, 100 for shares to be shown in percent.
+            scale: factor for both, such as 100 to show shares in percent.
         """
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
         return f"{scale * self.mean:.{digits}f}{spread}"

@@ -12,7 +12,7 @@ _ONE_FOCAL = (
 _TWO_FOCALS = ("PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "DIVISION", "FISHEYE", "EUCM")
 PROJECTABLE = (*_TWO_FOCALS, *_ONE_FOCAL)
 PANORAMA = "EQUIRECTANGULAR"  # its parameters are width and height; it has no focal length
-LARGEST_ANGLE = 1.4  # radians off the axis; polynomials of distortion fold back beyond
+LARGEST_ANGLE = 1.4  # radians off the axis; distortion polynomials are not monotonic beyond this
 
 
 def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +42,7 @@ def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.
 
 
 def focal_length(model: str, parameters: np.ndarray) -> float:
-    """Mean focal length in pixels; of a panorama, the pixels per radian along its equator."""
+    """Mean focal length in pixels; for a panorama, the pixels per radian along its equator."""
     return float(parameters[0] / (2 * np.pi)) if model == PANORAMA else float(np.mean(_parts(model, parameters)[0]))
 
 
@@ -81,7 +81,7 @@ def _even_polynomial(r: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
 
 
 def _first_fold(model: str, k: np.ndarray) -> float:
-    """The radius up to which the distorted radius grows; beyond, two points share a pixel."""
+    """The radius up to which the distorted radius grows; beyond it, two points share a pixel."""
     r = np.linspace(0, np.tan(LARGEST_ANGLE), 4001)
     falls = ~(np.diff(_distorted_radius(model, r, k)) > 0)
     return float(r[np.argmax(falls)]) if falls.any() else np.inf

@@ -1,4 +1,4 @@
-"""Convert keypoints from and to other programs. Only here are half pixels, degrees and sizes converted.
+"""Convert keypoints from and to other programs: the only place where half pixels, degrees and sizes are converted.
 
 Inside the package the centre of the top-left pixel is (0, 0), angles are radians from +x towards +y, and a region is
 given by its half width in pixels: a magnification times the detector's sigma.
@@ -24,7 +24,7 @@ def frames_from_colmap(keypoints: np.ndarray, magnification: float = MAGNIFICATI
     """
     keypoints = np.asarray(keypoints, np.float64)
     if keypoints.ndim != 2 or keypoints.shape[1] not in (4, 6):
-        raise ArgumentError(f"COLMAP keypoints with a scale have 4 or 6 columns, got shape {keypoints.shape}")
+        raise ArgumentError(f"COLMAP keypoints with a scale must have 4 or 6 columns, got shape {keypoints.shape}")
     centers = keypoints[:, :2] - COLMAP_ORIGIN
     if keypoints.shape[1] == 6:
         return Frames(centers, magnification * keypoints[:, 2:].reshape(-1, 2, 2))
@@ -42,13 +42,13 @@ def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATI
     keypoints = np.asarray(keypoints)
     if keypoints.dtype == object:
         raise ArgumentError(
-            "keypoints are given as (K, 4) numbers; cv2.KeyPoint objects go to DescriptorExtractor.compute"
+            "keypoints must be (K, 4) numbers; pass cv2.KeyPoint objects to DescriptorExtractor.compute"
         )
     keypoints = keypoints.astype(np.float64)
     if not keypoints.size:
         keypoints = keypoints.reshape(0, 4)
     if keypoints.ndim != 2 or keypoints.shape[1] != 4:
-        raise ArgumentError(f"OpenCV keypoints are given as (K, 4) x, y, size, angle, got shape {keypoints.shape}")
+        raise ArgumentError(f"OpenCV keypoints must be (K, 4) x, y, size, angle, got shape {keypoints.shape}")
     is_negative = keypoints[:, 2] < 0
     if is_negative.any():
         first = int(is_negative.argmax())
@@ -66,12 +66,12 @@ def frames_to_opencv(frames: Frames, magnification: float = MAGNIFICATION) -> np
 def frames_from_kornia(lafs: np.ndarray) -> Frames:
     """Frames of kornia's local affine frames: (K, 2, 3), the matrix [A | c] of the region c + A [-1, 1]^2.
 
-    Both sides mean the same by centre and matrix. Only kornia's own angle turns the other way: an `ori` of +30 degrees
-    points the patch's x axis to -30. So angles are never passed on: the matrix is.
+    Centre and matrix mean the same in both. Only kornia's angles have the opposite sign: an `ori` of +30 degrees points
+    the patch's x axis to -30. Therefore we pass the matrix and never an angle.
     """
     lafs = np.asarray(lafs, np.float64)
     if lafs.ndim != 3 or lafs.shape[1:] != (2, 3):
-        raise ArgumentError(f"local affine frames are given as (K, 2, 3), got shape {lafs.shape}")
+        raise ArgumentError(f"local affine frames must be (K, 2, 3), got shape {lafs.shape}")
     return Frames(lafs[:, :, 2], lafs[:, :, :2])
 
 

@@ -1,4 +1,4 @@
-"""DoG keypoints of an image, by OpenCV's SIFT detector."""
+"""Detect DoG keypoints of an image with OpenCV's SIFT detector."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -54,14 +54,14 @@ class Detector:
     def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None) -> list[Any]:
         """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1.
 
-        OpenCV's precise upscaling is on: without it keypoints lie a quarter pixel to the right and down.
+        OpenCV's precise upscaling is on: without it, keypoints are a quarter of a pixel too far to the right and down.
 
         Args:
             gray: (H, W) uint8.
             mask: (H, W) uint8; only keypoints where it is not 0.
         """
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
-            raise ArgumentError(f"an image is (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
+            raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
         gray, factor = halved(gray, self.most_pixels)
         mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
         sift = need_opencv().SIFT_create(
@@ -71,7 +71,7 @@ class Detector:
         rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
         # OpenCV's order depends on its threads; sorted by strength, then position, an image always gives the same list.
         order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))
-        if self.upright:  # a position with several orientations comes out once for each
+        if self.upright:  # a position with several orientations is returned once for each
             order = order[np.sort(np.unique(rows[order, :3], axis=0, return_index=True)[1])]
         found = [_enlarged(points[index], factor) for index in order[: self.keypoints or None]]
         for point in found if self.upright else ():
@@ -79,7 +79,7 @@ class Detector:
         return found
 
 
-# As many keypoints as COLMAP takes, and as weak: OpenCV divides its threshold by three layers, COLMAP's is 0.0067.
+# COLMAP's limits on number and contrast: OpenCV divides its threshold by the three layers, COLMAP's is 0.0067.
 COLMAP_LIKE = Detector(keypoints=8192, contrast=0.02)
 
 
@@ -92,10 +92,10 @@ def halved(image: np.ndarray, most_pixels: int = SIFT_PIXELS) -> tuple[np.ndarra
 
 
 def _enlarged(point: Any, factor: int) -> Any:
-    """A keypoint of a halved image as one of the whole image."""
+    """Convert a keypoint of a halved image to one of the original image."""
     if factor == 1:
         return point
-    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, with a sign
+    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, signed
     (x, y), rest = point.pt, point.octave & ~255
     return need_opencv().KeyPoint(
         x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id

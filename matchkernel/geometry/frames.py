@@ -23,7 +23,9 @@ class Frames:
     def __post_init__(self) -> None:
         centers, shapes = np.asarray(self.centers, np.float64), np.asarray(self.shapes, np.float64)
         if centers.ndim != 2 or centers.shape[1] != 2 or shapes.shape != (len(centers), 2, 2):
-            raise ArgumentError(f"frames are (K, 2) centres and (K, 2, 2) shapes, got {centers.shape}, {shapes.shape}")
+            raise ArgumentError(
+                f"frames must be (K, 2) centres and (K, 2, 2) shapes, got {centers.shape}, {shapes.shape}"
+            )
         object.__setattr__(self, "centers", centers)
         object.__setattr__(self, "shapes", shapes)
 

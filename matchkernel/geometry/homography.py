@@ -10,7 +10,7 @@ def check_homography(H: np.ndarray) -> np.ndarray:
     """A (3, 3) homography as float64, with Frobenius norm sqrt 3; refused if it maps the plane onto a line."""
     H = np.asarray(H, np.float64)
     if H.shape != (3, 3) or not np.isfinite(H).all():
-        raise ArgumentError(f"a homography is 3 x 3 finite numbers, got shape {H.shape}")
+        raise ArgumentError(f"a homography must be 3 x 3 finite numbers, got shape {H.shape}")
     values = np.linalg.svd(H, compute_uv=False)
     # Pixel coordinates make even harmless homographies ill-conditioned: a shift by 1000 px has condition 10^6.
     if values[2] <= 1e-10 * values[0]:
@@ -22,7 +22,7 @@ def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Map points, and determine which of them are visible.
 
     Args:
-        H: (3, 3) takes homogeneous points of one image to the other.
+        H: (3, 3), maps homogeneous points of one image to the other.
         points: (K, 2).
 
     Returns:
@@ -34,14 +34,14 @@ def warp_points(H: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarr
     homogeneous = columns @ H.T
     depth = homogeneous[:, 2]
     sign = 1.0 if (depth > 0).sum() * 2 >= len(depth) else -1.0
-    in_front = depth * sign > 1e-9 * (np.abs(columns) @ np.abs(H[2]))  # beyond rounding of its own terms
+    in_front = depth * sign > 1e-9 * (np.abs(columns) @ np.abs(H[2]))  # beyond the rounding error of its terms
     mapped = np.full((len(points), 2), np.nan)
     mapped[in_front] = homogeneous[in_front, :2] / depth[in_front, None]
     return mapped, in_front
 
 
 def warp_frames(H: np.ndarray, frames: Frames) -> tuple[Frames, np.ndarray]:
-    """Map frames by the homography's derivative at their centres; the mask of warp_points comes with them.
+    """Map frames by the homography's derivative at their centres; also returns the mask of warp_points.
 
     Frames that are not visible stay in the list, so that indices do not change; drop them with the mask.
     """

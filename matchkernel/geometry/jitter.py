@@ -1,4 +1,4 @@
-"""Small random changes of frames, as an imprecise detector makes them, and how much two frames overlap."""
+"""Small random changes of frames, as from an imprecise detector, and the overlap of two frames."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ def overlaps(first: Frames, second: Frames) -> np.ndarray:
     the disc of the first frame at about 3,200 points.
     """
     if len(first) != len(second):
-        raise ArgumentError(f"overlaps are of pairs, got {len(first)} and {len(second)} frames")
+        raise ArgumentError(f"overlaps need two lists of the same length, got {len(first)} and {len(second)} frames")
     axis = (np.arange(STEPS) + 0.5) / STEPS * 2 - 1
     x, y = (values.ravel() for values in np.meshgrid(axis, axis))
     disc = np.column_stack([x, y])[x * x + y * y <= 1]

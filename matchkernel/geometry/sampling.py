@@ -6,7 +6,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.extras import need_opencv
 
-SAMPLER = "pyramid-1"  # recorded in manifests; changes whenever the pixels of a patch would
+SAMPLER = "pyramid-1"  # recorded in manifests; must change whenever the pixels of a patch would change
 
 
 def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.ndarray:
@@ -14,7 +14,7 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
 
     Pixel (column k, row l) of a patch is the image at c + A (u_k, u_l), u_k = (2k + 1) / size - 1, interpolated
     linearly in the level of a Gaussian pyramid where neighbouring samples are nearest to one pixel apart. Level l is
-    the image blurred by the kernel 1 4 6 4 1 and halved l times; its pixel (i, j) stands at (2^l i, 2^l j). Outside
+    the image blurred by the kernel 1 4 6 4 1 and halved l times; its pixel (i, j) is at (2^l i, 2^l j). Outside
     the image the border is repeated. The level follows the mean scale of a region: one that is strongly stretched may
     alias along its long axis.
 
@@ -27,11 +27,11 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
         (K, size, size) in the image's number type.
     """
     if image.ndim != 2 or image.dtype not in (np.uint8, np.float32) or not image.size:
-        raise ArgumentError(f"an image is (H, W) gray, uint8 or float32, got {image.dtype} of shape {image.shape}")
+        raise ArgumentError(f"an image must be (H, W) gray, uint8 or float32, got {image.dtype} of shape {image.shape}")
     if size < 1:
         raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
     if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
-        raise ArgumentError("frames hold numbers that are not finite")
+        raise ArgumentError("frames contain values that are not finite")
     cv2 = need_opencv()
     pyramid = [image]
     levels = _levels(frames.half_widths * 2 / size, min(image.shape))
@@ -55,6 +55,8 @@ def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndar
     """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
     scale = 0.5 ** levels[:, None, None]
     first = np.full(2, 1 / size - 1)  # u of patch pixel 0
-    centers = np.clip(frames.centers, -1e6, 1e6)  # far outside everything is border, and OpenCV uses 32-bit integers
+    centers = np.clip(
+        frames.centers, -1e6, 1e6
+    )  # far outside everything is border; clamped because OpenCV uses 32-bit integers
     corner = centers + frames.shapes @ first
     return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale

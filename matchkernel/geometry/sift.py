@@ -1,4 +1,4 @@
-"""OpenCV's SIFT and RootSIFT, of patches and of the regions of an image."""
+"""OpenCV's SIFT and RootSIFT, for patches and for regions of an image."""
 
 from typing import Any
 
@@ -33,14 +33,14 @@ def patch_sift(patches: np.ndarray) -> np.ndarray:
         (K, 128) float32, rows of length about 512; zeros for a patch of one gray value.
     """
     if patches.ndim != 3 or patches.dtype != np.uint8:
-        raise ArgumentError(f"SIFT takes (K, N, N) uint8 patches, got {patches.dtype} of shape {patches.shape}")
+        raise ArgumentError(f"SIFT needs (K, N, N) uint8 patches, got {patches.dtype} of shape {patches.shape}")
     cv2 = need_opencv()
     sift = cv2.SIFT_create()
     side = patches.shape[-1]
     keypoint = cv2.KeyPoint((side - 1) / 2, (side - 1) / 2, SIFT_SIZE_OF_65 * side / 65, 0)
     rows = np.zeros((len(patches), 128), np.float32)
     for row, patch in zip(rows, patches, strict=True):
-        if patch.min() < patch.max():  # of a constant image OpenCV gives rounding errors at full length
+        if patch.min() < patch.max():  # for a constant image OpenCV returns rounding errors, scaled to full length
             row[:] = sift.compute(np.ascontiguousarray(patch), [keypoint])[1][0]
     return rows
 
@@ -49,7 +49,7 @@ def frame_sift(image: np.ndarray, frames: Frames, magnification: float) -> np.nd
     """SIFT of the regions of an image, equal to that of OpenCV's detectAndCompute.
 
     Args:
-        image: (H, W) uint8 gray; halved first where it is larger than the detector takes.
+        image: (H, W) uint8 gray; halved first if it is larger than the detector's limit.
         frames: K regions.
         magnification: half side of a region / sigma of its keypoint.
 
@@ -59,16 +59,16 @@ def frame_sift(image: np.ndarray, frames: Frames, magnification: float) -> np.nd
     cv2 = need_opencv()
     image, factor = halved(image)
     frames = frames.scaled(1 / factor)
-    # OpenCV doubles the image only if some keypoint asks for it; one more that does makes rows independent of each
+    # OpenCV doubles the image only if some keypoint requires it; adding one that does makes rows independent of each
     # other and equal to those of detectAndCompute.
     points = [*_keypoints(image, frames, magnification), cv2.KeyPoint(0, 0, FIRST_SIGMA, 0, 0, _octave_bits(-1, 1))]
     rows = np.asarray(cv2.SIFT_create(enable_precise_upscale=True).compute(image, points)[1][:-1], np.float32)
-    rows[~_have_content(image, frames)] = 0  # OpenCV gives rounding errors at full length
+    rows[~_have_content(image, frames)] = 0  # OpenCV returns rounding errors, scaled to full length
     return rows
 
 
 def _keypoints(image: np.ndarray, frames: Frames, magnification: float) -> list[Any]:
-    """OpenCV keypoints with the octave and layer that detection would have given them; a frame knows its size only.
+    """OpenCV keypoints with the octave and layer that detection would have given them, which frames do not store.
 
     Left at octave 0, as KeyPoint(x, y, size, angle) makes them, large regions would be sampled from the sharp image.
     """

@@ -1,4 +1,4 @@
-"""What all pictures share: the figure, the colours, and writing a PNG whole."""
+"""What all pictures share: the figure, the colours, and writing a PNG atomically."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -31,7 +31,7 @@ def conventions_picture(path: str | Path) -> None:
 
 
 def encoding_order() -> np.ndarray:
-    """(2, 3, 3): where phi_c f(x)_i f(y)_j stands in the encoded vector (d = 2, s = 1), found by its value."""
+    """(2, 3, 3): the index of phi_c f(x)_i f(y)_j in the encoded vector (d = 2, s = 1), found by its value."""
     gamma = fourier_coefficients(1.0, 1)
     phi = torch.tensor([2.0, 3.0], dtype=torch.float64)
     place = coordinates(torch.tensor(0.3, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64))
@@ -48,7 +48,7 @@ def draw_conventions(
     Args:
         cells: (n,) positions u of the cell centres of a map.
         box: left, top, right, bottom pixel of the receptive field of cell (2, 5) of a 32 px patch.
-        order: (d, first, second) places of each product in the encoded vector, d = 2, s = 1.
+        order: (d, first, second) index of each product in the encoded vector, d = 2, s = 1.
         before: (N, N) gray patch.
         after: (N, N) the same patch as the network sees it.
     """

@@ -1,4 +1,4 @@
-"""Pictures of the kernels: on angles, between positions, and under shifts and turns of the position."""
+"""Pictures of the kernels: on angles, between positions, and under shifts and rotations of the position."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[
     """Write kernels.png, position_kernels.png and invariance.png; returns their paths.
 
     Args:
-        folder: where to write; made if it is not there.
-        kappa: concentration of the position kernels; its curve is drawn too, beside kappa = 1.
-        s: frequencies of the position kernels; drawn too, beside 1, 2, 3.
+        folder: where to write; created if it does not exist.
+        kappa: concentration of the position kernels; its curve is drawn in addition to that of kappa = 1.
+        s: frequencies of the position kernels; drawn in addition to 1, 2, 3.
     """
     if not 0 <= s <= MAX_S:
         raise ArgumentError(f"s must be between 0 and {MAX_S}, got {s}")
@@ -73,7 +73,7 @@ def position_kernels(gamma: tuple[float, ...]) -> tuple[dict[str, list[np.ndarra
 
 
 def invariance_curves(gamma: tuple[float, ...]) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, np.ndarray]]:
-    """The kernel between p and p shifted, and p and p turned, for many p of a disc, for both systems."""
+    """The kernel between p and p shifted, and between p and p rotated, for many p of a disc and both systems."""
     generator = torch.Generator().manual_seed(0)
     radius = 0.15 + 0.8 * torch.rand(60, 1, dtype=torch.float64, generator=generator)
     angle = 2 * math.pi * torch.rand(60, 1, dtype=torch.float64, generator=generator)
@@ -93,7 +93,7 @@ def invariance_curves(gamma: tuple[float, ...]) -> tuple[dict[tuple[str, str], n
 def draw_kernel_curves(
     degrees: np.ndarray, exact: Mapping[float, np.ndarray], truncated: Mapping[float, Mapping[int, np.ndarray]]
 ) -> "Figure":
-    """k and its truncations over the difference of two angles, a panel for each kappa.
+    """k and its truncations over the difference of two angles, one panel per kappa.
 
     Args:
         degrees: (A,) differences of angles.
@@ -116,7 +116,7 @@ def draw_kernel_curves(
 def draw_position_kernels(
     rows: Mapping[str, Sequence[np.ndarray]], points: Sequence[tuple[float, float]], title: str
 ) -> "Figure":
-    """Similarity of one position p with every other, a row for each coordinate system, a column for each p.
+    """Similarity of one position p with every other, one row per coordinate system, one column per p.
 
     Args:
         rows: name of the system -> a (n, n) map for each p.
@@ -145,7 +145,7 @@ def draw_position_kernels(
 def draw_invariance(
     curves: Mapping[tuple[str, str], np.ndarray], changes: Mapping[str, np.ndarray], title: str
 ) -> "Figure":
-    """The kernel between p and p changed, a line for each of many p: one line where the kernel ignores p.
+    """The kernel between p and p changed, with one line per p; the lines coincide if the kernel does not depend on p.
 
     Args:
         curves: (system, change) -> (points, A) kernel values.

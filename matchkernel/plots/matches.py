@@ -1,4 +1,4 @@
-"""Two images side by side, their matches as lines."""
+"""Draw two images side by side, with their matches as lines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GAP = 0.02  # between the images, of their width together
+GAP = 0.02  # gap between the images, as a share of their total width
 WIDTH = 12.0  # of the figure in inches
 MOST_SIDE = 3000  # pixels of an image handed to matplotlib, which takes a gigabyte for 30 million
-MOST_LINES = 300  # drawn of each kind, evenly chosen; more hide the images
-INLIERS = "turbo"  # coloured by the place in image A, so that neighbours that cross are seen
+MOST_LINES = 300  # maximum number drawn of each kind, evenly chosen; more would hide the images
+INLIERS = "turbo"  # coloured by position in image A, so that crossing neighbours stand out
 
 
 def draw_matches(
@@ -36,8 +36,8 @@ def draw_matches(
         image_b: of any other size; drawn at the same scale, both centred vertically.
         points_a: (M, 2) x, y in image A.
         points_b: (M, 2) x, y in image B.
-        inliers: (M,) bool; None where nothing was verified: all are drawn as inliers, and the title does not say so.
-        title: stands before the counts.
+        inliers: (M,) bool; None if nothing was verified: all are drawn as inliers, and the title does not count them.
+        title: text before the counts.
     """
     (height_a, width_a), (height_b, width_b) = image_a.shape[:2], image_b.shape[:2]
     gap = GAP * (width_a + width_b)
@@ -67,11 +67,11 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
     """Draw the matches between both images, side by side, as PNG.
 
     Args:
-        found: what match_images gave.
+        found: the result of match_images.
         a: file or pixels of image A, in their colours.
-        b: of image B.
-        path: to write.
-        title: stands before the counts (default: the model's name).
+        b: file or pixels of image B.
+        path: PNG to write.
+        title: text before the counts (default: the model's name).
     """
     (points_a, points_b), title = found.points, title or found.features[0].model
     inliers = None if found.verification is None else found.inliers

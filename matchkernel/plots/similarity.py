@@ -29,7 +29,7 @@ def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tenso
     """
     if patch_a.ndim != 2 or patch_a.shape != patch_b.shape or patch_a.shape[0] != patch_a.shape[1]:
         shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
-        raise ArgumentError(f"wanted two (N, N) patches of the same size, got {shapes}")
+        raise ArgumentError(f"expected two (N, N) patches of the same size, got {shapes}")
     if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in (patch_a, patch_b)):
         raise ArgumentError("a patch must be finite and not constant to have a similarity map")
     pair = resize_patches(torch.stack([patch_a, patch_b])[:, None], model.config.patch_size)

@@ -1,4 +1,4 @@
-"""Pictures of training: the curves of a run, and what augmentation makes of patches."""
+"""Pictures of training: the curves of a run, and augmented patches."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,12 +35,12 @@ def training_picture(run: str | Path, out: str | Path) -> None:
     except (KeyError, TypeError, ValueError):
         raise FileError(f"{path}: not the log of a training run") from None
     if not losses:
-        raise FileError(f"{path}: nothing was logged yet")
+        raise FileError(f"{path}: contains no log lines yet")
     save_png(draw_training(np.array(losses), np.array(measured).reshape(-1, 3)), out)
 
 
 def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
-    """Draw pairs of the training set as they are, two rows each, and beside them as ten updates would see them."""
+    """Draw pairs of the training set, two rows each: the original patches, then what ten updates would see."""
     N, settings = config.model.patch_size, config.augmentation
     with TemporaryDirectory() as folder:
         data = _training_set(config, Path(folder))

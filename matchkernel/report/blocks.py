@@ -16,10 +16,10 @@ class ReportedMethod:
     """A descriptor as the report names it."""
 
     name: str
-    parameters: int | None = None  # learned numbers; None if unknown
+    parameters: int | None = None  # number of learned parameters; None if unknown
     hand_crafted: bool = False
     is_ours: bool = False
-    configuration: str = ""  # of this package, if it is ours: one name must not stand for two
+    configuration: str = ""  # of this package, if it is ours: a name must not stand for two configurations
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report; `facts` say where its figures come from."""
+    """A complete report; `facts` record where its figures come from."""
 
     title: str
     sections: tuple[Section, ...]
@@ -90,7 +90,7 @@ class Report:
 
 
 def by_parameters(methods: Sequence[ReportedMethod]) -> list[ReportedMethod]:
-    """By the number of parameters, unknown ones last; among equals hand-crafted ones first, then by name."""
+    """Sort by the number of parameters, unknown ones last; among equals, hand-crafted methods first, then by name."""
     return sorted(methods, key=lambda m: (m.parameters is None, m.parameters or 0, not m.hand_crafted, m.name))
 
 
@@ -102,7 +102,7 @@ def say_parameters(method: ReportedMethod) -> str:
 def best_of(grid: Grid, column: str) -> float | None:
     """The best mean of a column, rounded as printed; None where there is only one value.
 
-    A value that ties raise counts with its tie-safe one.
+    A value that is raised by ties counts with its tie-safe value.
     """
     means = [
         round((grid.safe[method] if grid.is_raised(method, column) else scores)[column].mean, grid.digits)

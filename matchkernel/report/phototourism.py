@@ -132,7 +132,7 @@ def _list_of(run: ScoredRun, kind: str) -> str:
     """The run's list of that kind; empty where it has none."""
     names = [str(name) for name in run.result["pairs"] if name.split("_")[0] == kind]
     if len(names) > 1:
-        raise ArgumentError(f"{run.path}: two pair lists of the kind {kind!r}, {names[0]} and {names[1]}")
+        raise ArgumentError(f"{run.path}: two pair lists of kind {kind!r}, {names[0]} and {names[1]}")
     return names[0] if names else ""
 
 
@@ -172,7 +172,7 @@ def _curve(run: ScoredRun, name: str) -> tuple[list[float], list[float]]:
     roc: Any = run.result["pairs"][name]["roc"]
     rates, recalls = (_side(roc.get(key)) for key in ("fpr", "tpr")) if isinstance(roc, Mapping) else ([], [])
     if not rates or len(rates) != len(recalls):
-        raise FileError(f"{run.path}: not a whole result (pairs/{name}/roc is not fpr and tpr, rising from 0 to 1)")
+        raise FileError(f"{run.path}: not a complete result (pairs/{name}/roc is not fpr and tpr, rising from 0 to 1)")
     return rates, recalls
 
 

@@ -24,7 +24,7 @@ class ScoredRun:
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[ScoredRun]:
-    """Read result files; a folder stands for every .json under it. Sorted by name of method, training set and seed."""
+    """Read result files, or every .json under a folder; sorted by name of method, training set and seed."""
     files = result_files(paths)
     if not files:
         raise ArgumentError("a report needs results: files that `matchkernel evaluate` wrote, or a folder of them")
@@ -45,7 +45,7 @@ def value_at(run: ScoredRun, path: str) -> float:
     for key in path.split("/"):
         content = content.get(key) if isinstance(content, Mapping) else None
     if isinstance(content, bool) or not isinstance(content, int | float) or not 0 <= content <= 1:
-        raise FileError(f"{run.path}: not a whole result ({path} is missing or not from 0 to 1)")
+        raise FileError(f"{run.path}: not a complete result ({path} is missing or not from 0 to 1)")
     return 100 * float(content)
 
 
@@ -61,7 +61,7 @@ def _is_report(file: Path) -> bool:
     try:
         content = json.loads(read_small_text(file))
     except (OSError, ValueError, RecursionError):
-        return False  # for read_result to say what is wrong
+        return False  # read_result reports what is wrong
     return isinstance(content, dict) and "format" not in content and {"title", "sections", "facts"} <= content.keys()
 
 

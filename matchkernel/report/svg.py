@@ -10,7 +10,7 @@ WIDTH = 420  # of every chart, in CSS pixels at full size; a phone shows it at 0
 
 
 def drawing(number: int, height: float, title: str, description: str, parts: Sequence[str]) -> str:
-    """A whole picture with a text alternative.
+    """A complete picture with a text alternative.
 
     Args:
         number: unique on the page; used in its ids.
@@ -52,7 +52,7 @@ def path(points: Sequence[tuple[float, float]], index: int) -> str:
 
 
 def dot(x: float, y: float, index: int, words: str) -> str:
-    """A point of a series, told by colour and shape; `words` is its tooltip."""
+    """A point of a series, identified by colour and shape; `words` is its tooltip."""
     colour = f"var(--c{index % COLOURS})"
     fill = colour if index < COLOURS else "var(--page)"
     corners = SHAPES[index % len(SHAPES)]

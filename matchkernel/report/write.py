@@ -25,7 +25,7 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
 
     Args:
         paths: result files, or folders of them.
-        folder: where to write; made if missing.
+        folder: where to write; created if missing.
         title: of the page.
 
     Returns:
@@ -54,7 +54,7 @@ def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
-    """Write report.html, report.md and report.json into a folder, each whole or not at all; returns their paths.
+    """Write report.html, report.md and report.json to a folder, each atomically; returns their paths.
 
     The same report gives the same bytes: no date, no random names, sorted keys.
     """
@@ -67,7 +67,7 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown: every table; curves are left to the page."""
+    """The report as Markdown: every table, but no curves."""
     lines = [f"# {report.title}", ""]
     lines += [word for warning in report.warnings for word in (f"> **Note.** {warning}", "")]
     for section in report.sections:

@@ -1,4 +1,4 @@
-"""Optional packages: the one place that imports them, or says which extra brings them."""
+"""Optional packages: the one place that imports them, or names the extra that installs them."""
 
 from importlib import import_module
 from types import ModuleType
@@ -23,7 +23,7 @@ def need(module: str, extra: str, what: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         missing = (error.name or top).partition(".")[0]
-        is_broken = not isinstance(error, ModuleNotFoundError)  # installed, but a library of the system is missing
+        is_broken = not isinstance(error, ModuleNotFoundError)  # installed, but a system library is missing
         reason = f" ({' '.join(str(error).split())[:150]})" if is_broken or missing != top else ""
         raise MissingExtraError(f"{what} needs {package}{reason}: pip install 'matchkernel[{extra}]'") from None
 

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, never over an input, and small text files read with a limit."""
+"""Files that are written atomically and never over an input, and small text files that are read with a limit."""
 
 import glob
 import hashlib
@@ -13,16 +13,19 @@ from pathlib import Path
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 
-SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # most bytes of a text file that is read at once: of settings, of tables and lists
+SMALL_TEXT, LONG_TEXT = (
+    2**24,
+    2**28,
+)  # maximum size in bytes of a text file that is read at once: settings; tables and lists
 PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the number of the process
-NAME_BYTES = 255  # of a file's name, the limit of most file systems
+NAME_BYTES = 255  # bytes of a file name, the limit of most file systems
 
 
 def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, ...] = ()) -> None:
     """Refuse, before any work, a file that could not be written or would damage an input.
 
     Args:
-        target: file to write; folders that are missing on the way to it will be made.
+        target: file to write; missing parent folders will be created.
         inputs: files and folders that are read; neither they nor anything inside the folders may be written.
         suffixes: the endings the name may have, such as (".png",); any, if none are given.
     """
@@ -39,10 +42,10 @@ def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, .
 
 
 def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
-    """Refuse, before any work, a folder that exists, could not be made, or lies inside an input."""
+    """Refuse, before any work, a folder that exists, could not be created, or lies inside an input."""
     target = Path(target)
     if _mode(target, follow_symlinks=False) or not target.name:
-        raise FileError(f"{target}: exists already; remove it or choose another place")
+        raise FileError(f"{target}: already exists; remove it or choose another place")
     _check_apart(target, *inputs)
     _check_writable(target, target.parent)
 
@@ -71,7 +74,7 @@ def _check_writable(target: Path, folder: Path) -> None:
 
 
 def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
-    """What kind of file a path is, as `stat` has it; 0 where there is none or it cannot be seen."""
+    """The file mode of a path, as in `stat`; 0 if there is none or it is not accessible."""
     try:
         return path.stat(follow_symlinks=follow_symlinks).st_mode
     except (OSError, ValueError):
@@ -94,7 +97,7 @@ def _check_apart(target: Path, *inputs: str | Path) -> None:
 
 
 def resolved(path: str | Path) -> Path:
-    """The absolute path without symbolic links; a FileError where the working directory was deleted."""
+    """The absolute path without symbolic links; a FileError if the working directory was deleted."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
@@ -106,8 +109,8 @@ def resolved(path: str | Path) -> Path:
 def replacing(target: str | Path) -> Iterator[Path]:
     """A path beside `target` to write to; renamed to `target` at the end, removed if anything fails.
 
-    A kill at any moment leaves the old file or the new one. The path keeps the target's suffix. Missing folders are
-    made.
+    If the process is killed, either the old file or the new one remains. The path has the target's suffix. Missing
+    folders are created.
     """
     target = Path(target)
     check_output(target)
@@ -125,7 +128,7 @@ def replacing(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def write_errors(target: Path, note: str = "") -> Iterator[None]:
-    """Turn an OSError of the system into a WriteError that names what could not be written, with a note."""
+    """Turn an OSError into a WriteError that names the file that could not be written, with a note."""
     try:
         yield
     except OSError as error:
@@ -150,7 +153,7 @@ def leftovers(folder: Path) -> Iterator[Path]:
 
 
 def leftovers_of(target: Path) -> Iterator[Path]:
-    """What processes that have ended were writing to replace `target`."""
+    """Unfinished replacements of `target` from processes that have ended."""
     for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
         part = PART.fullmatch(path.name)
         if part and not _is_running(int(part[1])):
@@ -169,7 +172,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def parents_made(target: Path) -> Iterator[None]:
-    """Make the missing folders on the way to a path; remove them again if what follows fails and they are empty."""
+    """Create the missing parent folders of a path; remove them again if the block fails and they are empty."""
     missing = [parent for parent in target.parents if not _mode(parent)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +185,7 @@ def parents_made(target: Path) -> Iterator[None]:
 
 
 def check_free_space(target: str | Path, needed: int) -> None:
-    """Refuse to write `needed` bytes where the disk has no room for them."""
+    """Refuse to write `needed` bytes if the disk has no room for them."""
     free = shutil.disk_usage(_nearest_existing(Path(target))).free
     if needed > free:
         raise WriteError(f"{target}: needs {needed / 1e9:,.1f} GB of disk, but only {free / 1e9:,.1f} GB are free")
@@ -196,16 +199,18 @@ def read_small_text(
     encoding: str = "utf-8",
     errors: str = "strict",
 ) -> str:
-    """The text of a regular file of at most `limit` bytes; nothing that is larger or endless is read.
+    """The text of a regular file of at most `limit` bytes; larger or endless files are not read.
 
     Args:
         path: the file. A folder, a device or a pipe is refused.
-        limit: most bytes.
-        what: what the file should be, for the message if it is too large or no text.
+        limit: maximum number of bytes.
+        what: what the file should be, for the message if it is too large or not text.
         encoding, errors: as of `str.decode`.
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a pipe must not wait
+        with os.fdopen(
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:  # do not wait for a pipe
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: cannot be read (not a regular file)")
             content = file.read(limit + 1)

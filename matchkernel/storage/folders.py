@@ -1,4 +1,4 @@
-"""Folders: written whole or not at all, used by one process at a time, or built in steps that survive a stop."""
+"""Folders: written atomically, used by one process at a time, or built in steps that survive an interruption."""
 
 import fcntl
 import json
@@ -34,13 +34,13 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive(folder: Path, refusal: str) -> Iterator[int]:
-    """Make a folder where it is missing, and keep other processes out of it; yields the file descriptor of the lock.
+    """Create a folder if missing, and keep other processes out of it; yields the file descriptor of the lock.
 
-    What killed processes were writing there is removed; so is, at the end, a folder that was made here and is empty.
+    Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
 
     Args:
         folder: the folder.
-        refusal: message of the FileError if another process has it.
+        refusal: message of the FileError if another process is using it.
     """
     is_new = not folder.exists()
     with parents_made(folder):
@@ -48,7 +48,7 @@ def exclusive(folder: Path, refusal: str) -> Iterator[int]:
             folder.mkdir(exist_ok=True)
             lock, place = _locked(folder)
         except OSError as error:
-            raise WriteError(f"{folder}: cannot be made or written ({error.strerror})") from None
+            raise WriteError(f"{folder}: cannot be created or written ({error.strerror})") from None
         try:
             if not place:
                 raise FileError(refusal)
@@ -65,11 +65,11 @@ def exclusive(folder: Path, refusal: str) -> Iterator[int]:
 
 
 def _locked(folder: Path) -> tuple[int, Path | None]:
-    """A file descriptor and the place that it locks; None where another process has the lock.
+    """A file descriptor and the path that it locks; None if another process has the lock.
 
-    The lock is on the folder itself, so that none is left behind; some file systems, such as those over a network,
-    lock files only. Who had the lock may have removed its place after we opened it: then we lock what is gone, while
-    another locks what is there.
+    The lock is on the folder itself, so that no lock file is left behind; some file systems, such as network file
+    systems, can only lock files. The previous owner may have removed the path after we opened it: then we would lock a
+    deleted folder while another process locks the new one.
     """
     lock, place = os.open(folder, os.O_RDONLY), folder
     try:
@@ -90,7 +90,7 @@ def _locked(folder: Path) -> tuple[int, Path | None]:
 
 
 def _is_at(lock: int, place: Path) -> bool:
-    """Whether an open file or folder is the one at a place."""
+    """Whether an open file or folder is the one at this path."""
     try:
         return os.path.samestat(os.fstat(lock), place.stat())
     except OSError:
@@ -99,15 +99,15 @@ def _is_at(lock: int, place: Path) -> bool:
 
 @dataclass
 class Build:
-    """A folder being built, beside its target. Work is done in steps; a step marked done is not done again."""
+    """A folder being built next to its target. Work is done in steps; a step marked as done is not repeated."""
 
     folder: Path
     done: set[str]
-    lock: int  # file descriptor; a program started for the build may hold it too
+    lock: int  # file descriptor; a program started for the build may inherit it
     _journal: IO[str] = field(repr=False)
 
     def mark(self, step: str) -> None:
-        """Remember that a step's files are written."""
+        """Record that the files of a step have been written."""
         self._journal.write(step + "\n")
         self._journal.flush()
         self.done.add(step)
@@ -126,21 +126,21 @@ class Build:
 def resumable_build(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:
     """Work in `<target>.part` and rename it to `target` at the end.
 
-    A stopped build with the same settings goes on where it was; with others it starts anew. A second build of the same
+    An interrupted build with the same settings resumes; with other settings it starts again. A second build of the same
     target at the same time is refused, and so is a target that exists.
 
     Args:
-        target: folder to make.
+        target: folder to create.
         settings: everything that determines the result, JSON values.
     """
     target = Path(target)
     check_new_folder(target)
     part = target.with_name(target.name + ".part")
     if part.exists() and not _is_ours(part):
-        raise FileError(f"{part}: is in the way; a build works in it, but it holds other things")
+        raise FileError(f"{part}: is in the way; a build needs this folder, but it contains other files")
     with (
         write_errors(target, "; what is done is kept"),
-        exclusive(part, f"{target}: is being built by another process right now") as lock,
+        exclusive(part, f"{target}: is being built by another process") as lock,
     ):
         done = _resume(part, json.dumps(settings, sort_keys=True))
         with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
@@ -153,7 +153,7 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any]) -> Iterator
 
 @contextmanager
 def _removed_if_empty(part: Path) -> Iterator[None]:
-    """Remove the folder of a build that failed before it had made anything to go on from."""
+    """Remove the folder of a build that failed before it had made anything to resume from."""
     try:
         yield
     except BaseException:
@@ -163,17 +163,17 @@ def _removed_if_empty(part: Path) -> Iterator[None]:
 
 
 def _is_ours(part: Path) -> bool:
-    """Whether a folder is empty or holds a build: its journal, or what is written last if it was not yet renamed."""
+    """Whether a folder is empty or holds a build: its journal, or the last file written if it was not yet renamed."""
     names = {path.name for path in part.iterdir()} if part.is_dir() else {"a file"}
     return not names or bool(names & {JOURNAL, LOCK, *WRITTEN_LAST})
 
 
 def _resume(part: Path, settings: str) -> set[str]:
-    """Steps done by an earlier build with the same settings; else an empty folder."""
+    """Steps done by an earlier build with the same settings; otherwise the folder is emptied."""
     journal = part / JOURNAL
     lines = journal.read_text(encoding="utf-8", errors="replace").split("\n") if journal.is_file() else []
     if lines and lines[0] == settings:
-        done = lines[1:-1]  # the last line is empty, or was cut in writing
+        done = lines[1:-1]  # the last line is empty or truncated
         journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8")
         return set(done)
     journal.write_text(settings + "\n", encoding="utf-8")

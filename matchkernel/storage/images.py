@@ -1,4 +1,4 @@
-"""Photos as gray arrays, and pictures written whole."""
+"""Read photos as gray arrays, and write pictures atomically."""
 
 import threading
 import warnings
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # others, such as EPS, would start another program
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # other formats, such as EPS, would start another program
 _LOCK = threading.Lock()
-MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is taken
+MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is allocated
 
 
 def read_gray(path: str | Path) -> np.ndarray:
-    """Decode a photo to (H, W) uint8 gray, whatever its mode; of an animation the first frame.
+    """Decode a photo to (H, W) uint8 gray, whatever its mode; from an animation, the first frame.
 
-    The orientation in the EXIF header is ignored, as COLMAP and hloc ignore it: pixels stay where the file has them.
+    The orientation in the EXIF header is ignored, as in COLMAP and hloc: pixels are in the order of the file.
     16 bit gray loses its lower byte; transparency is dropped.
     """
     return _read(Path(path), _gray)
 
 
 def read_colour(path: str | Path) -> np.ndarray:
-    """Decode a photo to (H, W, 3) uint8 RGB to be looked at; gray where it has no colour, or is too large for three."""
+    """Decode a photo as (H, W, 3) uint8 RGB for display; gray if it has no colour or is too large for three."""
     return _read(Path(path), _colour)
 
 
@@ -45,14 +45,14 @@ def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np
 
 @contextmanager
 def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Image.Image]":
-    """A photo opened by Pillow, of at most MAX_PIXELS; whatever is wrong with it is a FileError of one line.
+    """A photo opened by Pillow, of at most MAX_PIXELS; any problem becomes a one-line FileError.
 
-    What goes wrong in the body, where the pixels are decoded, is told in the same way.
+    Problems inside the block, where the pixels are decoded, are reported in the same way.
     """
     pillow = _pillow()
     check_regular(path)
     if not path.is_file():
-        raise FileError(f"{path}: " + ("is a folder, an image is wanted" if path.is_dir() else "no such file"))
+        raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
     if not path.stat().st_size:
         raise FileError(f"{path}: not a whole image (the file is empty)")
     pixels = "it"
@@ -77,14 +77,14 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
 
 @contextmanager
 def _warnings_off() -> "Iterator[None]":
-    """No warnings of Pillow, which are about odd metadata. One thread at a time: the filters are the process's."""
+    """Silence Pillow's warnings about odd metadata. One thread at a time, as the filters are global."""
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:
-    """Write (H, W) gray or (H, W, 3) colour uint8 as PNG, whole or not at all; the same pixels give the same bytes."""
+    """Write (H, W) gray or (H, W, 3) colour uint8 as PNG, atomically; the same pixels give the same bytes."""
     with replacing(path) as part:
         _pillow().fromarray(pixels).save(part, format="PNG")
 

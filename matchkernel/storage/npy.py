@@ -1,4 +1,4 @@
-"""Arrays from .npy and .npz files: checked before memory is taken, and never unpickled."""
+"""Arrays from .npy and .npz files: checked before memory is allocated, and never unpickled."""
 
 import math
 import zipfile
@@ -13,7 +13,7 @@ from matchkernel.storage.files import check_regular
 
 
 def map_npy(path: str | Path) -> np.ndarray:
-    """Memory-map a .npy file; whatever is wrong with it is a FileError of one line."""
+    """Memory-map a .npy file; any problem becomes a one-line FileError."""
     with _file_errors(path, "a whole .npy array"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
@@ -23,7 +23,7 @@ def map_npy(path: str | Path) -> np.ndarray:
 
 
 def read_npz(path: str | Path, names: Sequence[str], what: str) -> dict[str, np.ndarray]:
-    """Read arrays of a file written by numpy.savez; whatever is wrong with it is a FileError of one line.
+    """Read arrays from a file written by numpy.savez; any problem becomes a one-line FileError.
 
     Args:
         path: the file.
@@ -35,7 +35,7 @@ def read_npz(path: str | Path, names: Sequence[str], what: str) -> dict[str, np.
 
 
 def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
-    """An array of an archive, its header checked against the bytes that are there before memory is taken."""
+    """An array of an archive; its header is checked against the bytes present before memory is allocated."""
     entry = file.getinfo(f"{name}.npy")
     if entry.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{name} is compressed; write it with numpy.savez")

@@ -1,9 +1,9 @@
-"""The one way to report progress: a callback that gets the number of items done and their total."""
+"""The one way to report progress: a callback that is called with the number of items done and their total."""
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int], object]  # (done, total)
-Say = Callable[[str], object]  # gets the name of each stage of longer work as it begins
+Say = Callable[[str], object]  # called with the name of each stage as it begins
 
 
 def adding(progress: Progress | None, total: int) -> Callable[[int], None]:

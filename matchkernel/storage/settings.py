@@ -41,7 +41,7 @@ class Range:
         return low and high and above and below
 
     def described(self, value: Any) -> str:
-        """The range in words, for the message about a value outside it."""
+        """A description of the range, for the message about a value outside it."""
         if self.choices is not None:
             return f"one of {', '.join(self.choices)}"
         if self.low is not None and self.high is not None:
@@ -63,16 +63,16 @@ def setting(
     about: str = "",
     omit_default: bool = False,
 ) -> Any:
-    """A field of a dataclass of settings, with the range that `check_ranges` holds it to.
+    """A field of a dataclass of settings, with the range that `check_ranges` enforces.
 
     Args:
         default: value of the field.
-        low, high: the least and the greatest value allowed.
-        above, below: bounds that are not allowed themselves.
+        low, high: minimum and maximum, inclusive.
+        above, below: exclusive bounds.
         choices: the strings allowed.
         about: what it is, for the help of an option that is derived from the field (metadata "help").
-        omit_default: `to_dict` leaves the field out where it has its default. For settings that are newer than saved
-            runs and weights, which do not name them.
+        omit_default: `to_dict` leaves the field out if it has its default. For settings that are newer than saved runs
+            and weights, which do not contain them.
     """
     allowed = Range(low, high, above, below, None if choices is None else tuple(choices))
     return dataclasses.field(default=default, metadata={"range": allowed, "help": about, "omit_default": omit_default})

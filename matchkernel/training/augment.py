@@ -1,4 +1,4 @@
-"""Augmentation: what is drawn for each patch of a batch on the host, and applied to it on the device."""
+"""Augmentation: the changes of each patch of a batch are drawn on the host and applied on the device."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from torch.nn import functional as nnf
 
 from matchkernel.storage.settings import check_ranges, setting
 
-# Where an output pixel (u, v) looks in the source: signed permutations of the axes. HardNet's script makes the first
-# four only (identity, mirror, transposition, quarter turn clockwise); the others complete the square's symmetries.
+# From output pixel (u, v) to the source position: signed permutations of the axes. HardNet's script uses only the first
+# four (identity, mirror, transposition, quarter turn clockwise); the others complete the symmetries of the square.
 SQUARE = np.array(
     [
         [[1, 0], [0, 1]], [[-1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, 1], [-1, 0]],
@@ -38,12 +38,12 @@ class Augmentation:
         rotation_degrees: uniform in +- this.
         scale_octaves: side times 2^x, x uniform in +- this.
         aspect_octaves: width over height times 2^x, x uniform in +- this, with the same area.
-        shift: of the centre, uniform in +- this share of half the side, in x and y.
+        shift: of the centre, uniform in +- this fraction of half the side, in x and y.
         zoom_octaves: the inner 2^-x of the side fills the patch, x uniform from 0 to this: as if the set had been cut
             at all magnifications from 2^-zoom_octaves of its own to its own.
         gamma: exponent e^x, x uniform in +- this.
         contrast: deviations from the mean times e^x, x uniform in +- this, then clipped to black and white.
-        light_gradient: brightness changes linearly from the centre to the border by up to +- this share, in x and y.
+        light_gradient: brightness changes linearly from the centre to the border by up to +- this fraction, in x and y.
         blur: Gaussian of standard deviation uniform from 0 to this, in pixels of the network's input.
         noise: Gaussian of standard deviation uniform from 0 to this, in gray levels.
         jpeg: the lowest JPEG quality, uniform from it to 100; 0 for no JPEG.
@@ -74,7 +74,7 @@ class Augmentation:
 def draw_warps(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:
     """Where each patch is sampled: (2, pairs, 2, 3) float32, output (u, v, 1) -> source, in half sides [M23].
 
-    The patch is zoomed, turned, stretched and shifted first, then flipped: the flip acts on the jittered patch.
+    The patch is first zoomed, rotated, stretched and shifted, then flipped: the flip acts on the jittered patch.
     """
     flip = SQUARE[random.integers(FLIPS[settings.flips], size=pairs)]
     t, scale, aspect, dx, dy = random.uniform(-1, 1, (5, 2, pairs))
@@ -108,15 +108,15 @@ def draw_photometric(settings: Augmentation, random: np.random.Generator, pairs:
 def augmented(
     source: Tensor, index: Tensor, warps: Tensor, drawn: Tensor | None, size: int, settings: Augmentation
 ) -> Tensor:
-    """Patches (B, 1, N, N) as the network sees them: sample_patches, then change_photometric of what was drawn."""
+    """Patches (B, 1, N, N) as the network sees them: sample_patches, then change_photometric with the drawn values."""
     patches = sample_patches(source, index, warps, size)
     return patches if drawn is None else change_photometric(patches, drawn, settings)
 
 
 def sample_patches(source: Tensor, index: Tensor, warps: Tensor, size: int) -> Tensor:
-    """Cut warped patches straight from the set: one interpolation, no copy of the source patches [M23].
+    """Cut warped patches directly from the set: one interpolation, no copy of the source patches [M23].
 
-    Linear interpolation; where the source has more than twice the pixels, the mean of several samples per pixel, to
+    Interpolation is linear; if the source has more than twice the pixels, several samples per pixel are averaged to
     prevent aliasing. Without a warp, halving the side is the exact mean of 2 x 2 pixels, as in testing. Beyond the
     border the outermost pixels are repeated. Written with plain indexing, which the compiler turns into one kernel.
 
@@ -148,12 +148,12 @@ def sample_patches(source: Tensor, index: Tensor, warps: Tensor, size: int) -> T
 
 
 def _pixels(half_sides: Tensor, S: int) -> Tensor:
-    """From half sides to pixel numbers, kept inside the patch."""
+    """Convert half sides to pixel indices, clamped to the patch."""
     return ((half_sides + 1) * (S / 2) - 0.5).clamp(0, S - 1)
 
 
 def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -> Tensor:
-    """Apply the drawn changes; those that the settings leave out are not computed.
+    """Apply the drawn changes; changes that the settings disable are not computed.
 
     Args:
         patches: (B, 1, N, N) gray levels 0 to 255.
@@ -182,7 +182,7 @@ def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -
 
 
 def blurred(patches: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian blur of each patch by its own sigma (B,), borders repeated."""
+    """Gaussian blur of each patch with its own sigma (B,), with repeated borders."""
     radius = torch.arange(-BLUR_RADIUS, BLUR_RADIUS + 1, device=patches.device)
     weights = torch.exp(-0.5 * (radius / sigma[:, None].clamp_min(1e-3)) ** 2)
     weights = weights / weights.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The folder of a run: used by one process at a time, with checkpoints that hold all it needs to continue."""
+"""The folder of a run: used by one process at a time, with checkpoints that hold everything needed to resume."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def collect(model: Descriptor, updater: Updater) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: Path) -> None:
-    """Put a checkpoint's tensors into a model and an optimiser of the same configuration."""
+    """Load a checkpoint's tensors into a model and an optimiser of the same configuration."""
     targets = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, tensors in updater.state.items():
         targets |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
@@ -64,7 +64,7 @@ def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: P
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the last checkpoint and keep the one before it; a kill at any moment leaves a complete last one."""
+    """Write the last checkpoint and keep the one before it; the last one is complete even if the process is killed."""
     facts = {
         "step": checkpoint.step,
         "config": checkpoint.config,
@@ -83,7 +83,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _keep(last: Path, previous: Path) -> None:
-    """Give a file a second name, replacing what has that name."""
+    """Give a file a second name, replacing any file of that name."""
     link = previous.with_name(f".{previous.name}.{os.getpid()}.part")
     link.unlink(missing_ok=True)
     try:
@@ -94,18 +94,18 @@ def _keep(last: Path, previous: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; a damaged or foreign file is refused, and the one before it offered."""
+    """Read a checkpoint; a damaged file or one of another kind is refused, and the one before it suggested."""
     offer = ""
     if path.name == LAST and (path.parent / PREVIOUS).exists():
-        offer = f"; the one before it is there: remove or rename this one, and --resume uses {PREVIOUS}"
+        offer = f"; the one before it exists: remove or rename this one, and --resume will use {PREVIOUS}"
     try:
         with readable(path), safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             if "checkpoint" not in metadata:
-                raise FileError(f"{path}: a safetensors file, but no checkpoint")
+                raise FileError(f"{path}: a safetensors file, but not a checkpoint")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if metadata.get("sha256") != digest(metadata, tensors):
-            raise FileError(f"{path}: damaged, its contents do not match the sha256 it carries")
+            raise FileError(f"{path}: damaged, its contents do not match its recorded sha256")
         return _parsed(metadata["checkpoint"], tensors, path)
     except MatchKernelError as error:
         raise FileError(f"{error}{offer}") from None
@@ -124,23 +124,23 @@ def nothing_to_resume(folder: Path) -> FileError:
 
 @contextmanager
 def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator[None]:
-    """Keep other processes out of the folder of a run, which is made where it is missing.
+    """Keep other processes out of the folder of a run, which is created if it does not exist.
 
     Args:
-        folder: the folder; removed again if nothing came of the run.
+        folder: the folder; removed again if the run wrote nothing.
         inputs: folders that are read, and must not be written to.
-        resume: whether a run continues there; else its weights and checkpoints must not be there.
+        resume: whether a run continues there; otherwise the folder must not hold weights or checkpoints.
     """
     is_new = not folder.exists()
     if resume and is_new:
         raise nothing_to_resume(folder)
     check_folder(folder, *inputs)
-    with exclusive(folder, f"{folder}: another run is using this folder right now"):
+    with exclusive(folder, f"{folder}: another run is using this folder"):
         try:
             _check_contents(folder, resume=resume)
             yield
         finally:
-            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # nothing came of it
+            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # the run wrote nothing
                 shutil.rmtree(folder / "sets", ignore_errors=True)
 
 
@@ -152,7 +152,9 @@ def _check_contents(folder: Path, *, resume: bool) -> None:
             raise nothing_to_resume(folder)
         return
     if checkpoint is not None:
-        raise FileError(f"{folder}: holds a run already; --resume continues it, another --out starts a new one")
+        raise FileError(
+            f"{folder}: already holds a run; continue it with --resume, or start a new one with another --out"
+        )
     for name in (BEST, FINAL):
         if (folder / name).exists():
             raise FileError(f"{folder}: holds {name} of an earlier run; choose another --out, or remove it")
@@ -164,7 +166,7 @@ def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, pa
     if difference:
         name, mine, theirs = difference
         raise ArgumentError(
-            f"{path}: was trained with {name} = {theirs!r}, not {mine!r}; use the same, or another --out"
+            f"{path}: was trained with {name} = {theirs!r}, not {mine!r}; use the same value, or another --out"
         )
     if checkpoint.data != data:
         raise ArgumentError(

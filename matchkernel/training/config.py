@@ -27,7 +27,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Sets rendered into the run's folder, to try training without data: see matchkernel.data.synthetic."""
+    """Sets rendered into the run's folder, for trying out training without data: see matchkernel.data.synthetic."""
 
     points: int = setting(1000, low=2, high=10**6)
     patches: int = setting(4, low=2, high=1000)
@@ -50,7 +50,7 @@ class Data:
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
         if not all([*self.train, *self.validation]):
-            raise ArgumentError("data.train and data.validation must be names of folders, not empty")
+            raise ArgumentError("data.train and data.validation must be non-empty names of folders")
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Sampling:
 
     pairs: int = setting(512, low=2, high=2**20)
     steps: int = setting(39_060, low=1, high=10**9)
-    epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch where `pairs` does not divide it (HardNet)
-    # Each update draws one of these sides; none: always model.patch_size.
+    epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch if `pairs` does not divide it (HardNet)
+    # Each update draws one of these sizes; if empty, always model.patch_size.
     patch_sizes: tuple[int, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class Loop:
         save_every: steps between checkpoints.
         validate_every: steps between validations (and one at the end).
         select_by: the measure whose best weights are kept: "map" or "fpr95".
-        tensorboard: write event files too.
+        tensorboard: also write event files.
     """
 
     precision: str = setting("auto", choices=("auto", "bf16", "fp32"))
@@ -127,7 +127,7 @@ BINDING_IN_LOOP = ("precision", "statistics", "sync_batch_norm", "select_by")
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training run: what is trained on what, and how. See docs/training.md for every knob."""
+    """A training run: what is trained on what, and how. See docs/training.md for all settings."""
 
     data: Data
     model: DescriptorConfig = field(default_factory=DescriptorConfig)
@@ -146,7 +146,7 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
-        """Build from nested names and values, laid over the preset they name (default: paper)."""
+        """Build from nested names and values, which override the preset they name (default: paper)."""
         if not isinstance(values, Mapping):
             raise ArgumentTypeError(f"a run must be a table of names and values, got {short_repr(values)}")
         preset = values.get("preset", "paper")

@@ -1,4 +1,4 @@
-"""Several processes training one model: torchrun starts them, each takes its share of every batch."""
+"""Several processes train one model: torchrun starts them, and each takes its share of every batch."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 
 from matchkernel.errors import ArgumentError, MatchKernelError, WorkError
 
-# How long to wait for a silent process, which may be validating; that one has ended is noticed at once.
+# How long to wait for a silent process, which may be validating; the end of a process is noticed at once.
 PATIENCE = timedelta(minutes=10)
 
 
@@ -73,11 +73,11 @@ class Team:
 
 
 def chosen_device(device: str) -> torch.device:
-    """The device asked for; under torchrun the GPU of this process."""
+    """The requested device; under torchrun, the GPU of this process."""
     if device not in ("auto", "cpu", "cuda"):
         raise ArgumentError(f"device must be auto, cpu or cuda, got {device!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError("device cuda: there is no GPU here that PyTorch can use")
+        raise ArgumentError("device cuda: there is no GPU that PyTorch can use")
     if device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -87,7 +87,7 @@ def chosen_device(device: str) -> torch.device:
 
 @contextmanager
 def joined_team(device: torch.device) -> Iterator[Team]:
-    """Join the processes torchrun started, if it did; their failures become one line."""
+    """Join the processes started by torchrun, if any; their failures are reported in one line."""
     size = _size()
     if size == 1:
         yield Team()
@@ -109,7 +109,7 @@ def joined_team(device: torch.device) -> Iterator[Team]:
 
 
 def _size() -> int:
-    """How many processes torchrun started."""
+    """The number of processes that torchrun started."""
     size = os.environ.get("WORLD_SIZE", "1")
     if size != "1" and not (size.isdecimal() and os.environ.keys() >= {"RANK", "MASTER_ADDR", "MASTER_PORT"}):
         raise ArgumentError("WORLD_SIZE is set, but torchrun did not start this process: use torchrun, or unset it")
@@ -117,5 +117,5 @@ def _size() -> int:
 
 
 def _is_lost(error: RuntimeError) -> bool:
-    """Whether a plain RuntimeError is gloo's way of saying that a peer is gone."""
+    """Whether a plain RuntimeError is gloo's report that another process is gone."""
     return any(part in str(error) for part in ("gloo", "Connection closed", "Connection reset", "Timed out", "peer"))

@@ -1,4 +1,4 @@
-"""The batch of every step: which pairs, how each patch is changed, at what size and rate; made ahead in threads.
+"""The batch of every step: which pairs, how each patch is changed, at what size and rate; prepared in threads.
 
 Random numbers depend only on the seed and the step, so that a resumed run and every process draw the same.
 """
@@ -31,7 +31,7 @@ def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:
 
 
 class PairSampler:
-    """Draw pairs of patches of the same point: points uniform without repetition, two distinct patches of each [M22].
+    """Draw pairs of patches: points uniformly without repetition, two distinct patches of each [M22].
 
     Every point is equally likely, however many patches it has; points with one patch are left out.
 
@@ -46,15 +46,17 @@ class PairSampler:
         self.order, starts, sizes = group_by_label(labels)
         self.starts, self.sizes = starts[sizes > 1], sizes[sizes > 1]
         if not len(self.starts):
-            raise ArgumentError(f"no point has two patches, so there is no pair to learn from ({len(labels)} patches)")
+            raise ArgumentError(
+                f"no point has two patches, so there are no pairs to learn from ({len(labels)} patches)"
+            )
         if len(self.starts) < pairs:
             raise ArgumentError(
-                f"a batch of {pairs} pairs needs as many points with two patches or more, the set has"
+                f"a batch of {pairs} pairs needs {pairs} points with two or more patches, the set has"
                 f" {len(self.starts)}; lower sampling.pairs"
             )
 
     def draw(self, step: int, pairs: int) -> np.ndarray:
-        """(2, pairs) patch numbers of update `step`: anchors and positives."""
+        """(2, pairs) patch indices of update `step`: anchors and positives."""
         random = generator_at(self.seed, step, CLASSES)
         points = random.choice(len(self.starts), pairs, replace=False)
         start, size = self.starts[points], self.sizes[points]
@@ -64,7 +66,7 @@ class PairSampler:
 
 
 def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
-    """The side of the patches of update `step`: one of `sizes`, all equally likely."""
+    """The patch size of update `step`: one of `sizes`, with equal probability."""
     return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]
 
 
@@ -99,7 +101,7 @@ class Feed:
         self.streams, self.pins = streams, pins
         self.sampler = PairSampler(data.labels, config.sampling.pairs, config.seed)
         for pairs in config.sampling.sizes:
-            team.share(pairs)  # refused now rather than at the end of an epoch
+            team.share(pairs)  # refuse this now rather than at the end of an epoch
 
     def batch(self, step: int) -> Batch:
         """The batch of update `step`; depends on nothing else."""
@@ -129,7 +131,7 @@ class Feed:
 
     @contextmanager
     def running(self, first: int, last: int) -> Iterator[Iterator[Batch]]:
-        """The batches of updates first..last, made ahead in threads."""
+        """The batches of updates first..last, prepared in advance in threads."""
         with ThreadPoolExecutor(WORKERS, "matchkernel-feed") as pool:
             waiting = deque(pool.submit(self.batch, step) for step in range(first, min(first + AHEAD, last + 1)))
 

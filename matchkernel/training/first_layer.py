@@ -1,12 +1,12 @@
 """Convolution 1, its BatchNorm and ReLU in one pass over memory, on a GPU.
 
-The first convolution has one input channel: nine multiplications an output. Libraries run it slowly, and the BatchNorm
-after it reads and writes 32 channels several times over. But a linear function of nine pixels has a mean and a variance
-that follow from the mean and the covariance of the pixels, which are 9 + 81 numbers. So: one small kernel for the
-moments of the nine "taps" t, one that writes relu(scale (w . t) + shift), and in the backward pass one that reads the
-gradient once and sums dz (x) t, from which the gradient of w follows.
+The first convolution has one input channel: nine multiplications per output. Libraries run it slowly, and the
+BatchNorm after it reads and writes 32 channels several times. But the mean and variance of a linear function of nine
+pixels follow from the mean and covariance of the pixels, which are 9 + 81 numbers. So there is one small kernel for
+the moments of the nine "taps" t, one that writes relu(scale (w . t) + shift), and in the backward pass one that reads
+the gradient once and sums dz (x) t, from which the gradient of w follows.
 
-Every tap vector carries a constant 1 as its tenth entry, so that sums and counts come with the products.
+Every tap vector has a constant 1 as its tenth entry, so that the products include sums and counts.
 """
 
 import torch
@@ -129,7 +129,7 @@ def _(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, gradient: Tensor) -> T
 
 
 class FirstLayer(torch.autograd.Function):
-    """relu(batch_norm(conv(x, weight))) by group, and the statistics: see the module."""
+    """relu(batch_norm(conv(x, weight))) by group, and the statistics; see the module's docstring."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object per line, TensorBoard events if wanted, and the numbers of a line."""
+"""The log of a run: one JSON object per line, optional TensorBoard events, and the numbers of a line."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from matchkernel.storage.extras import need
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
-Moment = torch.cuda.Event | float  # on a GPU an event among its work, on a CPU seconds
+Moment = torch.cuda.Event | float  # on a GPU an event in its queue, on a CPU seconds
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class LogLine:
     loss: float = math.nan  # mean since the last line
     rate: float = math.nan
     patches_per_second: float = math.nan
-    validation: dict[str, float] | None = None  # instead of the others, where a validation is reported
+    validation: dict[str, float] | None = None  # instead of the others, if a validation is reported
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The entries of a log; a last line cut by a kill is left out, any other line that is not an entry is refused."""
+    """The entries of a log; a truncated last line is ignored, any other line that is not an entry is refused."""
     path = Path(path)
     lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
     entries = []
@@ -77,7 +77,7 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # write has reported a full disk already
+        with suppress(OSError):  # write has already reported a full disk
             self.file.close()
         if self.board is not None:
             self.board.close()
@@ -112,7 +112,7 @@ class Meter:
         self._logged = (0, 0.0)  # step and sum of losses of the last line
         self._since: tuple[int, Moment] | None = None  # step and moment since which the speed is measured
         self._paused = 0.0  # seconds of it that were not training
-        self._pending: tuple[int, float, Tensor, Moment] | None = None  # a line whose numbers are on their way
+        self._pending: tuple[int, float, Tensor, Moment] | None = None  # a line whose numbers are still being computed
 
     def resume(self, step: int, loss_sum: float) -> None:
         """Continue after a checkpoint."""
@@ -120,14 +120,14 @@ class Meter:
         self._logged = (step, loss_sum)
 
     def count(self, step: int) -> None:
-        """A step was queued; the speed is measured from the end of the first one, which is slow."""
+        """Note that a step was queued; the speed is measured from the end of the first one, which is slow."""
         if self._since is None:
             self._since, self._paused = (step, self._now()), 0.0
         if not self._is_cuda and float(self.monitor[1]):
             self.settle()
 
     def read(self, step: int, rate: float) -> None:
-        """Ask for the numbers of a line; on a GPU they are written when the next ones are asked for."""
+        """Request the numbers of a line; on a GPU they are written when the next ones are requested."""
         self._write_pending()
         if self._is_cuda:
             values = torch.empty(2, dtype=torch.float64, pin_memory=True).copy_(self.monitor, non_blocking=True)
@@ -144,7 +144,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave what happens inside the block out of the measured speed."""
+        """Exclude the block from the measured speed."""
         self.settle()  # the device has nothing left to do: the host's clock is its own
         start = time.perf_counter()
         yield

@@ -1,4 +1,4 @@
-"""Train a descriptor: set up, go through the steps, survive being stopped."""
+"""Train a descriptor: set up, run the steps, and handle interruptions."""
 
 import signal
 import threading
@@ -16,7 +16,7 @@ from matchkernel.training.network import torch_settings
 from matchkernel.training.sets import open_data
 from matchkernel.training.state import TrainingState
 
-AGREE_EVERY = 10  # steps after which several processes ask each other whether one was told to stop
+AGREE_EVERY = 10  # steps after which several processes check whether one of them was asked to stop
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def weights(self) -> Path | None:
-        """The best weights on validation, else the final ones, if there are any."""
+        """The best weights on validation, or otherwise the final ones, if there are any."""
         path = self.folder / (BEST if self.best else FINAL)
         return path if path.exists() else None
 
@@ -51,8 +51,8 @@ def train(
 
     Args:
         config: what to train on what, and how.
-        out: folder of the run; made if it is not there.
-        resume: continue from the folder's last checkpoint; refused where there is none.
+        out: folder of the run; created if it does not exist.
+        resume: continue from the folder's last checkpoint; refused if there is none.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         report: called at every line of the log.
     """
@@ -99,7 +99,7 @@ def train(
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT instead of dying of them (in the main thread, where Python allows it)."""
+    """Collect SIGTERM and SIGINT instead of ending the process (in the main thread, where Python allows it)."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

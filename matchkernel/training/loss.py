@@ -1,4 +1,4 @@
-"""The loss of a batch of pairs: HardNet+'s hardest-in-batch triplet margin, and what later work added."""
+"""The loss of a batch of pairs: HardNet+'s hardest-in-batch triplet margin, and extensions from later work."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.precision import unit_rows, widened
 from matchkernel.storage.settings import check_ranges, setting
 
-DUPLICATE = 0.008  # nearer than this a "negative" is a copy of the patch (an exact copy is at 0.001)
-FAR = 10.0  # added to distances that may not be chosen
-HUGE = 1e30  # the largest weight: float32 holds it
+DUPLICATE = 0.008  # a "negative" closer than this is a copy of the patch (an exact copy is at 0.001)
+FAR = 10.0  # added to distances that must not be chosen
+HUGE = 1e30  # the maximum weight, which fits in float32
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Which loss. The defaults are HardNet's.
+    """Settings of the loss. The defaults are HardNet's.
 
     Attributes:
         form: "triplet_margin", "softmax" or "contrastive", of positive and negative distances.
@@ -53,7 +53,7 @@ class LossSettings:
 
 
 def pair_loss(anchors: Tensor, positives: Tensor, settings: LossSettings) -> Tensor:
-    """The loss of a batch, in float32 at least whatever comes in [M25].
+    """The loss of a batch, computed at least in float32 [M25].
 
     Args:
         anchors: (B, D) descriptors before l2 normalisation.

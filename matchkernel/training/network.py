@@ -15,11 +15,11 @@ from matchkernel.model.precision import has_bfloat16, widened
 
 
 def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:
-    """Change a model for training, in place; the names and shapes of its tensors stay.
+    """Prepare a model for training, in place; the names and shapes of its tensors do not change.
 
     Args:
         model: the descriptor, on its device.
-        groups: parts of a batch with BatchNorm statistics of their own: 2 for anchors and positives.
+        groups: number of parts of a batch with separate BatchNorm statistics: 2 for anchors and positives.
         synchronize: share the statistics among processes.
         fuse: run the first convolution with its BatchNorm as one kernel (GPU, bfloat16).
     """
@@ -33,7 +33,7 @@ def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = 
 
 
 def is_half_precision(precision: str, device: torch.device) -> bool:
-    """Whether a run computes in bfloat16: where it is asked for or the device is a GPU, and the device can."""
+    """Whether a run computes in bfloat16: if requested or on a GPU, provided that the device supports it."""
     if precision == "bf16" and not has_bfloat16(device):
         warnings.warn("this CPU has no bfloat16 arithmetic: training in float32", RuntimeWarning, stacklevel=2)
         return False
@@ -81,10 +81,10 @@ class FusedLayers(nn.Sequential):
 
 
 class _Grouped(nn.modules.batchnorm._BatchNorm):
-    """BatchNorm of `groups` equal parts of the batch, each by its own statistics, in one pass.
+    """BatchNorm of `groups` equal parts of the batch, each with its own statistics, in one pass.
 
-    Computes what separate forward passes of anchors and positives would, in one pass; the running statistics are
-    updated once for each part, in order. In eval mode it is plain BatchNorm.
+    The result is that of separate forward passes of anchors and positives; the running statistics are updated once for
+    each part, in order. In eval mode it is plain BatchNorm.
     """
 
     groups: int = 1
@@ -105,7 +105,7 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
         )
 
     def _by_formula(self, x: Tensor) -> Tensor:
-        """Written out: a compiler fuses it with its neighbours, and other processes can take part."""
+        """Written out, so that the compiler can fuse it with its neighbours and other processes can take part."""
         values = widened(x.unflatten(0, (self.groups, -1)))  # (groups, B / groups, C, ...)
         dims = [1, *range(3, values.ndim)]
         if self.is_synchronized:
@@ -142,7 +142,7 @@ class GroupedBatchNorm2d(_Grouped, nn.BatchNorm2d):
 
 
 def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False) -> None:
-    """Give every BatchNorm of a model grouped statistics, in place; its tensors and their names stay."""
+    """Give every BatchNorm of a model grouped statistics, in place; its tensors and their names do not change."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):

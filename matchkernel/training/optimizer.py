@@ -1,7 +1,7 @@
 """SGD and AdamW, the learning rate of every update, and the moving average of the weights.
 
-The updates are torch.optim's (tests compare them), written with rate and step in tensors, so that a CUDA graph can
-replay them: torch.optim decides the undamped first step of SGD in Python, which a captured graph cannot.
+The updates equal torch.optim's (tests compare them), but rate and step are tensors, so that a CUDA graph can replay
+them: torch.optim decides in Python whether a step of SGD is the undamped first one, which a captured graph cannot do.
 """
 
 import copy
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.settings import check_ranges, setting
 
-HUGE = 1e30  # the largest rate and decay: float32 holds it
+HUGE = 1e30  # the maximum rate and decay, which fits in float32
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Which optimiser, and how its rate changes.
+    """Settings of the optimiser and of its learning rate.
 
     Attributes:
         kind: "sgd", or "adamw" (decoupled weight decay).
@@ -32,7 +32,7 @@ class Optimizer:
         weight_decay: of all parameters; added to the gradient by SGD.
         schedule: "linear" and "cosine" end at exactly 0 after the last update; "hardnet" is its script's; "constant".
         warmup: updates over which the rate rises linearly from rate / warmup.
-        average: decay of the moving average of the weights that is validated and saved instead of them; 0: none.
+        average: decay of the moving average of the weights, which is validated and saved instead of them; 0 for none.
     """
 
     kind: str = setting("sgd", choices=("sgd", "adamw"))
@@ -56,9 +56,9 @@ def rate_at(step: int, settings: Optimizer, steps: int, pairs: int, epoch_pairs:
     Args:
         step: number of the update.
         settings: the schedule.
-        steps: updates in all.
-        pairs: in a batch (`hardnet` counts its rate in pairs).
-        epoch_pairs: in an epoch, 0 for none.
+        steps: total number of updates.
+        pairs: pairs per batch (the schedule `hardnet` depends on the number of pairs).
+        epoch_pairs: pairs per epoch, 0 for no epochs.
     """
     done = (step - 1) / steps
     if settings.schedule == "linear":
@@ -80,12 +80,12 @@ class Updater:
     """The state of an optimiser; changes parameters in place.
 
     Args:
-        parameters: what is trained.
+        parameters: the tensors to train.
         settings: kind and constants.
         statistics: tensors that are not trained, but averaged together with the parameters.
 
     Attributes:
-        state: lists of tensors by name: all that must be saved.
+        state: lists of tensors by name: everything that must be saved.
     """
 
     def __init__(self, parameters: Sequence[Tensor], settings: Optimizer, statistics: Sequence[Tensor] = ()) -> None:
@@ -101,7 +101,7 @@ class Updater:
         """One update.
 
         Args:
-            gradients: as the parameters.
+            gradients: of the parameters, in the same order.
             rate: () learning rate.
             step: () number of the update, from 1.
         """

@@ -1,4 +1,4 @@
-"""The patch sets of a run: opened or rendered, joined with labels that do not collide, and what identifies them."""
+"""The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
 import hashlib
 import json
@@ -27,16 +27,16 @@ class TrainingSet:
         self.sets = list(sets)
         self.labels = join_labels(sets)
         self.side = sets[0].patches.shape[-1]
-        self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # number of each set's first patch
+        self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # index of each set's first patch
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def gather(self, index: np.ndarray) -> np.ndarray:
-        """Patches (..., S, S) uint8 at these numbers, read from the memory maps."""
+        """Patches (..., S, S) uint8 at these indices, read from the memory maps."""
         flat = index.ravel()
         if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
-            raise ArgumentError(f"patches are numbered 0 to {len(self) - 1}, asked for {flat.min()} to {flat.max()}")
+            raise ArgumentError(f"patch indices must be 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}")
         patches = np.empty((len(flat), self.side, self.side), np.uint8)
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):
@@ -84,7 +84,7 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
 
 
 def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
-    """Open validation sets; one that cannot be used is refused now, not after hours of training."""
+    """Open validation sets; a set that cannot be used is refused now, not after hours of training."""
     sets = open_sets(folders)
     for patch_set in sets:
         validation_pairs(patch_set)

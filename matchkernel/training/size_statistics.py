@@ -1,7 +1,7 @@
 """BatchNorm statistics for every patch size of a run that draws several.
 
-Each update moves the running statistics towards those of its own size, so at the end they are a mixture that fits none.
-Therefore they are measured again for each size, with the weights fixed.
+Each update moves the running statistics towards those of its own size, so that they become a mixture that fits no size.
+Therefore they are measured again for each size, with fixed weights.
 """
 
 import copy
@@ -19,13 +19,13 @@ from matchkernel.training.feed import Feed
 from matchkernel.training.network import group_statistics
 from matchkernel.training.sets import TrainingSet
 
-PATCHES = 2**14  # number on which the statistics of a size are measured
+PATCHES = 2**14  # number of patches on which the statistics of a size are measured
 AT_A_TIME = 2**10  # so that memory does not depend on the batch size of the run
 
 
 @torch.no_grad()
 def with_size_statistics(model: Descriptor, config: TrainingConfig, data: TrainingSet) -> Descriptor:
-    """A copy of a model with the statistics of every size of its run; those of its own size are in use.
+    """A copy of a model with statistics for every size of its run, which uses those of its own size.
 
     Args:
         model: as it is trained, on its device.

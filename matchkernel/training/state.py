@@ -46,7 +46,7 @@ class TrainingState:
         config: the run.
         folder: where it is kept.
         data: what it learns from.
-        validation: what it is measured on, may be empty.
+        validation: sets to measure it on; may be empty.
         team: the processes.
         device: where it computes.
         report: called at every line of the log.
@@ -54,8 +54,8 @@ class TrainingState:
     Attributes:
         step: updates done.
         best: the best validation so far and its step; empty before the first.
-        source: (K, S, S) uint8 all patches on the device, or None where every batch brings its own.
-        log: written to if there is one (in the first process).
+        source: (K, S, S) uint8, all patches on the device, or None if every batch contains its own.
+        log: None except in the first process.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TrainingState:
         self.best: dict[str, float] = {}
 
     def update(self, batch: Batch) -> None:
-        """Do one update; write a line of the log when it is time."""
+        """Do one update; write a line of the log when it is due."""
         kind = batch.index.shape[1], batch.size
         if kind not in self.updates:
             self.updates[kind] = Update(
@@ -123,7 +123,7 @@ class TrainingState:
                 raise
 
     def save(self) -> None:
-        """Write a checkpoint of this step, unless there is one; never of numbers that are not finite."""
+        """Write a checkpoint of this step, unless it exists; never with values that are not finite."""
         with self.meter.paused():
             self._write_checkpoint()
 
@@ -145,7 +145,7 @@ class TrainingState:
             save(self._usable_model(), self.folder / FINAL, self._card({}))
 
     def write_log(self, event: str, **values: Any) -> None:
-        """Add an entry of this step to the log, where there is one."""
+        """Add an entry for this step to the log, if there is one."""
         if self.log is not None:
             self.log.write(self.step, event, **values)
 

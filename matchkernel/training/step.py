@@ -1,4 +1,4 @@
-"""One update of the model: sample, describe, loss, gradients, optimiser. On a GPU compiled and replayed as a graph."""
+"""One update of the model: sample, describe, loss, gradients, optimiser; on a GPU compiled and replayed as a graph."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ MOST_COMPILED = 256
 
 
 class Update:
-    """Carries out the updates of batches with one number of pairs and one patch size.
+    """Carries out the updates of batches with a fixed number of pairs and patch size.
 
     Each batch is copied into the same tensors, from which an update reads everything, so that one recorded graph serves
     every step and nothing waits for the device.
@@ -29,7 +29,7 @@ class Update:
         model: prepared for training (see network.prepare_for_training).
         updater: the optimiser's state.
         config: the run.
-        source: (K, S, S) uint8 patches on the device, or None if every batch brings its own.
+        source: (K, S, S) uint8 patches on the device, or None if every batch contains its own.
         team: the processes.
         monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite.
         is_half: compute in bfloat16.
@@ -65,7 +65,7 @@ class Update:
     def __call__(self, batch: Batch) -> None:
         """Do the update of this batch; returns before the device has finished."""
         self.capture(batch)
-        self._load(batch)  # after the warm-up, which moved the random numbers
+        self._load(batch)  # after the warm-up, which advanced the random number generator
         if self.graph is not None:
             self.graph.replay()
         else:
@@ -86,7 +86,7 @@ class Update:
         self._seed_dropout(batch.step)
 
     def _seed_dropout(self, step: int) -> None:
-        """Dropout follows from (seed, step, process), like all random numbers."""
+        """Dropout is determined by (seed, step, process), like all random numbers."""
         if not self.model.config.dropout:
             return
         seed = int(generator_at(self.config.seed, step, NETWORK).integers(2**62)) + self.team.rank
@@ -107,7 +107,9 @@ class Update:
         patches = augmented(source, index, warps, drawn, self.size, self.config.augmentation)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
             maps = self.model.feature_maps(patches)
-        rows = self.model.embed([phi.float() for phi in maps])  # the head in float32: little work, all of the precision
+        rows = self.model.embed(
+            [phi.float() for phi in maps]
+        )  # the head in float32: it costs little and keeps precision
         anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
         return pair_loss(anchors, positives, self.config.loss)
 

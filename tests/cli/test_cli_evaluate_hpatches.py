@@ -36,7 +36,7 @@ def test_hpatches_baselines_and_their_files(here, tmp_path):
     assert len({part["data_sha256"] for part in (found, again, other)}) == 3
     assert other["patches_sha256"] != found["patches_sha256"]
     result = run("evaluate", "hpatches", strips, "--baseline", "orb", "-o", tmp_path)
-    assert "hpatches-strips-full-orb.json: holds another result (data_sha256 differs), it is not" in result.stderr
+    assert "hpatches-strips-full-orb.json: contains another result (data_sha256 differs), which is not" in result.stderr
 
 
 def test_hpatches_options(here, tmp_path):

@@ -56,7 +56,7 @@ def test_from_colmap(rendered, tmp_path):
     assert run("verify", tmp_path / "set").exit_code == 0
     again = run("from-colmap", *arguments)
     assert again.exit_code == 2
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_pack(tmp_path):
@@ -82,8 +82,8 @@ def test_mistakes_are_one_line_and_exit_2(synthetic, sequence_set, tmp_path, mon
         (("show", "absent", "-o", "x.png"), "absent: no such folder"),
         (("from-colmap", "absent", "absent", "absent", "-o", "set"), "no such file"),
         (("from-homographies", "absent", "-o", "set"), "absent: no such folder"),
-        (("synthetic", "-o", "."), "exists already"),
-        (("synthetic", "-o", "/"), "exists already"),
+        (("synthetic", "-o", "."), "already exists"),
+        (("synthetic", "-o", "/"), "already exists"),
         (("synthetic", "-o", "file/set"), "file is not a folder"),
         (("synthetic", "-o", "set", "--points", 10**10), "GB of disk"),
         (("synthetic", "-o", "set", "--points", 10**18), "GB of disk"),

@@ -18,7 +18,7 @@ def test_results_never_take_the_place_of_others(here, tmp_path):
         result = run(*common, *other)
         assert result.exit_code == 2
         assert result.stderr.count("\n") == 1
-        assert "phototourism-one-sift.json: holds another result (retrieval_" in result.stderr
+        assert "phototourism-one-sift.json: contains another result (retrieval_" in result.stderr
     assert "test_set differs" in run(*common[:2], "two", *common[3:5], "-o", tmp_path / names()[0]).stderr
     assert (tmp_path / "phototourism-one-sift.json").read_bytes() == before
     for name in ("a b", "a/b", "a_b"):
@@ -101,7 +101,7 @@ MISTAKES = [
     ((*STRIPS, "--baseline", "sift", "--whitening", "zca"), "none or pcapl"),
     ((*STRIPS, "--baseline", "sift", "--whitening", "pcapl"), "split 'full' has none"),
     ((*STRIPS, "--baseline", "orb", "--distance", "l1"), "Hamming"),
-    ((*STRIPS, "--baseline", "sift", "--write-csv", "one"), "exists already"),
+    ((*STRIPS, "--baseline", "sift", "--write-csv", "one"), "already exists"),
     ((*STRIPS, "--baseline", "sift", "--descriptors", "csv"), "--descriptors cannot be combined"),
     ((*CSV, "nowhere"), "nowhere: no such folder"),
     ((*evaluate("hpatches", "--descriptors", "csv"),), "--tasks"),

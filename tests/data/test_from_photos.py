@@ -80,5 +80,5 @@ def test_folders_that_are_refused(tmp_path):
     with pytest.raises(FileError, match="1 photos"):
         build_from_photos(tmp_path / "one", tmp_path / "set")
     (tmp_path / "set").mkdir()
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         build_from_photos(tmp_path / "one", tmp_path / "set")

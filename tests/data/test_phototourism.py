@@ -179,7 +179,7 @@ def test_a_foreign_picture_does_not_stand_in_for_a_missing_mosaic(source, target
 )
 def test_a_mosaic_of_another_size_is_refused(shape, says, source, target):
     Image.fromarray(np.zeros(shape, np.uint8)).save(source / "patches0001.png")
-    refused(source, target, source / "patches0001.png", f"1024 x 1024 pixels, this one {says}")
+    refused(source, target, source / "patches0001.png", f"1024 x 1024 pixels, got {says}")
 
 
 def test_info_shorter_or_longer_than_the_mosaics(source, target):
@@ -240,7 +240,7 @@ def test_a_short_interest_is_refused(source, target):
 def test_an_existing_target_is_refused_and_left_alone(written, target):
     target.mkdir()
     (target / "mine").write_text("kept")
-    with pytest.raises(FileError, match="set: exists already"):
+    with pytest.raises(FileError, match="set: already exists"):
         pack_phototourism(written, target)
     assert tree(target) == {"mine": b"kept"}
 

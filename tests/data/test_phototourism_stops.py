@@ -147,7 +147,7 @@ def test_two_packings_at_once_and_a_kill_in_the_middle(source, target, whole):
     with subprocess.Popen([sys.executable, "-c", SLOW, str(source), str(target)], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout.readline() == b"256\n"
-            refused(source, target, f"{target}: is being built by another process right now")
+            refused(source, target, f"{target}: is being built by another process")
             with pytest.raises(FileError, match="a build that was not finished; run it again"):
                 open_patch_set(target)
         finally:

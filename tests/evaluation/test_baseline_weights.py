@@ -126,7 +126,7 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path):
     module = kornia_feature.TFeat(pretrained=False)
     module.descr[0].weight.data[3, 4] = float("nan")
     torch.save(module.state_dict(), tmp_path / "nan")
-    with pytest.raises(WeightsError, match=r"NaN or infinite numbers in descr\.0\.weight"):
+    with pytest.raises(WeightsError, match=r"NaN or infinite values in descr\.0\.weight"):
         baseline("tfeat", weights=tmp_path / "nan")
     pca = {"mean": torch.zeros(238), "eigvecs": torch.eye(238), "eigvals": torch.zeros(238)}
     torch.save({"liberty": {"pca": pca}}, tmp_path / "flat")

@@ -100,7 +100,7 @@ def test_a_folder_that_is_not_whole(tmp_path):
     folder = tmp_path / "d"
     refused(lambda: read_descriptors(folder), folder, "no such folder")
     folder.mkdir()
-    refused(lambda: read_descriptors(folder), folder, "no descriptors here")
+    refused(lambda: read_descriptors(folder), folder, "contains no descriptors")
     write_descriptors(folder, made_descriptors("float"))
     refused(lambda: read_descriptors(folder, ["v_none"]), folder / "v_none", "the sequence is missing")
     refused(

@@ -46,7 +46,7 @@ def test_a_bad_value_is_named(value):
     ],
 )
 def test_wrong_shapes_are_refused(arrays):
-    with pytest.raises(ArgumentError, match=r"wanted \(16, N, D\)"):
+    with pytest.raises(ArgumentError, match=r"expected \(16, N, D\)"):
         stack_descriptors("mine", arrays)
 
 

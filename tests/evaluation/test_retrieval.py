@@ -109,7 +109,7 @@ def test_order_of_the_set_does_not_matter():
         (np.array([[1.0, 2], [np.nan, 0]]), [0, 0], "row 1"),
         (np.array([[1.0, 2], [1, np.inf]]), [0, 0], "row 1"),
         (np.ones((3, 2)), [0, 1, 2], "shares its label"),
-        (np.ones((3, 2)), [0, 1], "wanted 3 labels"),
+        (np.ones((3, 2)), [0, 1], "expected 3 labels"),
         (np.ones((0, 2)), [], "shares its label"),
         (np.ones(3), [0, 1, 2], "(K, D)"),
     ],

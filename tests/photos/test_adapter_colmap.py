@@ -234,7 +234,7 @@ def test_what_is_refused(scene, tmp_path):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
     assert not (tmp_path / "ws.part").exists()
     (tmp_path / "ws").mkdir()
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         reconstruct(scene, tmp_path / "ws", "rootsift")
     with pytest.raises(WorkError, match="model_analyzer"):
         analyze(tmp_path / "ws")

@@ -63,4 +63,4 @@ def test_colmap_reconstructs_a_folder(rendered, tmp_path):
     assert json.loads(done.stdout)["registered"] == 6
     again = run(app, [*arguments, "--model", "rootsift"])
     assert again.exit_code == 2
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr

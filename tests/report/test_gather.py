@@ -155,7 +155,7 @@ def test_curves_and_retrieval_where_results_have_them(tmp_path):
 def test_curves_that_are_none_are_refused(roc, tmp_path):
     result = pairs("one", "A", 0.2)
     result["pairs"]["m50_1_1_0"]["roc"] = roc
-    with pytest.raises(FileError, match=r"0\.json: not a whole result \(pairs/m50_1_1_0/roc"):
+    with pytest.raises(FileError, match=r"0\.json: not a complete result \(pairs/m50_1_1_0/roc"):
         gather([written(tmp_path, result)])
 
 

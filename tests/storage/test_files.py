@@ -149,7 +149,7 @@ def test_inputs_are_not_written_over(tmp_path):
             check_output(target, *inputs)
     with pytest.raises(ArgumentError, match="is inside the input"):
         check_new_folder(folder / "new", *inputs)
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         check_new_folder(folder / "deep")
     check_output(tmp_path / "new.npy", *inputs)
     check_output(tmp_path / "set.png", *inputs)

@@ -101,7 +101,7 @@ def test_a_target_that_exists_is_refused_and_left_alone(tmp_path):
     (tmp_path / "set" / "mine").write_text("kept")
     (tmp_path / "file").write_text("kept")
     for name in ("set", "file"):
-        with pytest.raises(FileError, match=rf"{name}: exists already; remove it or choose another place$"):
+        with pytest.raises(FileError, match=rf"{name}: already exists; remove it or choose another place$"):
             work(tmp_path / name)
     assert tree(tmp_path) == {"set/mine": b"kept", "file": b"kept"}
 
@@ -131,7 +131,7 @@ def test_a_second_build_is_refused_while_another_process_holds_the_lock(tmp_path
     before = tree(part)
     with exclusive(part, "of another process: a lock belongs to an open file"):
         for settings in (SETTINGS, {"other": 1}):
-            with pytest.raises(FileError, match=r"set: is being built by another process right now$"):
+            with pytest.raises(FileError, match=r"set: is being built by another process$"):
                 work(tmp_path / "set", settings)
         assert tree(part) == before
     assert work(tmp_path / "set") == ["step 2"]
@@ -157,7 +157,7 @@ def test_no_second_build_begins_while_the_first_is_renamed(tmp_path, monkeypatch
     def met_by_another(self, target):
         monkeypatch.setattr(Path, "replace", rename)
         (self / "manifest.json").touch()  # what is written last tells a build without its lock file
-        with pytest.raises(FileError, match=r"set: is being built by another process right now$"):
+        with pytest.raises(FileError, match=r"set: is being built by another process$"):
             work(tmp_path / "set", {"other": 1})
         (self / "manifest.json").unlink()
         return rename(self, target)
@@ -276,7 +276,7 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
     assert tree(tmp_path) == {"not/yet/a": b"x"}
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other" / "set") as part:
         (part / "a").write_text("x" * (1 // 0))
-    with pytest.raises(FileError, match="yet: exists already"), new_folder(tmp_path / "not" / "yet"):
+    with pytest.raises(FileError, match="yet: already exists"), new_folder(tmp_path / "not" / "yet"):
         pass
     with (
         pytest.raises(WriteError, match=r"set: could not be written \(Is a directory\)$"),
@@ -289,5 +289,5 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(WriteError, match="file: cannot be made or written"), exclusive(tmp_path / "file", ""):
+    with pytest.raises(WriteError, match="file: cannot be created or written"), exclusive(tmp_path / "file", ""):
         pass

@@ -131,7 +131,7 @@ def test_one_pixel(tmp_path):
 
 def test_files_that_are_refused(tmp_path):
     refused(tmp_path / "absent.png", "no such file")
-    refused(tmp_path, "is a folder, an image is wanted")
+    refused(tmp_path, "is a folder, expected an image")
     (tmp_path / "empty.png").touch()
     refused(tmp_path / "empty.png", "not a whole image")
     (tmp_path / "text.jpg").write_text("these are words\nin two lines")

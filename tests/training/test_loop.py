@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others(small, tmp_path
 def test_what_cannot_work_is_refused_before_the_first_step_and_leaves_nothing(small, tmp_path):
     build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
     for changes, words in [
-        ({"sampling": {"pairs": 64}}, "a batch of 64 pairs needs as many points"),
+        ({"sampling": {"pairs": 64}}, "a batch of 64 pairs needs 64 points"),
         ({"data": {"train": "nowhere"}}, "nowhere"),
         ({"data": {"validation": "nowhere"}}, "nowhere"),
         ({"data": {"train": str(tmp_path / "single")}}, "no point has two patches"),

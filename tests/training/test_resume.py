@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(small, tmp_p
     good = bytearray(last.read_bytes())
     for bad in (good[: len(good) // 2], good[:-100] + bytes([good[-100] ^ 1]) + good[-99:]):
         last.write_bytes(bad)
-        with pytest.raises(FileError, match=r"last.safetensors: .*; the one before it is there"):
+        with pytest.raises(FileError, match=r"last.safetensors: .*; the one before it exists"):
             train(config(small), folder, device="cpu", resume=True)
     last.unlink()
     train(config(small), folder, device="cpu", resume=True)
@@ -177,7 +177,7 @@ def test_a_second_run_in_the_folder_is_refused(small, tmp_path):
 
     assert train(config(small), out, device="cpu", report=second).is_finished
     assert refused
-    with pytest.raises(FileError, match="holds a run already"):
+    with pytest.raises(FileError, match="already holds a run"):
         train(config(small), out, device="cpu")
 
 

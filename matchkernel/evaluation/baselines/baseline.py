@@ -1,4 +1,4 @@
-"""What a baseline is: square patches in, one row per patch out, with a record of exactly how it is computed."""
+"""Baselines: they turn square patches into one row per patch, with a record of exactly how it is computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import resize_patches
 from matchkernel.storage.progress import Progress, adding
 
-# Patches at a time. A network always gets this many, the last piece padded with blank ones: PyTorch picks its
-# algorithms by batch size, and the last bits of a row would depend on the number of patches around it.
+# Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
+# algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
 PIECE = 64
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
@@ -26,10 +26,10 @@ class Baseline:
 
     name: str
     distance: Literal["l2", "hamming"]
-    dimension: int  # length of a row in numbers, or in bits if binary
-    parameters: int  # learned numbers, a learned whitening included
+    dimension: int  # length of a row: number of values, or of bits if binary
+    parameters: int  # number of learned parameters, including a learned whitening
     hand_crafted: bool
-    patch_size: int  # side of the patches the method takes
+    patch_size: int  # side of the patches that the method works on
     settings: dict[str, str]
     compute: Rows = field(repr=False)  # (PIECE, 1, patch_size, patch_size) floats 0 to 255 -> (PIECE, width)
 
@@ -57,7 +57,7 @@ class Baseline:
         Args:
             patches: (K, N, N) uint8, of any size; a memory map is read piece by piece. K may be 0.
             progress: called with the number of patches done and their total.
-            return_valid: return the mask too.
+            return_valid: also return the mask.
 
         Returns:
             (K, dimension) float32, or (K, dimension / 8) uint8 for a binary descriptor; with `return_valid` also (K,)
@@ -75,7 +75,7 @@ class Baseline:
 
 
 def prepared(patches: np.ndarray, size: int) -> tuple[Tensor, np.ndarray]:
-    """A piece of patches in the form a method takes, and which of them are not constant.
+    """A batch of patches in the form that a method expects, and which of them are not constant.
 
     Args:
         patches: (k, N, N) uint8, k at most PIECE.
@@ -88,13 +88,13 @@ def prepared(patches: np.ndarray, size: int) -> tuple[Tensor, np.ndarray]:
     if piece.shape[-1] != size:
         piece = resize_patches(piece, size)
     low, high = piece.flatten(1).aminmax(dim=1)
-    good = (high - low > 16 * torch.finfo(piece.dtype).eps * high).numpy()  # a fine checkerboard leaves rounding noise
+    good = (high - low > 16 * torch.finfo(piece.dtype).eps * high).numpy()  # a fine checkerboard becomes rounding noise
     blank = piece.new_zeros(PIECE - len(piece), *piece.shape[1:])
     return torch.cat([piece, blank]), good
 
 
 def check_patches(patches: object, name: str) -> None:
-    """Refuse what is not (K, N, N) uint8."""
+    """Refuse anything but (K, N, N) uint8."""
     if not isinstance(patches, np.ndarray) or patches.dtype != np.uint8:
         kind = patches.dtype if isinstance(patches, np.ndarray) else type(patches).__name__
         raise ArgumentTypeError(f"{name} takes a numpy array of uint8 patches, got {kind}")

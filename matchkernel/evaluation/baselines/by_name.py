@@ -16,7 +16,7 @@ ANY_CLASS = "kornia:"
 
 
 def baseline(name: str, *, weights: Path | None = None, training_patches: np.ndarray | None = None) -> Baseline:
-    """A third-party descriptor by name. Nothing is downloaded, and no code in a weight file is run.
+    """A third-party descriptor by name. Nothing is downloaded, and no code in a weight file is executed.
 
     Args:
         name: one of BASELINES, or `kornia:` followed by a patch network of kornia.feature, such as `kornia:HardNet`.

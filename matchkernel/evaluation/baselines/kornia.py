@@ -57,7 +57,7 @@ def mkd_published(training_set: str, path: Path) -> Baseline:
         raise WeightsError(f"{path}: not MKD's whitening file (no {training_set} with pca in it)") from None
     wanted = {"mean": [MKD_RAW], "eigvecs": [MKD_RAW, MKD_RAW], "eigvals": [MKD_RAW]}
     if shapes != wanted:
-        raise WeightsError(f"{path}: a whitening of other shapes, {shapes}, wanted {wanted}")
+        raise WeightsError(f"{path}: a whitening with shapes {shapes}, expected {wanted}")
     _check_finite(learned, path)
     if not bool((learned["eigvals"][:MKD_OUT] > 0).all()):
         raise WeightsError(f"{path}: a whitening with eigenvalues that are not positive")
@@ -109,7 +109,7 @@ def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: 
         "after": f"PCA whitening attenuated by t = 0.7 (pcawt) to {MKD_OUT} numbers, unit rows",
         **words,
     }
-    # Learned are the mean and the projection, into which the eigenvalues are multiplied.
+    # The learned parameters are the mean and the projection, which includes the eigenvalues.
     parameters = MKD_RAW + MKD_RAW * MKD_OUT
     compute = _forward(nn.Sequential(raw, whitening).eval())
     return Baseline(name, "l2", MKD_OUT, parameters, True, MKD_SIDE, settings, compute)
@@ -160,7 +160,7 @@ def _forward(module: nn.Module) -> Callable[[Tensor], np.ndarray]:
 
 
 def _network_class(name: str) -> Any:
-    """The class of kornia.feature by that name, where it is a network for patches."""
+    """The class of kornia.feature with that name, if it is a network for patches."""
     found = {key: kind for key, kind in vars(_kornia().feature).items() if _is_patch_network(kind)}
     if name not in found:
         raise ArgumentError(f"kornia has no patch descriptor {name!r}; it has {', '.join(sorted(found))}")
@@ -202,25 +202,25 @@ def _filled(kind: Any, state: dict[str, Any], path: Path, class_name: str) -> nn
 def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
     bad = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
     if bad:
-        raise WeightsError(f"{path}: holds NaN or infinite numbers in {bad}")
+        raise WeightsError(f"{path}: contains NaN or infinite values in {bad}")
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong in reading into an error of one line that names the file."""
+    """Turn any problem with reading a file into a one-line error that names it."""
     check_regular(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch warns of pickles it then refuses
+            warnings.simplefilter("ignore")  # PyTorch warns about pickles that it then refuses
             yield
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
     except pickle.UnpicklingError:
         # PyTorch's message is a page long and recommends loading it with code allowed.
-        raise WeightsError(f"{path}: damaged, or holds more than tensors (code in it is never run)") from None
+        raise WeightsError(f"{path}: damaged, or contains more than tensors (code in it is never executed)") from None
     except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise WeightsError(f"{path}: damaged, or no file of torch.save ({reason})") from None
+        raise WeightsError(f"{path}: damaged, or not a file of torch.save ({reason})") from None
 
 
 def _kornia() -> Any:

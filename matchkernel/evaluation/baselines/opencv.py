@@ -13,7 +13,7 @@ from matchkernel.storage.extras import need
 
 
 def sift() -> Baseline:
-    """SIFT over the region of HPatches' baseline, as OpenCV gives it (rows of length 512, whole numbers)."""
+    """SIFT over the region of HPatches' baseline, as OpenCV returns it (rows of length 512, whole numbers)."""
     rows, settings = _sift()
     return Baseline("sift", "l2", 128, 0, True, 65, settings, rows)
 
@@ -26,11 +26,11 @@ def rootsift() -> Baseline:
 
 
 def orb() -> Baseline:
-    """ORB's 256 tests, not rotated: the patch is upright already.
+    """ORB's 256 tests, not rotated, because the patch is already upright.
 
     The learned test pattern exists for patches of 31 px only (for another patchSize OpenCV draws a random one), so the
-    patch is brought to 31 px. OpenCV drops keypoints nearer to the border than edgeThreshold, 31 px by default, which
-    is all of such a patch; with 0 it keeps them, and continues the patch by reflection where the blur needs it.
+    patch is resized to 31 px. OpenCV drops keypoints closer to the border than edgeThreshold, 31 px by default, which
+    covers the whole patch; with 0 it keeps them, and extends the patch by reflection where the blur needs it.
     """
     cv2 = _load()
     extractor = cv2.ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)
@@ -44,13 +44,13 @@ def orb() -> Baseline:
 
 
 def brief() -> Baseline:
-    """BRIEF with 512 tests, the most OpenCV has (with 256 the rank 1 below is 1.6 points lower).
+    """BRIEF with 512 tests, the maximum in OpenCV (with 256 tests, rank 1 as given below is 1.6 points lower).
 
-    Its tests lie within 24 px of the centre, each between means over 9 x 9 px, and OpenCV drops points nearer to the
-    border than 28 px. No source says how large a patch to lay under them: of 21, 25, 29, 33, 37, 41, 49, 57 and 65 px
-    the side was chosen on the validation sequences (rank 1 of the first 400 patches of six sequences, e1 and h1: .65
-    and .34 with 29 px; .41 and .15 with 57 px, where the tests end at the border of the patch). Around the patch its
-    border is repeated.
+    Its tests lie within 24 px of the centre, each between means over 9 x 9 px, and OpenCV drops points closer to the
+    border than 28 px. No source states how large the patch under them should be, so the side was chosen among 21, 25,
+    29, 33, 37, 41, 49, 57 and 65 px on the validation sequences (rank 1 of the first 400 patches of six sequences, e1
+    and h1: .65 and .34 with 29 px; .41 and .15 with 57 px, where the tests end at the border of the patch). The border
+    of the patch is repeated around it.
     """
     cv2 = _load()
     try:
@@ -82,7 +82,7 @@ def _sift() -> tuple[Callable[[Tensor], np.ndarray], dict[str, str]]:
 def _one_by_one(
     extractor: Any, keypoint: tuple[float, ...], width: int, border: int = 0
 ) -> Callable[[Tensor], np.ndarray]:
-    """Rows of patches, each an image of its own: side by side in one image they would blur into each other."""
+    """Rows of patches, each a separate image: side by side in one image they would blur into each other."""
     point = _load().KeyPoint(*keypoint)
 
     def compute(piece: Tensor) -> np.ndarray:
@@ -90,7 +90,7 @@ def _one_by_one(
         images = np.pad(piece[:, 0].round().byte().numpy(), [(0, 0), (border, border), (border, border)], "edge")
         for row, image in zip(rows, images, strict=True):
             found = extractor.compute(image, [point])[1] if image.min() < image.max() else None
-            if found is not None:  # None would be a keypoint dropped at the border, and is counted as not described
+            if found is not None:  # None means that the keypoint was dropped at the border; it counts as not described
                 row[:] = found[0]
         return rows
 

@@ -23,7 +23,7 @@ class HPatchesDescriptors:
 
     @property
     def dimension(self) -> int:
-        """Length of a descriptor in numbers, or in bits."""
+        """Dimension of a descriptor: number of values, or of bits."""
         return self.rows.shape[1] * (8 if self.rows.dtype == np.uint8 else 1)
 
     def sequence(self, name: str) -> np.ndarray:
@@ -60,7 +60,7 @@ class HPatchesDescriptors:
 
 
 def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatchesDescriptors:
-    """Put the descriptors of a set into one array.
+    """Stack the descriptors of a set into one array.
 
     Args:
         name: of the descriptor.
@@ -70,7 +70,7 @@ def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatche
     shapes = {(array.shape[0], array.shape[-1], array.dtype == np.uint8) for array in sequences.values()}
     if len(counts) != len(sequences) or len(shapes) != 1 or next(iter(shapes))[0] != 16:
         found = ", ".join(f"{key} {array.shape}" for key, array in list(sequences.items())[:3])
-        raise ArgumentError(f"{name}: wanted (16, N, D) descriptors of each sequence, all of one D, got {found}")
+        raise ArgumentError(f"{name}: expected (16, N, D) descriptors of each sequence with the same D, got {found}")
     _, D, is_binary = next(iter(shapes))
     rows = np.empty((16 * sum(counts.values()), D), np.uint8 if is_binary else np.float32)
     descriptors = HPatchesDescriptors(name, rows, counts)
@@ -106,7 +106,7 @@ def describe_hpatches(
             rows = describe(patches.read(key, strip))
             if not isinstance(rows, np.ndarray) or rows.ndim != 2 or len(rows) != counts[key]:
                 shape = getattr(rows, "shape", type(rows).__name__)
-                raise ArgumentTypeError(f"{name}: wanted a row for each of the {counts[key]} patches, got {shape}")
+                raise ArgumentTypeError(f"{name}: expected a row for each of the {counts[key]} patches, got {shape}")
             if descriptors is None:
                 dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
                 descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[1]), dtype), counts)

@@ -31,7 +31,7 @@ TASKS = ("verification", "matching", "retrieval")
 
 @dataclass(frozen=True)
 class DescriptorFiles:
-    """Anyone's descriptors to be scored, as CSV files in the official layout."""
+    """Descriptors from any source to be scored, as CSV files in the official layout."""
 
     folder: Path
     bits: bool = False  # the numbers are bytes of packed bits, compared by Hamming distance
@@ -48,7 +48,7 @@ class DescriptorFiles:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What their results say beside the scores."""
+        """What their results record in addition to the scores."""
         return {"settings": {"files": self.folder.resolve().name}}
 
 
@@ -79,7 +79,7 @@ def evaluate_hpatches(
         only: a selection of the three tasks.
         write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
         before: called before the work with the settings of each result to come; may refuse them by raising an error.
-        say: called with the stage that is next.
+        say: called with the name of the next stage.
         progress: called with the number of items of this stage done and their total.
 
     Returns:
@@ -90,12 +90,12 @@ def evaluate_hpatches(
     if write_csv is not None:
         check_new_folder(write_csv)
     if not splits or len(set(splits)) < len(splits):
-        raise ArgumentError(f"give each split once, got {', '.join(splits) or 'none'}")
+        raise ArgumentError(f"each split must be given once, got {', '.join(splits) or 'none'}")
     patches = folder if folder is None or isinstance(folder, HPatchesSet) else open_hpatches(folder)
     place = _tasks_folder(tasks, patches, source.name)
     needed = needed_sequences(place, splits, whitening)
 
-    # Whatever can be refused comes first; describing, which takes long, comes after that.
+    # Everything that can be refused is checked first, before describing, which takes long.
     descriptors: HPatchesDescriptors
     if isinstance(source, DescriptorFiles):
         wanted = None if patches is None else patches.counts
@@ -145,7 +145,7 @@ def score_split(
         whitening: "pcapl" for the official whitening and power law.
         only: a selection of the three tasks.
         strips: sequence -> sha256 of its strips in the order of IMAGES, where the patches are known.
-        say: called with the name of the task that is next.
+        say: called with the name of the next task.
         progress: called with the number of items of this task done and their total.
 
     Returns:
@@ -156,7 +156,7 @@ def score_split(
     """
     check_distance(distance, descriptors.rows.dtype)
     if descriptors.rows.dtype == np.uint8 and distance != "hamming":
-        raise ArgumentError(f"{descriptors.name}: bits are compared by Hamming distance, asked for {distance}")
+        raise ArgumentError(f"{descriptors.name}: bits are compared by Hamming distance, got {distance}")
     _check_choices(only, whitening)
     blank, rows = _count_blank(descriptors, tasks.test)
     if whitening == "pcapl":
@@ -239,11 +239,11 @@ def _tasks_folder(tasks: str | Path | None, patches: HPatchesSet | None, name: s
 
 
 def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:
-    """How many rows of these sequences are zeros, and how many there are."""
+    """The number of rows of zeros in these sequences, and the number of all rows."""
     blank = rows = 0
     for name in sequences:
         part = descriptors.sequence(name).reshape(-1, descriptors.rows.shape[1])
-        starts_with_zero = part[:, 0] == 0  # only few do, the rest need no check
+        starts_with_zero = part[:, 0] == 0  # only a few do, the rest need no check
         blank += int((~part[starts_with_zero].any(1)).sum())
         rows += len(part)
     return blank, rows

@@ -11,7 +11,7 @@ from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.files import replacing
 
-DIGITS = 9  # significant ones: every float32 reads back unchanged
+DIGITS = 9  # significant digits: every float32 is read back unchanged
 ROWS_AT_A_TIME = 1024
 
 
@@ -37,7 +37,7 @@ def read_descriptors(
         raise FileError(f"{folder}: no such folder")
     names = sorted(path.parent.name for path in folder.glob("*/ref.csv")) if sequences is None else list(sequences)
     if not names:
-        raise FileError(f"{folder}: no descriptors here (folders with ref.csv)")
+        raise FileError(f"{folder}: contains no descriptors (folders with ref.csv)")
     for sequence in names:
         missing = [image for image in IMAGES if not (folder / sequence / f"{image}.csv").is_file()]
         if missing:
@@ -57,7 +57,7 @@ def read_descriptors(
 
 
 def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
-    """Read one file: rows of numbers with a comma between them (or a semicolon, as some published files have).
+    """Read one file: rows of numbers separated by commas (or by semicolons, as in some published files).
 
     Returns:
         (N, D) float32, or uint8 for bits; D >= 2 and every value a number.
@@ -135,7 +135,7 @@ def _first_fault(path: Path, lines: list[str], separator: str) -> str:
     """The message for a file that could not be read: what is wrong, and in which row."""
     width = len(lines[0].split(separator))
     if width < 2:
-        return f"{path}, row 1: one value; wanted several with a comma between them, got {lines[0][:60]!r}"
+        return f"{path}, row 1: one value; expected several, separated by commas, got {lines[0][:60]!r}"
     for number, line in enumerate(lines, 1):
         words = line.split(separator)
         if len(words) != width:

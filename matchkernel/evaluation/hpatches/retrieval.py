@@ -20,12 +20,12 @@ from matchkernel.storage.progress import Progress, adding
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
 NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's
 POSITIVES = 5
-TILE = 2**22  # distances at a time: 32 MiB
+TILE = 2**22  # distances per tile: 32 MiB
 
 
 @dataclass(frozen=True)
 class RetrievalCounts:
-    """How many distractors come before each positive of each query, for both orders of ties.
+    """The number of distractors before each positive of each query, for both orders of ties.
 
     First the pools of the Python convention, then those of the MATLAB one. The positives of a query are sorted by
     distance.
@@ -127,7 +127,9 @@ def retrieval_counts(
 def _rows(descriptors: HPatchesDescriptors, patches: PatchList, what: str, distance: Distance) -> Tensor:
     rows = descriptors.rows[descriptors.find(patches, "e", what)]
     if patches.images.any():
-        raise ArgumentError(f"{what} are patches of ref, row {int(patches.images.argmax()) + 1} is of another image")
+        raise ArgumentError(
+            f"{what} must be patches of ref, row {int(patches.images.argmax()) + 1} is from another image"
+        )
     return comparable_rows(rows, distance, what).double()
 
 
@@ -154,7 +156,7 @@ def _pool_bounds(is_other: np.ndarray, pools: Sequence[int], negatives: Sequence
 def _count_pools(
     tile: Tensor, thresholds: Tensor, bounds: list[int], part: Tensor, distances: Distances
 ) -> tuple[Tensor, Tensor]:
-    """(q, 3, pools, 5) counts of both kinds. Pools are beginnings of one list: each stretch of it is counted once."""
+    """(q, 3, pools, 5) counts of both kinds. Pools are prefixes of one list, and each part of it is counted once."""
     flat = thresholds.flatten(1).contiguous()
     edges = sorted({0, *bounds})
     closer, as_close = [torch.zeros(flat.shape, dtype=torch.int64)], [torch.zeros(flat.shape, dtype=torch.int64)]

@@ -14,9 +14,9 @@ from matchkernel.evaluation.metrics import precision_area
 from matchkernel.photos.nearest import Distance
 
 KINDS = ("inter", "intra")
-SHARE = 0.2  # of the positives in the imbalanced protocol: the first ones of the list
-LEAST_PAIRS = 5  # so that a fifth of them is one
-PIECE = 1024  # pairs at a time: half a megabyte, which stays in the cache
+SHARE = 0.2  # of the positives are used in the imbalanced protocol, from the start of the list
+LEAST_PAIRS = 5  # so that a fifth of them is at least one
+PIECE = 1024  # pairs per batch: half a megabyte, which stays in the cache
 
 
 def verification(
@@ -103,7 +103,7 @@ def _groups(descriptors: HPatchesDescriptors, numbers: np.ndarray) -> dict[str, 
 
 
 def _score(positives: np.ndarray, negatives: np.ndarray) -> dict[str, dict[str, float]]:
-    """Both protocols on (M,) and (M,) distances. The official Python puts negatives first: its values are tie-safe."""
+    """Both protocols on (M,) and (M,) distances. The official Python code puts negatives first, so it is tie-safe."""
     few = np.sort(positives[: int(len(positives) * SHARE)])
     others = np.sort(negatives)
     all_before = np.searchsorted(others, np.sort(positives), side="right")
