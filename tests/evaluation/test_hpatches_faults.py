@@ -25,7 +25,7 @@ def test_lists_that_name_what_is_not_there():
         return PatchList(**arrays)
 
     cases = [
-        (changed(lists.inter, 6, indices=99), ("inter", "row 7", "names patch 99")),
+        (changed(lists.inter, 6, indices=99), ("inter", "row 7", "refers to patch 99")),
         (changed(lists.inter, 6, indices=-1), ("row 7", "patch -1")),
         (changed(lists.inter, 0, sequences="v_no"), ("row 1", "'v_no'")),
         (changed(lists.inter, 2, images=6), ("row 3", "image 6")),
