@@ -1,4 +1,4 @@
-"""What the tests share: settings, and the reference data beside the checkout where it is there."""
+"""What the tests share: settings, and data that is made once."""
 
 import os
 import signal
@@ -8,8 +8,6 @@ from pathlib import Path
 import helpers
 import pytest
 import torch
-
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 with suppress(ImportError):  # the GPU tests run where hypothesis is not installed
     import hypothesis
@@ -46,15 +44,20 @@ def rendered(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hpatches_sample() -> Path:
-    """One real HPatches sequence."""
-    return _shared("data/hpatches_sample/i_contruction")
+def hpatches_sample(photos_cc0, tmp_path_factory) -> Path:
+    """One sequence of 100 patches in the layout of HPatches, cut from a photo; read only."""
+    folder = tmp_path_factory.mktemp("hpatches") / "v_lewis"
+    helpers.write_hpatches(folder, photos_cc0 / "images" / "005.jpg")
+    return folder
 
 
-def _shared(name: str) -> Path:
-    folder = SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"reference data {name} is not here (it lies beside the checkout, not in it)")
+@pytest.fixture(scope="session")
+def baseline_weights(tmp_path_factory) -> Path:
+    """Weight files in the layout of the published ones; read only."""
+    from made_baselines import write_weights  # needs OpenCV
+
+    folder = tmp_path_factory.mktemp("weights")
+    write_weights(folder)
     return folder
 
 

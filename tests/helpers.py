@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.synthetic import random_texture, sample_linear
+from matchkernel.geometry.cameras import project
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -54,3 +57,45 @@ def write_sequence(folder: Path, homographies: list[np.ndarray] = HOMOGRAPHIES, 
         Image.fromarray(seen.astype(np.uint8)).save(folder / f"{number}.png")
         (folder / f"H_1_{number}").write_text("\n".join(" ".join(f"{value:.9g}" for value in row) for row in H))
     return folder
+
+
+def write_hpatches(folder: Path, photo: Path) -> None:
+    """Strips of 100 patches of a photo, each turned, scaled and moved at random: little in e, more in h, most in t.
+
+    The images 1 to 5 are ever darker and noisier.
+    """
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    with Image.open(photo) as image:
+        gray = image.convert("L")
+    x, y = np.meshgrid(np.linspace(80, gray.width - 80, 10), np.linspace(80, gray.height - 80, 10))
+    for level, amount in {"ref": 0, "e": 1, "h": 2, "t": 4}.items():
+        for number in [0] if level == "ref" else range(1, 6):
+            strip = []
+            for centre in zip(x.flat, y.flat, strict=True):
+                angle, scale, *shift = amount * generator.uniform(-1, 1, 4) * (0.1, 0.05, 1.5, 1.5)
+                a, b = np.exp(scale) * np.cos(angle), np.exp(scale) * np.sin(angle)
+                left, top = np.add(centre, shift) - 32.5 * np.array([a - b, a + b])
+                place = (a, -b, left, b, a, top)
+                strip.append(gray.transform((65, 65), Image.Transform.AFFINE, place, Image.Resampling.BILINEAR))
+            pixels = np.concatenate([np.asarray(patch) for patch in strip]) * (1 - 0.1 * number)
+            pixels += generator.normal(0, 3, pixels.shape) * number
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(
+                folder / ("ref.png" if level == "ref" else f"{level}{number}.png")
+            )
+
+
+def projection_errors(scene: Path) -> np.ndarray:
+    """Pixels from each keypoint with a 3-D point to that point's projection; the database has the same keypoints."""
+    model = read_reconstruction(scene / "sparse")
+    keypoints = read_database_keypoints(scene / "database.db")
+    errors = []
+    for image in model.images.values():
+        camera, tracked = model.cameras[image.camera], image.points != NO_POINT
+        X = np.array([model.points[number] for number in image.points[tracked]])
+        places, visible = project(camera.model, camera.parameters, X @ image.R.T + image.t)
+        assert visible.all()
+        errors.append(np.linalg.norm(places - image.places[tracked], axis=1))
+        assert keypoints[image.name].shape == (len(image.places), 6)
+        assert np.abs(keypoints[image.name][:, :2] - image.places).max() < 1e-3
+    return np.concatenate(errors)

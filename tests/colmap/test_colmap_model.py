@@ -1,4 +1,4 @@
-"""COLMAP's files: real ones of version 3.8 where they are at hand, and fixtures written here from its documentation."""
+"""COLMAP's files: real ones of versions 3.8 and 4.2, and fixtures written here from its documentation."""
 
 import contextlib
 import json
@@ -12,15 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import projection_errors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matchkernel.colmap.database import MatchCounts, count_matches, read_database_keypoints
 from matchkernel.colmap.model import CAMERA_MODELS, NO_POINT, read_reconstruction
 from matchkernel.errors import FileError
-from matchkernel.geometry.cameras import project
-
-SCENES = Path(__file__).resolve().parents[3] / "shared" / "data" / "scenes"
 
 
 def write_binary(folder, rigs=False):
@@ -100,22 +98,11 @@ def test_a_model_written_by_a_newer_colmap(golden, tmp_path):
         assert model.points[1].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("scene", ["sceaux", "fox"])
-def test_a_real_model_projects_onto_its_keypoints(scene):
-    if not SCENES.is_dir():
-        pytest.skip("real scenes are not here (they lie beside the checkout, not in it)")
-    model = read_reconstruction(SCENES / scene / "sparse")
-    keypoints = read_database_keypoints(SCENES / scene / "database.db")
-    errors = []
-    for image in model.images.values():
-        camera, tracked = model.cameras[image.camera], image.points != NO_POINT
-        X = np.array([model.points[number] for number in image.points[tracked]])
-        places, visible = project(camera.model, camera.parameters, X @ image.R.T + image.t)
-        assert visible.all()
-        errors.append(np.linalg.norm(places - image.places[tracked], axis=1))
-        assert keypoints[image.name].shape == (len(image.places), 6)
-        assert np.abs(keypoints[image.name][:, :2] - image.places).max() < 1e-3
-    assert np.median(np.concatenate(errors)) < 0.6  # pixels: what bundle adjustment leaves
+def test_a_real_model_projects_onto_its_keypoints(photos_cc0):
+    """0.6 pixels are what bundle adjustment leaves."""
+    errors = projection_errors(photos_cc0)
+    assert len(errors) == 3 * 300 - 60
+    assert np.median(errors) < 0.6
 
 
 @pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")

@@ -1,4 +1,4 @@
-"""Patch sets from a reconstruction: a rendered scene whose truth is known, and a real one where it is at hand."""
+"""Patch sets from a reconstruction: a rendered scene whose truth is known."""
 
 import shutil
 import signal
@@ -25,7 +25,6 @@ from matchkernel.data.scene import read_scene
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError
 
-SCENES = Path(__file__).resolve().parents[3] / "shared" / "data" / "scenes"
 QUICK = CutSettings(pairs=300)
 TRACKS = CutSettings(geometric=False, pairs=0, mosaics=False)
 
@@ -371,15 +370,6 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
     assert alone.manifest["selection"]["from geometry"] == 0
     joined = cut(copied, tmp_path / "joined", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
     assert joined.manifest["selection"]["from geometry"] == patch_set.manifest["selection"]["from geometry"]
-
-
-@pytest.mark.slow
-def test_a_real_scene(tmp_path):
-    if not SCENES.is_dir():
-        pytest.skip("real scenes are not here (they lie beside the checkout, not in it)")
-    built = cut(SCENES / "sceaux", tmp_path / "sceaux", CutSettings(pairs=1000))
-    assert built.manifest["selection"]["from tracks"] > 20_000
-    assert built.manifest["selection"]["from geometry"] > 2_000
 
 
 def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, tracks, tmp_path):

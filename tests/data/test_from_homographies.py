@@ -199,12 +199,3 @@ def test_homography_files_that_are_refused(text, tmp_path):
     (tmp_path / "H").write_text(text)
     with pytest.raises(FileError, match="nine"):
         read_homography(tmp_path / "H")
-
-
-@pytest.mark.slow
-def test_a_real_sequence(tmp_path):
-    sequences = Path(__file__).resolve().parents[3] / "shared" / "data" / "homography"
-    if not sequences.is_dir():
-        pytest.skip("real sequences are not here (they lie beside the checkout, not in it)")
-    manifest = build_from_homographies(sequences, tmp_path / "set", QUICK, sequences=["oxford_graf"])
-    assert manifest["sequences"]["oxford_graf"]["patches"] == 60

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,6 @@ from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, read_mosaic, read_phototourism, write_mosaics, write_tables
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError
-
-SAMPLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "phototourism_sample"
 
 
 @pytest.fixture(scope="module")
@@ -99,22 +96,6 @@ def test_colour_mosaics_are_read_as_gray(source, target):
         colour.save(path)
     pack_phototourism(source, target)
     same_set(open_patch_set(target))
-
-
-def test_the_real_sample_packs_to_2560_patches_of_197_points(target):
-    if not SAMPLE.is_dir():
-        pytest.skip("reference data phototourism_sample is not here (it lies beside the checkout, not in it)")
-    pack_phototourism(SAMPLE, target)
-    verify(target)
-    read = open_patch_set(target)
-    assert read.manifest["counts"] == {"patches": 2560, "points": 197}
-    assert read.patches.shape == (2560, 64, 64)
-    assert len(np.unique(read.labels)) == 197
-    assert len(read.groups().sizes) == 197
-    with Image.open(SAMPLE / "patches0009.png") as image:
-        assert np.array_equal(read.patches[9 * 256 + 17], np.asarray(image.convert("L"))[64:128, 64:128])
-    lines = (SAMPLE / "info.txt").read_text().split("\n")
-    assert read.labels.tolist() == [int(line.split()[0]) for line in lines if line]
 
 
 def test_labels_with_gaps_and_singletons_are_kept(written, target):

@@ -9,7 +9,7 @@ import kornia.feature as kornia_feature
 import numpy as np
 import pytest
 import torch
-from made_baselines import FILES, made_patches, weights
+from made_baselines import FILES, made_patches
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, WeightsError
 from matchkernel.evaluation.baselines.by_name import baseline
@@ -79,8 +79,8 @@ def test_weight_files_that_are_no_weights(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty"])
-def test_real_files_cut_anywhere_are_refused(name, tmp_path):
-    whole = weights(FILES[name]).read_bytes()
+def test_files_cut_anywhere_are_refused(name, baseline_weights, tmp_path):
+    whole = (baseline_weights / FILES[name]).read_bytes()
     path = tmp_path / "cut"
     for share in (0.001, 0.1, 0.5, 0.9, 0.999):
         path.write_bytes(whole[: int(share * len(whole))])
@@ -89,9 +89,9 @@ def test_real_files_cut_anywhere_are_refused(name, tmp_path):
         assert str(path) in str(error)
 
 
-def test_real_files_with_flipped_bytes_never_fail_otherwise(tmp_path):
+def test_files_with_flipped_bytes_never_fail_otherwise(baseline_weights, tmp_path):
     """Flipped numbers may pass, as those files carry no digest; whatever is noticed is one line."""
-    whole = weights(FILES["tfeat"]).read_bytes()
+    whole = (baseline_weights / FILES["tfeat"]).read_bytes()
     generator = np.random.default_rng(0)
     places = np.concatenate([generator.integers(0, 2000, 15), len(whole) - generator.integers(1, 2000, 15)])
     for place in places:
@@ -115,8 +115,8 @@ def test_real_files_with_flipped_bytes_never_fail_otherwise(tmp_path):
         ("tfeat", "AffNet.pth", "not weights of TFeat"),
     ],
 )
-def test_weights_of_another_method_are_refused(name, file, reason):
-    error = one_line(lambda: baseline(name, weights=weights(file)))
+def test_weights_of_another_method_are_refused(name, file, reason, baseline_weights):
+    error = one_line(lambda: baseline(name, weights=baseline_weights / file))
     assert isinstance(error, WeightsError)
     assert reason in str(error)
     assert file in str(error)

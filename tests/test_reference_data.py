@@ -1,0 +1,123 @@
+"""Published files that are too large for this repository, or not free: the few checks that only they allow.
+
+All else is tested on made files of the same layout, which the first test compares with the published ones.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import projection_errors
+from made_baselines import FILES, rank_1
+from PIL import Image
+
+from matchkernel.data.from_colmap import CutSettings, build_from_colmap
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
+from matchkernel.data.hpatches import IMAGES, draw_retrieval, open_hpatches
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.phototourism import pack_phototourism
+from matchkernel.data.summary import verify
+from matchkernel.evaluation.baselines.by_name import baseline
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(),
+    reason="large reference data (photos of scenes, patches, baselines' weights) is not beside the checkout",
+)
+
+
+@pytest.fixture(scope="module")
+def hpatches():
+    """One sequence, 400 of its patches."""
+    return open_hpatches(DATA / "hpatches_sample")
+
+
+@pytest.fixture(scope="module")
+def strips(hpatches):
+    return {name: hpatches.read("i_contruction", name) for name in ("ref", *STRIPS)}
+
+
+def layout(content):
+    if isinstance(content, dict):
+        return type(content), {key: layout(value) for key, value in content.items()}
+    return (content.shape, content.dtype) if isinstance(content, torch.Tensor) else content
+
+
+@pytest.mark.parametrize("name", [*sorted(set(FILES.values())), "AffNet.pth"])
+def test_the_made_weights_have_the_layout_of_the_published_ones(name, baseline_weights):
+    files = [folder / name for folder in (DATA / "weights", baseline_weights)]
+    real, made = (layout(torch.load(file, weights_only=True, map_location="cpu")) for file in files)
+    assert real == made
+    assert files[0].read_bytes()[:16] == files[1].read_bytes()[:16]
+    assert len({b"cuda:0" in file.read_bytes() for file in files}) == 1
+
+
+def test_rootsift_gives_the_recorded_rank_1_on_a_real_sequence(strips):
+    """The six figures of the data's README, to their three digits."""
+    expected = [0.958, 0.668, 0.412, 0.605, 0.340, 0.225]
+    assert rank_1(baseline("rootsift"), strips, STRIPS) == pytest.approx(expected, abs=0.0006)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("sift", 0.625), ("orb", 0.427), ("brief", 0.45), ("tfeat", 0.757), ("hardtfeat", 0.80), ("mkd-liberty", 0.76),
+    ],
+)  # fmt: skip
+def test_rank_1_on_a_real_sequence(name, seen, strips):
+    """What the plain calls of the libraries gave on h1; chance is 0.0025. Two patches of 400 may go either way."""
+    method = baseline(name, weights=DATA / "weights" / FILES[name] if name in FILES else None)
+    assert rank_1(method, strips, ["h1"]) == pytest.approx([seen], abs=0.006)
+    assert method.describe(strips["t5"], return_valid=True)[1].all()
+
+
+def test_an_hpatches_sequence_has_400_patches_in_all_16_strips(hpatches):
+    assert hpatches.counts == {"i_contruction": 400}
+    for image in IMAGES:
+        patches = hpatches.read("i_contruction", image)
+        assert patches.shape == (400, 65, 65)
+        assert patches.dtype == np.uint8
+        with Image.open(hpatches.root / "i_contruction" / f"{image}.png") as strip:
+            assert np.array_equal(patches[123], np.asarray(strip)[123 * 65 : 124 * 65])
+    drawn = draw_retrieval(hpatches, ["i_contruction"], 50, 100)
+    chosen = np.concatenate([part.indices for part in drawn])
+    assert len(set(chosen.tolist())) == 150
+    assert (hpatches.read("i_contruction")[chosen].std((1, 2)) > 10).all()
+
+
+def test_phototourism_mosaics_pack_to_2560_patches_of_197_points(tmp_path):
+    sample = DATA / "phototourism_sample"
+    pack_phototourism(sample, tmp_path / "set")
+    verify(tmp_path / "set")
+    read = open_patch_set(tmp_path / "set")
+    assert read.manifest["counts"] == {"patches": 2560, "points": 197}
+    assert read.patches.shape == (2560, 64, 64)
+    assert len(read.groups().sizes) == 197
+    with Image.open(sample / "patches0009.png") as image:
+        assert np.array_equal(read.patches[9 * 256 + 17], np.asarray(image.convert("L"))[64:128, 64:128])
+    lines = (sample / "info.txt").read_text().split("\n")
+    assert read.labels.tolist() == [int(line.split()[0]) for line in lines if line]
+
+
+@pytest.mark.parametrize("scene", ["sceaux", "fox"])
+def test_a_reconstruction_projects_onto_its_keypoints(scene):
+    """0.6 pixels are what bundle adjustment leaves."""
+    assert np.median(projection_errors(DATA / "scenes" / scene)) < 0.6
+
+
+@pytest.mark.slow
+def test_patches_of_a_scene(tmp_path):
+    scene, target = DATA / "scenes" / "sceaux", tmp_path / "set"
+    settings = CutSettings(pairs=1000)
+    built = build_from_colmap(scene / "images", scene / "sparse", scene / "database.db", target, settings)
+    assert built.manifest["selection"]["from tracks"] > 20_000
+    assert built.manifest["selection"]["from geometry"] > 2_000
+
+
+@pytest.mark.slow
+def test_patches_of_a_sequence_of_photos(tmp_path):
+    settings = HomographySettings(most=60, verification=200)
+    manifest = build_from_homographies(DATA / "homography", tmp_path / "set", settings, sequences=["oxford_graf"])
+    assert manifest["sequences"]["oxford_graf"]["patches"] == 60
