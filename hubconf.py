@@ -1,6 +1,6 @@
 """torch.hub: `torch.hub.load("<folder of this repository>", "dual", source="local")`.
 
-One entry for each of the trained weights that came with the package, under its name (dual_paper for dual-paper), and
+One entry for each of the trained weights shipped with the package, under its name (dual_paper for dual-paper), and
 `descriptor` for untrained ones. Nothing is downloaded.
 """
 

@@ -1,8 +1,8 @@
-"""The three HPatches tasks on generated descriptors of the size of split `full`, against the official manner.
+"""The three HPatches tasks on generated descriptors of the size of split `full`, compared with the official method.
 
-Official manner: what the benchmark's Python code does, written anew: a Python loop over pairs, a distance matrix and a
-ranking an image pair, seven rankings a query and noise level. It is timed on a stated part, and its values must be
-ours to 1e-6. Both run in one thread: with more, ours alone gains.
+The official method is a reimplementation of the benchmark's Python code: a Python loop over pairs, a distance matrix
+and a ranking per image pair, seven rankings per query and noise level. It is timed on a stated part of the data, and
+its values must equal ours to 1e-6. Both run in one thread, because only ours would gain from more.
 """
 
 import resource
@@ -31,7 +31,7 @@ PART = {"pairs": 5_000, "sequences": 2, "queries": 30}  # what the official mann
 
 
 def make_descriptors() -> HPatchesDescriptors:
-    """Unit rows: a vector a patch, and noise that grows with the level."""
+    """Unit rows: one vector per patch, with noise that grows with the level."""
     random = np.random.default_rng(0)
     shares = random.uniform(0.3, 1.7, SEQUENCES)
     sizes = np.floor(shares / shares.sum() * PATCHES).astype(int)
@@ -73,7 +73,7 @@ def make_tasks(counts: dict[str, int]) -> HPatchesTasks:
 
 
 def official_ap(distances: np.ndarray, labels: np.ndarray, positives: int) -> float:
-    """Trapezoid AP, one step an element."""
+    """Trapezoid AP, one step per element."""
     ranked = labels[np.argsort(distances, kind="mergesort")]
     tp, fp = np.hstack((0, np.cumsum(ranked == 1))), np.hstack((0, np.cumsum(ranked == 0)))
     precision = np.maximum(tp, 1e-10) / np.maximum(tp + fp, 1e-10)
@@ -117,7 +117,7 @@ def official_matching(images: dict[str, dict[str, np.ndarray]], names: list[str]
 def official_retrieval(
     images: dict[str, dict[str, np.ndarray]], queries: list[tuple[str, int]], pool: np.ndarray, names: np.ndarray
 ) -> np.ndarray:
-    """(Q, 3, 7) AP of every query, noise level and pool; the distractors' rows and sequences are at hand."""
+    """(Q, 3, 7) AP of every query, noise level and pool; the distractors' rows and sequences are given."""
     ours = np.array([images[name]["ref"][index] for name, index in queries])
     matrix = cdist(ours, pool, "euclidean")
     found = np.empty((len(queries), 3, len(POOLS)))
@@ -133,7 +133,7 @@ def official_retrieval(
 
 
 def timed(job: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and what came out."""
+    """The time in seconds, and the result."""
     start = time.perf_counter()
     result = job()
     return time.perf_counter() - start, result

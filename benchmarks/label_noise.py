@@ -1,4 +1,4 @@
-"""How true geometric positives are, on rendered scenes whose truth is known."""
+"""The accuracy of geometric positives on rendered scenes with known ground truth."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Cutting patches: our sampler against kornia's, on the same keypoints of the same image, and how far they agree."""
+"""Cutting patches: our sampler against kornia's on the same keypoints of the same image, and how well they agree."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Random patches from a memory-mapped set, in batches of 1024: patches a second."""
+"""Random reads from a memory-mapped set, in batches of 1024, in patches per second."""
 
 import tempfile
 from functools import partial

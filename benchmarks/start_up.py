@@ -1,4 +1,4 @@
-"""Seconds from typing a command to its end, for commands that do next to nothing, beside Python's own start."""
+"""Run time in seconds of commands that do almost nothing, next to Python's own start-up time."""
 
 import subprocess
 import sys

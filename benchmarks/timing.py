@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleaved_medians(jobs: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
-    """Median seconds of each job. The jobs take turns, so that a slow moment of the machine meets them all."""
+    """Median seconds of each job. The jobs take turns, so that a slow moment of the machine affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for job in jobs.values():
         job()  # warm-up
@@ -30,7 +30,7 @@ def interleaved_medians(jobs: Mapping[str, Callable[[], object]], repeats: int =
 
 
 def read_result(name: str) -> dict[str, Any]:
-    """What benchmarks/results/<name>.json holds; empty where it is not there."""
+    """The contents of benchmarks/results/<name>.json; empty if it does not exist."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 

@@ -41,7 +41,7 @@ class RandomSet:
         self.patches = torch.randint(0, 256, (len(self.labels), SIDE, SIDE), dtype=torch.uint8)
 
     def gather(self, index: np.ndarray) -> np.ndarray:
-        """Patches at these numbers."""
+        """Patches at these indices."""
         return self.patches.numpy()[index]
 
 
@@ -63,7 +63,7 @@ def flops(config: TrainingConfig) -> float:
 
 
 def measured_rate(device: torch.device) -> float:
-    """bf16 operations per second of a large matrix product here: what the arithmetic floor is counted with."""
+    """bf16 operations per second of a large matrix product on this GPU, from which the arithmetic floor is computed."""
     a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
     seconds = median_ms(lambda: a @ b, 10, 5) / 1e3
     return 2 * 8192**3 / seconds
@@ -106,7 +106,7 @@ def our_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor, *, p
 
 
 def plain_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor) -> float:
-    """Milliseconds of a step written as most would: float32, eager, two passes, grid_sample, torch.optim."""
+    """Milliseconds of a step written the usual way: float32, eager, two passes, grid_sample, torch.optim."""
     device = source.device
     model = Descriptor(config.model, torch.Generator().manual_seed(0)).to(device).train()
     settings = config.optimizer

@@ -10,8 +10,8 @@ calibrated distance (from all, where it has none); it is right if the mean error
 With several --magnifications each has its own rows, "<descriptor>, x<magnification>".
 
 Distances are calibrated on the validation sequences, the default split, and written to the JSON; --thresholds reads
-them from there, row by row, for weights that have none. The test sequences (--split test) are scored once, when all is
-chosen.
+them from there, row by row, for weights that have none. The test sequences (--split test) are scored once, after all
+choices have been made.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def read_thresholds(path: Path) -> dict[str, float]:
 def ways_of(
     describers: list[Describer], magnification: float, chosen: argparse.Namespace, known: dict[str, float]
 ) -> Iterator[tuple[Describer, Detector]]:
-    """Each descriptor as a row of the table: its name there, with the distance known for that name, at one size."""
+    """Each descriptor as a row of the table, with the calibrated distance of that row, at one size."""
     ending = f", x{magnification:g}" if len(chosen.magnifications) > 1 else ""
     for describer in describers:
         name = describer.name + ending
@@ -150,7 +150,7 @@ def ways_of(
 
 
 def score_sequence(folder: Path, ways: list[tuple[Describer, Detector]]) -> Iterator[dict[str, Any]]:
-    """One row for each pair (1, k) and way to describe it."""
+    """One row for each pair (1, k) and descriptor."""
     paths = {int(path.stem): path for path in folder.iterdir() if path.stem.isdigit()}
     images = {number: as_gray(path) for number, path in sorted(paths.items())}
     height, width = images[1].shape
@@ -187,7 +187,7 @@ def corner_errors(points_a: np.ndarray, points_b: np.ndarray, H: np.ndarray, siz
 
 
 def threshold_of(parts: list[np.ndarray]) -> float:
-    """The distance up to which right matches most outnumber wrong ones, every pair of images counting the same.
+    """The distance up to which right matches most outnumber wrong ones, with equal weight for every image pair.
 
     Args:
         parts: for each pair (M, 3) distances of its matches, 1 where they are right, and ratios.
@@ -205,7 +205,7 @@ def weighted(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shares_of_right(parts: list[np.ndarray]) -> dict[str, float]:
-    """Share of right matches among those below a ratio, every pair of images counting the same.
+    """Share of right matches among those below a ratio, with equal weight for every image pair.
 
     Args:
         parts: as for threshold_of.

@@ -23,7 +23,7 @@ WAYS = {"fp32 eager": {"precision": "fp32", "compile": "no"}, "bf16 graph": {"pr
 
 
 def run(options: argparse.Namespace, name: str, steps: int, seed: int, loop: dict) -> dict:
-    """Train `dual` s=2 by the preset `paper` in so many steps; returns what it came to."""
+    """Train `dual` s=2 with the preset `paper` for this number of steps; returns its scores."""
     settings = {
         "seed": seed,
         "model": {"variant": "dual", "s": 2},
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, name: str, steps: int, seed: int, loop: dic
 
 
 def report(result: dict, ways: list[str], seeds: list[int]) -> None:
-    """Print means and spreads over seeds, and the difference of two ways, seed by seed, with its standard error."""
+    """Print means and spreads over seeds, and the difference per seed of two settings, with its standard error."""
     for measure in ("fpr95", "map", "loss"):
         values = {way: [result[f"{way}, seed {seed}"][measure] for seed in seeds] for way in ways}
         for way, found in values.items():

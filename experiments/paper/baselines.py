@@ -1,4 +1,4 @@
-"""Score the descriptors of others on the patches of the experiments; parts with results are not scored again.
+"""Score third-party descriptors on the patches of the experiments; parts with results are not scored again.
 
 python experiments/paper/baselines.py --sets SETS [--weights FOLDER] [--only NAME...] [--parts PART...]
 

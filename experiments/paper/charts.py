@@ -11,13 +11,13 @@ from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figur
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Told apart by colour-blind readers (Okabe and Ito's palette).
+# Distinguishable for colour-blind readers (Okabe and Ito's palette).
 COLOURS = {"fc": BLACK, "dual-s2": BLUE, "cartesian-s1": ORANGE, "polar-s1": GREEN, "sum": GRAY}
-ENOUGH = 3  # standard deviations of `base`: what the luckiest of a dozen single seeds does not reach
+ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
 
 
 def draw_recipe() -> "Figure":
-    """What each change of the recipe gives in matching on validation; the band is what chance may give."""
+    """The effect of each change of the recipe on matching on validation; the band is what chance alone may give."""
     base = score("recipe", "base", "validation", "matching")
     names = [*(name for name in RECIPE if not name.startswith("base")), *(f"{BEST}{end}" for end in BEST_CHANGES)]
     gains = {name: score("recipe", name, "validation", "matching").mean - base.mean for name in names}

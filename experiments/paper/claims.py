@@ -110,7 +110,7 @@ def on_hpatches() -> Iterator[Claim]:
 
 
 def tolerance() -> Iterator[Claim]:
-    """Statement 4: who keeps more of the similarity of matching patches under which change."""
+    """Statement 4: which descriptor keeps more of the similarity of matching patches under which change."""
     for change, a, b in (
         ("shift", "cartesian", "polar"),
         ("rotation", "polar", "cartesian"),
@@ -156,7 +156,7 @@ def projected_sums() -> Iterator[Claim]:
 
 
 def own_targets() -> Iterator[Claim]:
-    """What we asked of our own models."""
+    """The targets for our own models."""
     yield from transferred("hard", None)
     gain = {}
     for name in ("rootsift", "mkd", "tfeat"):

@@ -74,7 +74,7 @@ def sequences_folder(split: str) -> str:
 
 
 def build(work: tuple[str, str, Path, Path, float, bool]) -> str:
-    """Cut one set, unless it is there."""
+    """Cut one set, unless it exists."""
     kind, name, data, target, magnification, geometric = work
     if target.exists():
         return f"{target.name} is there"
@@ -133,7 +133,7 @@ def cut_tolerance(data: Path, sets: Path) -> None:
 
 
 def measure_regions(sets: Path, target: Path = RESULTS / "regions.json") -> None:
-    """Write how many pixels of their photos the regions of group A cover: why larger patches need not hold more."""
+    """Write how many pixels the regions of group A cover, which shows why larger patches may not hold more detail."""
     shapes = np.concatenate([np.load(sets / scene / "frame.npy")[:, 2:] for scene in GROUPS["A"]]).reshape(-1, 2, 2)
     sides = 2 * np.sqrt(np.abs(np.linalg.det(shapes)))
     found = {
@@ -147,7 +147,7 @@ def measure_regions(sets: Path, target: Path = RESULTS / "regions.json") -> None
 
 
 def main() -> None:
-    """Cut what is asked for."""
+    """Cut the requested sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("sets", type=Path)

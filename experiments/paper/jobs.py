@@ -110,7 +110,7 @@ BEST_CHANGES = {
     "-encoding-norm": "model.encoding_norm=true",
     "-s1": "model.s=1",
     "-mixed-sizes": SIZES,
-    "-in-4096": "sampling.pairs=4096 sampling.steps=2500",  # as many pairs in all, more of them at a time
+    "-in-4096": "sampling.pairs=4096 sampling.steps=2500",  # the same total number of pairs in larger batches
     "-in-8192": "sampling.pairs=8192 sampling.steps=1250",
     "-cartesian": "model.variant=cartesian model.s=1",
     "-polar": "model.variant=polar model.s=1",
@@ -119,7 +119,7 @@ BEST_CHANGES = {
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
 
 LARGE = "sampling.pairs=4096 sampling.steps=6000"
-DUAL, PAPER = "model.variant=dual model.s=2", "sampling.steps=39060"  # the paper's 20 million pairs, 512 at a time
+DUAL, PAPER = "model.variant=dual model.s=2", "sampling.steps=39060"  # the paper's 20 million pairs, in batches of 512
 OUR_LOSS = f"{HYNET} optimizer.rate=40.0"
 OUR_RECIPE = f"{LARGE} {OUR_LOSS}"
 # Models trained twice, then what lies between the paper's recipe and ours, trained once.
@@ -146,19 +146,19 @@ class Job:
 
     name: str
     train: str  # a group of scenes, see data.scenes_of
-    settings: Settings  # laid over the preset `paper`
+    settings: Settings  # override the preset `paper`
     scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps
     train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
     score_cut: str = ""  # scored on SETS/<score_cut>/...
 
 
 def settings(*texts: str) -> Settings:
-    """Settings written as `table.key=value ...`, later ones laid over earlier ones."""
+    """Settings written as `table.key=value ...`; later ones override earlier ones."""
     return merged(*map(parse_override, " ".join(texts).split()))
 
 
 def seeded(name: str, train: str, text: str, seed: int, scores: Iterable[str] = (), **cuts: str) -> Job:
-    """A job of a seed, which its name tells."""
+    """A job with this seed, which is part of its name."""
     return Job(f"{name}-seed{seed}", train, settings(text, f"seed={seed}"), tuple(scores), **cuts)
 
 

@@ -73,7 +73,7 @@ def recipe() -> list[str]:
 
 
 def photos() -> list[str]:
-    """What homographies tell."""
+    """Results for homographies."""
     column = "H 3 px"
     pairs, again = (by_pair(file) for file in ("matching_test", "matching_test_again"))
     differing = [
@@ -110,7 +110,7 @@ def by_pair(file: str) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def per_sequence(name: str, column: str) -> dict[str, float]:
-    """The mean of each sequence over its pairs, and over the trainings there are."""
+    """The mean of each sequence over its pairs and over the training runs."""
     cells: dict[str, list[float]] = defaultdict(list)
     for file in ("matching_test", "matching_test_again"):
         for pair in read(file)["pairs"]:
@@ -120,7 +120,7 @@ def per_sequence(name: str, column: str) -> dict[str, float]:
 
 
 def larger_regions() -> list[str]:
-    """What the ablations gave, what the rule takes, and what came of it."""
+    """Results of the ablations, which models the rule selects, and their test scores."""
     means = photo_means("training_magnification")
     right = {
         (name, size): means[f"{name}-seed0, x{size}"]["right"]
@@ -171,7 +171,7 @@ def candidate(job: str, region: str) -> dict[str, float]:
 
 
 def taken(job: str) -> str:
-    """The regions that the rule takes."""
+    """The regions that the rule selects."""
     found: dict[str, Any] = {region: candidate(job, region) for region in REGIONS}
     allowed = [r for r in found if found[r]["matching"] >= found["x6"]["matching"] - limit()]
     return max(allowed, key=lambda region: found[region]["right"])

@@ -51,7 +51,7 @@ def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
 
 
 def check_folder(target: str | Path, *inputs: str | Path) -> None:
-    """Refuse, before any work, a folder to write files into that could not be made or written, or is an input's."""
+    """Refuse, before any work, an output folder that cannot be created or written, or is (in) an input."""
     target = Path(target)
     _check_apart(target, *inputs)
     _check_writable(target, target)

@@ -110,7 +110,7 @@ def check_ranges(settings: Any, where: str = "") -> None:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The contents of a TOML file; whatever is wrong with it is a FileError of one line."""
+    """The contents of a TOML file; any problem becomes a one-line FileError."""
     text = read_small_text(path, TOML_BYTES, what="a TOML file")
     try:
         return tomllib.loads(text)
@@ -119,7 +119,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") -> Settings:
-    """Build a dataclass from a table of values, fields that are dataclasses from tables within it.
+    """Build a dataclass from a table of values; fields that are dataclasses are built from nested tables.
 
     Args:
         kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], tuple[int, ...], dataclasses,
@@ -140,7 +140,7 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """A dataclass as nested tables, without None and what `omit_default` leaves out; `from_dict` gives it back."""
+    """A dataclass as nested tables, without None and what `omit_default` leaves out; the inverse of `from_dict`."""
     if hasattr(settings, "to_dict"):
         return dict(settings.to_dict())
     result = {}
@@ -168,7 +168,7 @@ def with_options(settings: Settings, options: Mapping[str, Any]) -> Settings:
 
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over each other: later values win, tables within tables are merged."""
+    """Merge tables: later values override earlier ones, nested tables are merged."""
     result: dict[str, Any] = {}
     for table in tables:
         for name, value in table.items():
@@ -179,7 +179,7 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """`loss.margin=0.5` as nested tables; the value is read as TOML, or taken as a string where it is none."""
+    """`loss.margin=0.5` as nested tables; the value is read as TOML, or as a string if it is not valid TOML."""
     name, equals, value = text.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
@@ -220,7 +220,7 @@ def short_repr(value: object) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The parts of a union; of a Literal its values."""
+    """The parts of a union, or the values of a Literal."""
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
     parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)

@@ -1,4 +1,4 @@
-"""Safetensors files that carry a digest of all they hold: what weight files and checkpoints share."""
+"""Safetensors files with a digest of their contents: the common part of weight files and checkpoints."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from matchkernel.storage.files import replacing
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors (on the CPU, contiguous) and words, with the sha256 of both, atomically."""
+    """Write tensors (on the CPU, contiguous) and strings, with the sha256 of both, atomically."""
     words = {**metadata, "sha256": digest(metadata, tensors)}
     with replacing(path) as part:
         part.write_bytes(to_bytes(dict(tensors), words))  # save_file would report a full disk as an error of its own
@@ -24,7 +24,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in reading is said in one line that names the file."""
+    """Turn any problem with reading into a one-line error that names the file."""
     try:
         yield
     except SafetensorError as error:
@@ -36,7 +36,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """sha256 over every metadata entry but itself, and over name, dtype, shape and bytes of every tensor."""
+    """sha256 of every other metadata entry, and of the name, dtype, shape and bytes of every tensor."""
     words = {key: value for key, value in metadata.items() if key != "sha256"}
     digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
     for name in sorted(tensors):
@@ -47,12 +47,12 @@ def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of a tensor that holds NaN or infinite numbers, if there is one."""
+    """The name of a tensor that contains NaN or infinite values, if there is one."""
     return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
 
 
 def _foreign(path: Path) -> str:
-    """What a file is that safetensors could not read, where that can be told."""
+    """What kind of file this is that safetensors could not read, if it is recognised."""
     with path.open("rb") as file:
         start = file.read(4)
     if start[:1] == b"\x80" or start[:2] == b"PK":
