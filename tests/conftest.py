@@ -1,5 +1,6 @@
 """What the tests share: settings, and data that is made once."""
 
+import fcntl
 import os
 import signal
 from contextlib import suppress
@@ -35,11 +36,22 @@ def photos_cc0() -> Path:
 
 @pytest.fixture(scope="session")
 def rendered(tmp_path_factory) -> Path:
-    """A rendered scene of six photos with exact truth: images/, sparse/ (text), database.db and truth/; read only."""
+    """A rendered scene of six photos with exact truth: images/, sparse/ (text), database.db and truth/; read only.
+
+    The first of the processes that share a run of the tests renders it, the others wait for it.
+    """
     from made_scene import render_scene  # needs OpenCV
 
-    folder = tmp_path_factory.mktemp("rendered") / "planes"
-    render_scene(folder, photos=6, seed=1, width=400, height=300)
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "planes"
+    with (shared / "planes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            begun = tmp_path_factory.mktemp("rendered") / "planes"
+            render_scene(begun, photos=6, seed=1, width=400, height=300, texture=512)
+            begun.rename(folder)
     return folder
 
 

@@ -77,7 +77,13 @@ class LabelNoise:
 
 
 def render_scene(
-    folder: str | Path, photos: int = 8, seed: int = 0, missed: float = 0.4, width: int = 640, height: int = 480
+    folder: str | Path,
+    photos: int = 8,
+    seed: int = 0,
+    missed: float = 0.4,
+    width: int = 640,
+    height: int = 480,
+    texture: int = TEXTURE,
 ) -> None:
     """Write images/, sparse/ (text), database.db and truth/<photo>.npy, (K, 3) the scene point under each keypoint.
 
@@ -88,12 +94,13 @@ def render_scene(
         missed: probability that a keypoint is left out of its track.
         width: of the photos.
         height: of the photos.
+        texture: pixels along each side of a plane.
     """
     random = np.random.default_rng(seed)
     folder = Path(folder)
     for part in ("images", "sparse", "truth"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    planes = [Plane(corner, u, v, random_texture(TEXTURE, random)) for corner, u, v in PLANES]
+    planes = [Plane(corner, u, v, random_texture(texture, random)) for corner, u, v in PLANES]
     views = [_view(k, photos, width, height, random) for k in range(photos)]
     frames, truths = [], []
     for number, view in enumerate(views):
@@ -138,7 +145,8 @@ def intersect(planes: list[Plane], origin: np.ndarray, rays: np.ndarray) -> tupl
         u, v = hit @ plane.u / (plane.u @ plane.u), hit @ plane.v / (plane.v @ plane.v)
         here = (depth > 1e-6) & (depth < nearest) & (u >= 0) & (u <= 1) & (v >= 0) & (v <= 1)
         nearest[here] = depth[here]
-        gray[here] = sample_linear(plane.texture, u[here] * (TEXTURE - 1), v[here] * (TEXTURE - 1))
+        last = len(plane.texture) - 1
+        gray[here] = sample_linear(plane.texture, u[here] * last, v[here] * last)
     places = np.where(
         np.isfinite(nearest)[:, None], origin + rays * np.where(np.isfinite(nearest), nearest, 0)[:, None], np.nan
     )

@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import jittered, overlaps
 
 QUICK = HomographySettings(most=60, verification=200)
+FEW = HomographySettings(most=8, verification=50)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,14 @@ def built(source, tmp_path_factory):
     target = tmp_path_factory.mktemp("set") / "set"
     manifest = build_from_homographies(source, target, QUICK)
     return target, manifest
+
+
+@pytest.fixture(scope="module")
+def few(source, tmp_path_factory):
+    """The bytes of a set of few patches, built without a stop."""
+    target = tmp_path_factory.mktemp("few") / "set"
+    build_from_homographies(source, target, FEW)
+    return bytes_of(target)
 
 
 def correlations(a, b):
@@ -72,7 +82,7 @@ def test_without_jitter_the_patches_are_the_same(source, tmp_path, monkeypatch):
     from matchkernel.data import from_homographies
 
     monkeypatch.setattr(from_homographies, "LEVELS", {noise: level.times(0) for noise, level in LEVELS.items()})
-    build_from_homographies(source, tmp_path / "set", QUICK)
+    build_from_homographies(source, tmp_path / "set", FEW)
     patches = open_hpatches(tmp_path / "set")
     for k in range(1, 6):
         assert np.median(correlations(patches.read("v_one"), patches.read("v_one", f"e{k}"))) > 0.97
@@ -104,11 +114,11 @@ def bytes_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_same_seed_same_bytes_other_seed_other_bytes(source, built, tmp_path):
-    build_from_homographies(source, tmp_path / "again", QUICK)
-    assert bytes_of(tmp_path / "again") == bytes_of(built[0])
-    build_from_homographies(source, tmp_path / "other", HomographySettings(most=60, verification=200, seed=1))
-    assert bytes_of(tmp_path / "other")["v_one/t1.png"] != bytes_of(built[0])["v_one/t1.png"]
+def test_same_seed_same_bytes_other_seed_other_bytes(source, few, tmp_path):
+    build_from_homographies(source, tmp_path / "again", FEW)
+    assert bytes_of(tmp_path / "again") == few
+    build_from_homographies(source, tmp_path / "other", replace(FEW, seed=1))
+    assert bytes_of(tmp_path / "other")["v_one/t1.png"] != few["v_one/t1.png"]
 
 
 KILLED = """
@@ -125,14 +135,14 @@ for moment in sys.argv[2:]:
         if moment != "progress":  # killed right after this function
             function = getattr(from_homographies, moment)
             setattr(from_homographies, moment, lambda *given, **options: (function(*given, **options), kill()))
-        settings = HomographySettings(most=60, verification=200)
+        settings = HomographySettings(most=8, verification=50)
         build_from_homographies(sys.argv[1], moment, settings, progress=kill if moment == "progress" else None)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, moment
 """
 
 
-def test_killed_and_run_again_gives_the_same_bytes(source, built, tmp_path):
+def test_killed_and_run_again_gives_the_same_bytes(source, few, tmp_path):
     """After the first of two sequences, and at four moments of finishing."""
     moments = ["progress", "draw_verification", "write_tasks", "content_hashes", "open_hpatches"]
     subprocess.run([sys.executable, "-c", KILLED, source, *moments], cwd=tmp_path, check=True)
@@ -140,8 +150,8 @@ def test_killed_and_run_again_gives_the_same_bytes(source, built, tmp_path):
         assert not (tmp_path / moment).exists()
         if moment == "write_tasks":  # as a kill inside a writer leaves it
             (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.4711.part.png").write_bytes(b"half")
-        build_from_homographies(source, tmp_path / moment, QUICK)
-        assert bytes_of(tmp_path / moment) == bytes_of(built[0]), moment
+        build_from_homographies(source, tmp_path / moment, FEW)
+        assert bytes_of(tmp_path / moment) == few, moment
 
 
 def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
@@ -150,7 +160,7 @@ def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
     write_sequence(tmp_path / "source" / "v_flat", [singular, *HOMOGRAPHIES[1:]])
     far = np.array([[1, 0, 5000], [0, 1, 0], [0, 0, 1]], float)
     write_sequence(tmp_path / "source" / "v_far", [far, *HOMOGRAPHIES[1:]])
-    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)
+    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)
     assert list(open_hpatches(tmp_path / "set").counts) == ["v_good"]
     assert "singular" in manifest["sequences"]["v_flat"]["why"]
     assert "fewer than two" in manifest["sequences"]["v_far"]["why"]
@@ -162,7 +172,7 @@ def test_points_behind_the_plane_are_dropped(tmp_path):
     horizon = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]], float)
     write_sequence(tmp_path / "source" / "v_horizon", [horizon, *[np.eye(3)] * 4])
     write_sequence(tmp_path / "source" / "v_good")
-    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)
+    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)
     assert manifest["sequences"]["v_horizon"]["dropped"]["behind the plane"] > 0
 
 
@@ -191,7 +201,7 @@ def test_a_sequence_whose_name_is_not_utf8_is_refused(source, tmp_path):
 def test_files_beside_the_images_may_have_any_name(source, tmp_path):
     shutil.copytree(source / "v_one", tmp_path / "source" / "v_one")
     (tmp_path / "source" / "v_one" / os.fsdecode(b"caf\xe9.txt")).touch()
-    assert build_from_homographies(tmp_path / "source", tmp_path / "set", QUICK)["sequences"]["v_one"]["patches"] == 60
+    assert build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)["sequences"]["v_one"]["patches"] == 8
 
 
 @pytest.mark.parametrize("text", ["", "a b c", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0"])
