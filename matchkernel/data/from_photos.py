@@ -1,7 +1,6 @@
 """Patch sets from a folder of photos: COLMAP reconstructs the scene, from_colmap cuts the patches."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
@@ -11,7 +10,7 @@ from matchkernel.errors import FileError
 from matchkernel.storage.files import check_new_folder, read_small_text
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.progress import Progress, Say
 
 PHOTOS = "photos.json"  # the photos from which a reconstruction was made
 EXHAUSTIVE_UP_TO = 120  # photos; with more, matching all pairs would take hours on a CPU
@@ -23,7 +22,7 @@ def build_from_photos(
     settings: CutSettings | None = None,
     *,
     sequential: bool | None = None,
-    say: Callable[[str], object] = lambda stage: None,
+    say: Say = lambda stage: None,
     progress: Progress | None = None,
 ) -> PatchSet:
     """Reconstruct photos with COLMAP into `<target>-colmap`, then cut patches into `target`.
@@ -58,7 +57,7 @@ def reconstruct_with_sift(
     workspace: Path,
     *,
     sequential: bool | None = None,
-    say: Callable[[str], object] = lambda stage: None,
+    say: Say = lambda stage: None,
     progress: Progress | None = None,
 ) -> None:
     """Run COLMAP's feature extraction, matching and mapping on the CPU; keeps the model with the most photos."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
 from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.files import not_safetensors
 from matchkernel.storage.settings import short_repr
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
@@ -154,13 +155,6 @@ def find_weights(name_or_path: str | Path) -> Path:
     )
 
 
-def what_else(start: bytes) -> str:
-    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
-    if start[:1] == b"\x80" or start[:2] == b"PK":
-        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
-    return "not a complete safetensors file" if start else "an empty file"
-
-
 def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
     """The header of a safetensors file, and optionally everything after it."""
     try:
@@ -176,7 +170,7 @@ def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, AttributeError, TypeError, RecursionError):
-        raise WeightsError(f"{path}: {what_else(start)}") from None
+        raise WeightsError(f"{path}: {not_safetensors(start)}") from None
     return header, data
 
 

@@ -25,7 +25,7 @@ from matchkernel.photos.hloc import (
 from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import SUFFIXES, read_gray
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.progress import Progress, Say
 
 H5_SUFFIXES = (".h5", ".hdf5")
 SUFFIX = ".npz"
@@ -66,7 +66,7 @@ def extract_images(
     describer: Describer,
     detector: Detector | None = None,
     *,
-    say: Callable[[str], object] = lambda line: None,
+    say: Say = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> Extraction:
     """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
@@ -117,7 +117,7 @@ class _Job:
     is_h5: bool
     describer: Describer
     detector: Detector
-    say: Callable[[str], object]
+    say: Say
 
     def settings(self) -> dict[str, Any]:
         return dict(json.loads(json.dumps(recorded_settings(self.describer, self.detector))))

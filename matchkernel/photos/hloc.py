@@ -24,7 +24,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
+from matchkernel.storage.files import replacing
 
 FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
@@ -167,18 +167,6 @@ def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
         lines.append(" ".join(pair) + "\n")
     with replacing(path) as part:
         part.write_text("".join(lines), encoding="utf-8")
-
-
-def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Read a pairs.txt."""
-    lines = read_small_text(path, LONG_TEXT).splitlines()
-    pairs = []
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        if len(words) not in (0, 2):
-            raise FileError(f"{path}, line {number}: expected the names of two images, got {len(words)} strings")
-        pairs += [(words[0], words[1])] if words else []
-    return pairs
 
 
 def pair_key(name0: str, name1: str) -> str:

@@ -228,6 +228,13 @@ def read_small_text(
         raise FileError(f"{path}: not {what} (its bytes are not {encoding.upper()})") from None
 
 
+def not_safetensors(start: bytes) -> str:
+    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "not a complete safetensors file" if start else "an empty file"
+
+
 def file_hash(path: Path) -> str:
     """sha256 of a file's bytes."""
     with path.open("rb") as file:

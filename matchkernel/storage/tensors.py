@@ -12,7 +12,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from matchkernel.errors import MatchKernelError, WeightsError
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import not_safetensors, replacing
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -28,7 +28,9 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except SafetensorError as error:
-        raise WeightsError(f"{path}: {_foreign(path) or 'not a complete safetensors file'} ({error})") from None
+        with path.open("rb") as file:
+            start = file.read(4)
+        raise WeightsError(f"{path}: {not_safetensors(start)} ({error})") from None
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
@@ -49,12 +51,3 @@ def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor that contains NaN or infinite values, if there is one."""
     return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
-
-
-def _foreign(path: Path) -> str:
-    """What kind of file this is that safetensors could not read, if it is recognised."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start[:1] == b"\x80" or start[:2] == b"PK":
-        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
-    return "an empty file" if not start else ""

@@ -17,6 +17,7 @@ from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import check_regular, file_hash
+from matchkernel.storage.tensors import first_not_finite
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
@@ -200,7 +201,7 @@ def _filled(kind: Any, state: dict[str, Any], path: Path, class_name: str) -> nn
 
 
 def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
-    bad = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+    bad = first_not_finite(tensors)
     if bad:
         raise WeightsError(f"{path}: contains NaN or infinite values in {bad}")
 
