@@ -188,7 +188,10 @@ def check_free_space(target: str | Path, needed: int) -> None:
     """Refuse to write `needed` bytes if the disk has no room for them."""
     free = shutil.disk_usage(_nearest_existing(Path(target))).free
     if needed > free:
-        raise WriteError(f"{target}: needs {needed / 1e9:,.1f} GB of disk, but only {free / 1e9:,.1f} GB are free")
+        size, unit = (1e9, "GB") if needed >= 1e9 else (1e6, "MB")
+        raise WriteError(
+            f"{target}: needs {needed / size:,.1f} {unit} of disk, but only {free / size:,.1f} {unit} are free"
+        )
 
 
 def read_small_text(

@@ -95,7 +95,7 @@ MISTAKES = [
     (STRIPS, "either a model"),
     ((*STRIPS, "--baseline", "sift", "--bits"), "--bits needs --descriptors"),
     ((*STRIPS, "--baseline", "sift", "--split", "a"), "has no split 'a', only full"),
-    ((*STRIPS, "--baseline", "sift", "--split", "full", "--split", "full"), "each split once"),
+    ((*STRIPS, "--baseline", "sift", "--split", "full", "--split", "full"), "each split must be given once"),
     ((*STRIPS, "--baseline", "sift", "--tasks", "one"), "splits.json: cannot be read"),
     ((*STRIPS, "--baseline", "sift", "--task", "detection"), "tasks are"),
     ((*STRIPS, "--baseline", "sift", "--whitening", "zca"), "none or pcapl"),

@@ -164,7 +164,7 @@ def test_receptive_field_is_centred_on_pixel_4i():
 
 
 def test_unequal_patches_are_refused(textures, trained_like):
-    with pytest.raises(ArgumentError, match="of one size"):
+    with pytest.raises(ArgumentError, match="of the same size"):
         similarity_map(model_of("dual", trained_like), textures(1)[0], textures(1, 48)[0], 0, 0)
 
 
