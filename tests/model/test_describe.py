@@ -194,7 +194,7 @@ def test_output_goes_where_it_should(stack, tmp_path):
     with pytest.raises(ArgumentError, match="out must have shape"):
         matchkernel.describe(stack, model, out=mapped[:3])
     for wrong in (torch.empty(40, 128), [], np.empty((40, 128), np.uint8), np.broadcast_to(np.float32(0), (40, 128))):
-        with pytest.raises(ArgumentTypeError, match="out must (be|have)"):
+        with pytest.raises(ArgumentTypeError, match=r"out must (be|have)"):
             matchkernel.describe(stack, model, out=wrong)
     filled = torch.nn.Parameter(torch.empty(40, 128), requires_grad=False)
     assert matchkernel.describe(torch.from_numpy(stack), model, out=filled) is filled

@@ -255,7 +255,7 @@ def test_center_weight_off_means_weight_one():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 3, 32, 32), (1, 1, 32, 28), (1, 1, 30, 30), (1, 1, 4, 4), (32, 32)])
 def test_shapes_that_are_refused(shape):
-    with pytest.raises(ArgumentError, match="patches must (have|be)"):
+    with pytest.raises(ArgumentError, match=r"patches must (have|be)"):
         small("dual")(torch.rand(shape))
 
 
