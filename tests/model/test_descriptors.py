@@ -255,7 +255,8 @@ def test_center_weight_off_means_weight_one():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 3, 32, 32), (1, 1, 32, 28), (1, 1, 30, 30), (1, 1, 4, 4), (32, 32)])
 def test_shapes_that_are_refused(shape):
-    with pytest.raises(ArgumentError, match=r"patches must (have|be)"):
+    reason = "the side of patches must be a multiple of 4" if shape[-1] in (30, 4) else "patches must have shape"
+    with pytest.raises(ArgumentError, match=reason):
         small("dual")(torch.rand(shape))
 
 
