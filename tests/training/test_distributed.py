@@ -104,11 +104,11 @@ def test_two_processes_learn_what_one_does(small, tmp_path):
         _, words = rank.communicate(timeout=240)
         assert rank.returncode == 0, words
     alone, together = changed(tmp_path / "one", one), changed(tmp_path / "shared", shared)
-    assert (alone - together).norm() / alone.norm() < 1e-2
+    assert (alone - together).norm() / alone.norm() < 1e-3  # 2e-6 on x86; one flipped ReLU or negative gives 2e-4
     stats = [load(tmp_path / name / "final.safetensors").state_dict() for name in ("one", "shared")]
     for name in stats[0]:
         if "running" in name:
-            torch.testing.assert_close(stats[0][name], stats[1][name], rtol=1e-2, atol=1e-3, msg=name)
+            torch.testing.assert_close(stats[0][name], stats[1][name], rtol=1e-3, atol=1e-4, msg=name)
     alone, apart = changed(tmp_path / "one step", own), changed(tmp_path / "own", own)
     assert 0.05 < (alone - apart).norm() / alone.norm() < 2
     assert torch.cosine_similarity(alone, apart, dim=0) > 0.2
