@@ -7,7 +7,8 @@ import cv2
 import numpy as np
 import torch
 
-FILES = {"tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"} | dict.fromkeys(
+DESDIS = {f"desdis-{width}": f"desdis-{width}.pth" for width in (8, 16, 24, 32)}
+FILES = {"tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth", **DESDIS} | dict.fromkeys(
     ("mkd-liberty", "mkd-notredame", "mkd-yosemite"), "mkd-concat-64.pth"
 )
 
@@ -63,6 +64,20 @@ def write_weights(folder: Path) -> None:
         torch.save(content, path, _use_new_zipfile_serialization=False)
         if not name.startswith("mkd"):  # the published networks were saved on a GPU
             path.write_bytes(path.read_bytes().replace(b"X\3\0\0\0cpu", b"X\6\0\0\0cuda:0"))
+    for name, file in DESDIS.items():
+        width = int(name.removeprefix("desdis-"))
+        desdis = filled(desc__1__weight=(128, 4 * width, 4, 4), desc__1__bias=(128,))
+        for layer, norm, inputs, outputs in (
+            ("layer1.1", "layer1.2", 1, width), ("layer2.0", "layer2.1", width, 2 * width),
+            ("layer3.0", "layer3.1", 2 * width, 4 * width), ("layer3.3", "layer3.4", 4 * width, 4 * width),
+            (None, "desc.2", None, 128),
+        ):  # fmt: skip
+            if layer:
+                desdis |= filled(**{f"{layer}.weight": (outputs, inputs, 3, 3)})
+            desdis |= filled(**{f"{norm}.running_mean": (outputs,)})
+            desdis[f"{norm}.running_var"] = torch.from_numpy(generator.uniform(0.5, 2, outputs)).float()
+            desdis[f"{norm}.num_batches_tracked"] = torch.tensor(1)
+        torch.save(desdis, folder / file)
 
 
 def hamming(a, b):

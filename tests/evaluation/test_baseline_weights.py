@@ -57,7 +57,7 @@ def one_line(call):
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty", "kornia:HardNet"])
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "mkd-liberty", "kornia:HardNet"])
 def test_weight_files_that_are_no_weights(name, tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("hello\n")
@@ -78,7 +78,7 @@ def test_weight_files_that_are_no_weights(name, tmp_path):
     assert not (tmp_path / "boom").exists()
 
 
-@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty"])
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "mkd-liberty"])
 def test_files_cut_anywhere_are_refused(name, baseline_weights, tmp_path):
     whole = (baseline_weights / FILES[name]).read_bytes()
     path = tmp_path / "cut"
@@ -113,6 +113,8 @@ def test_files_with_flipped_bytes_never_fail_otherwise(baseline_weights, tmp_pat
         ("tfeat", "mkd-concat-64.pth", "not weights of TFeat"),
         ("mkd-liberty", "tfeat-liberty.params", "not MKD's whitening file"),
         ("tfeat", "AffNet.pth", "not weights of TFeat"),
+        ("desdis-8", "desdis-16.pth", "not weights of desdis-8"),
+        ("desdis-32", "tfeat-liberty.params", "not weights of desdis-32"),
     ],
 )
 def test_weights_of_another_method_are_refused(name, file, reason, baseline_weights):

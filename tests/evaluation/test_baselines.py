@@ -18,8 +18,10 @@ from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.model.describe import resize_patches
 
 STRIPS = ("e1", "h1", "t1", "t5")
-# The two left out run the same code as mkd-liberty.
-DISTINCT = [name for name in BASELINES if name not in ("mkd-notredame", "mkd-yosemite")]
+# The others run the same code as mkd-liberty and desdis-8.
+SAME_CODE = ("mkd-notredame", "mkd-yosemite", "desdis-16", "desdis-24", "desdis-32")
+DISTINCT = [name for name in BASELINES if name not in SAME_CODE]
+DESDIS_PARAMETERS = {"desdis-8": 80_712, "desdis-16": 191_248, "desdis-24": 331_736, "desdis-32": 502_176}
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,26 @@ def test_hardtfeat_is_its_own_network_by_hand(patches, made, baseline_weights):
     assert np.abs(made("hardtfeat").describe(patches[:20]) - expected).max() < 1e-3
 
 
+@pytest.mark.parametrize("name", ["desdis-8", "desdis-32"])
+def test_desdis_is_its_own_network_by_hand(name, patches, made, baseline_weights):
+    """Layer by layer from the names in its file."""
+    state = torch.load(baseline_weights / FILES[name], weights_only=True, map_location="cpu")
+    x = resize_patches(torch.from_numpy(patches[:20])[:, None].float(), 32).double()
+    x = (x - x.mean((1, 2, 3), keepdim=True)) / x.std((1, 2, 3), correction=0, keepdim=True)
+    for layer, norm, stride in (
+        ("layer1.1", "layer1.2", 2), ("layer2.0", "layer2.1", 2), ("layer3.0", "layer3.1", 2),
+        ("layer3.3", "layer3.4", 1), ("desc.1", "desc.2", 1),
+    ):  # fmt: skip
+        is_last = layer == "desc.1"
+        x = torch.conv2d(x, state[f"{layer}.weight"].double(), stride=stride, padding=0 if is_last else 1)
+        x = x + state["desc.1.bias"].view(-1, 1, 1) if is_last else x
+        mean, variance = (state[f"{norm}.{part}"].double().view(-1, 1, 1) for part in ("running_mean", "running_var"))
+        x = (x - mean) / (variance + 1e-5).sqrt()
+        x = x if is_last else x.relu()
+    expected = torch.nn.functional.normalize(x.flatten(1)).numpy()
+    assert made(name).describe(patches[:20]) == pytest.approx(expected, abs=1e-5)
+
+
 def raw_mkd(patches):
     with torch.no_grad():
         raw = kornia_feature.MKDDescriptor(patch_size=64, whitening=None).eval()
@@ -162,9 +184,9 @@ def test_words_and_shapes(name, patches, made):
     assert method.name == name
     assert method.distance == ("hamming" if is_binary else "l2")
     assert method.dimension == {"orb": 256, "brief": 512}.get(name, 128)
-    assert method.hand_crafted == (name not in ("tfeat", "hardtfeat"))
+    assert method.hand_crafted == (name not in ("tfeat", "hardtfeat", *DESDIS_PARAMETERS))
     learned = 30_702 if "mkd" in name else 599_808 if "tfeat" in name else 0  # 238 + 238 * 128; see the test below
-    assert method.parameters == learned
+    assert method.parameters == DESDIS_PARAMETERS.get(name, learned)
     assert all(isinstance(word, str) for pair in method.settings.items() for word in pair)
     assert {"library", "patch", "call"} <= method.settings.keys()
     rows, valid = method.describe(patches[:3], return_valid=True)

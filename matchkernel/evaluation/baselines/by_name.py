@@ -6,12 +6,13 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.baselines.baseline import Baseline
+from matchkernel.evaluation.baselines.desdis import WIDTHS, desdis
 from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
 from matchkernel.evaluation.baselines.opencv import brief, orb, rootsift, sift
 
 WITHOUT_FILES = {"sift": sift, "rootsift": rootsift, "orb": orb, "brief": brief}
 PUBLISHED_MKD = {f"mkd-{name}": name for name in MKD_SETS}
-BASELINES = (*WITHOUT_FILES, "mkd", *PUBLISHED_MKD, "tfeat", "hardtfeat")
+BASELINES = (*WITHOUT_FILES, "mkd", *PUBLISHED_MKD, "tfeat", "hardtfeat", *WIDTHS)
 ANY_CLASS = "kornia:"
 
 
@@ -21,8 +22,8 @@ def baseline(name: str, *, weights: Path | None = None, training_patches: np.nda
     Args:
         name: one of BASELINES, or `kornia:` followed by a patch network of kornia.feature, such as `kornia:HardNet`.
         weights: its weight file, for all but sift, rootsift, orb, brief and mkd: `tfeat-liberty.params` for tfeat,
-            `HardTFeat.pth` for hardtfeat, `mkd-concat-64.pth` (the published whitening) for mkd-liberty, -notredame
-            and -yosemite, a checkpoint of the class for kornia:...
+            `HardTFeat.pth` for hardtfeat, `DesDis-32.pth` for desdis-32, `mkd-concat-64.pth` (the published whitening)
+            for mkd-liberty, -notredame and -yosemite, a checkpoint of the class for kornia:...
         training_patches: (K, N, N) uint8, for mkd only: the set to learn its whitening on.
     """
     _check(name, weights, training_patches)
@@ -33,6 +34,8 @@ def baseline(name: str, *, weights: Path | None = None, training_patches: np.nda
     path = Path(weights or "")
     if name in PUBLISHED_MKD:
         return mkd_published(PUBLISHED_MKD[name], path)
+    if name in WIDTHS:
+        return desdis(name, path)
     if name == "hardtfeat":
         return hard_tfeat(path)
     return network(name, "TFeat" if name == "tfeat" else name.removeprefix(ANY_CLASS), path)

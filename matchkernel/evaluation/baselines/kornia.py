@@ -1,23 +1,19 @@
 """MKD, TFeat and other descriptors of kornia, with weights from files and whitening from files or learned here."""
 
 import inspect
-import pickle
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as nnf
 
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
+from matchkernel.evaluation.baselines.networks import UnitRows, forward, network_baseline
+from matchkernel.evaluation.baselines.weight_files import check_finite, fill, read_content, read_state
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import check_regular, file_hash
-from matchkernel.storage.tensors import first_not_finite
+from matchkernel.storage.files import file_hash
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file
@@ -49,8 +45,7 @@ def mkd_published(training_set: str, path: Path) -> Baseline:
         training_set: liberty, notredame or yosemite.
         path: mkd-concat-64.pth.
     """
-    with _readable(path):
-        whitening = torch.load(path, weights_only=True, map_location="cpu")
+    whitening = read_content(path)
     try:
         learned = {key: whitening[training_set]["pca"][key].float() for key in ("mean", "eigvecs", "eigvals")}
         shapes = {key: list(tensor.shape) for key, tensor in learned.items()}
@@ -59,7 +54,7 @@ def mkd_published(training_set: str, path: Path) -> Baseline:
     wanted = {"mean": [MKD_RAW], "eigvecs": [MKD_RAW, MKD_RAW], "eigvals": [MKD_RAW]}
     if shapes != wanted:
         raise WeightsError(f"{path}: a whitening with shapes {shapes}, expected {wanted}")
-    _check_finite(learned, path)
+    check_finite(learned, path)
     if not bool((learned["eigvals"][:MKD_OUT] > 0).all()):
         raise WeightsError(f"{path}: a whitening with eigenvalues that are not positive")
     words = {"whitening": path.name, "sha256": file_hash(path), "whitening learned on": training_set}
@@ -75,13 +70,13 @@ def network(name: str, class_name: str, path: Path) -> Baseline:
         path: file of torch.save: its state_dict, or a dictionary that holds one as `state_dict`.
     """
     kind = _network_class(class_name)
-    module = _filled(kind, _state(path), path, class_name)
-    return _of_module(name, module, kind.patch_size, f"kornia.feature.{class_name}", path)
+    module = fill(kind(pretrained=False), read_state(path), path, class_name)
+    return network_baseline(name, module, kind.patch_size, path, _call(f"kornia.feature.{class_name}"))
 
 
 def hard_tfeat(path: Path) -> Baseline:
     """TFeat's network trained with HardNet's loss, from its own file, with unit rows as its authors use it."""
-    kind, state = _network_class("TFeat"), _state(path)
+    kind, state = _network_class("TFeat"), read_state(path)
     renamed = {
         f"{ours}.{part}": state[f"{theirs}.{part}"]
         for theirs, ours in HARD_TFEAT.items()
@@ -90,13 +85,8 @@ def hard_tfeat(path: Path) -> Baseline:
     }
     if "descr.0.weight" in renamed:
         renamed["descr.0.weight"] = renamed["descr.0.weight"].flatten(1)  # a convolution of the whole map there
-    module = nn.Sequential(_filled(kind, renamed, path, "HardTFeat"), _UnitRows())
-    return _of_module("hardtfeat", module, kind.patch_size, "kornia.feature.TFeat, then unit rows", path)
-
-
-class _UnitRows(nn.Module):
-    def forward(self, rows: Tensor) -> Tensor:
-        return nnf.normalize(rows)
+    module = nn.Sequential(fill(kind(pretrained=False), renamed, path, "HardTFeat"), UnitRows())
+    return network_baseline("hardtfeat", module, kind.patch_size, path, _call("kornia.feature.TFeat, then unit rows"))
 
 
 def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: dict[str, str]) -> Baseline:
@@ -112,7 +102,7 @@ def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: 
     }
     # The learned parameters are the mean and the projection, which includes the eigenvalues.
     parameters = MKD_RAW + MKD_RAW * MKD_OUT
-    compute = _forward(nn.Sequential(raw, whitening).eval())
+    compute = forward(nn.Sequential(raw, whitening).eval())
     return Baseline(name, "l2", MKD_OUT, parameters, True, MKD_SIDE, settings, compute)
 
 
@@ -127,7 +117,7 @@ def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
         torch.zeros(MKD_RAW, MKD_RAW, dtype=torch.float64),
         0,
     )
-    compute = _forward(raw)
+    compute = forward(raw)
     for start in range(0, len(patches), PIECE):
         piece, good = prepared(patches[start : start + PIECE], MKD_SIDE)
         rows = torch.from_numpy(compute(piece)[: len(good)][good]).double()
@@ -136,28 +126,6 @@ def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
         count += len(rows)
     mean = total / max(count, 1)
     return mean, products / max(count, 1) - mean[:, None] * mean, count
-
-
-def _of_module(name: str, module: nn.Module, size: int, call: str, path: Path) -> Baseline:
-    compute = _forward(module)
-    settings = {
-        "library": f"kornia {_kornia().__version__}",
-        "patch": f"{size} px, {RESIZED}; gray levels 0 to 255",
-        "call": call,
-        "weights": path.name,
-        "sha256": file_hash(path),
-    }
-    parameters = sum(parameter.numel() for parameter in module.parameters())
-    dimension = compute(torch.zeros(1, 1, size, size)).shape[1]
-    return Baseline(name, "l2", dimension, parameters, False, size, settings, compute)
-
-
-def _forward(module: nn.Module) -> Callable[[Tensor], np.ndarray]:
-    @torch.no_grad()
-    def compute(piece: Tensor) -> np.ndarray:
-        return module(piece).numpy()
-
-    return compute
 
 
 def _network_class(name: str) -> Any:
@@ -178,50 +146,8 @@ def _is_patch_network(kind: object) -> bool:
     return "pretrained" in inspect.signature(kind).parameters
 
 
-def _state(path: Path) -> dict[str, Any]:
-    with _readable(path):
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise WeightsError(f"{path}: holds a {type(content).__name__}, not a state_dict")
-    return content
-
-
-def _filled(kind: Any, state: dict[str, Any], path: Path, class_name: str) -> nn.Module:
-    module: nn.Module = kind(pretrained=False)
-    try:
-        module.load_state_dict(state, strict=True)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        first, *others = str(error).splitlines() or [type(error).__name__]
-        reason = (others or [first])[0].strip()[:160]  # PyTorch's first line only names the class
-        raise WeightsError(f"{path}: not weights of {class_name} ({reason})") from None
-    _check_finite(module.state_dict(), path)
-    return module.eval()
-
-
-def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
-    bad = first_not_finite(tensors)
-    if bad:
-        raise WeightsError(f"{path}: contains NaN or infinite values in {bad}")
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn any problem with reading a file into a one-line error that names it."""
-    check_regular(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch warns about pickles that it then refuses
-            yield
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except pickle.UnpicklingError:
-        # PyTorch's message is a page long and recommends loading it with code allowed.
-        raise WeightsError(f"{path}: damaged, or contains more than tensors (code in it is never executed)") from None
-    except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise WeightsError(f"{path}: damaged, or not a file of torch.save ({reason})") from None
+def _call(text: str) -> dict[str, str]:
+    return {"library": f"kornia {_kornia().__version__}", "call": text}
 
 
 def _kornia() -> Any:
