@@ -15,8 +15,9 @@ import numpy as np
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.positives import Tolerances, find_geometric_positives
+from matchkernel.data.rendering import Plane, View, intersect, photograph, quaternion, turn
 from matchkernel.data.scene import Photo, Scene, read_scene
-from matchkernel.data.synthetic import random_texture, sample_linear
+from matchkernel.data.synthetic import random_texture
 from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
@@ -33,37 +34,6 @@ PLANES = np.array(
         [(0.5, -0.5, 5.5), (1.6, 0, 0.4), (0, 2, 0)],
     ]
 )
-
-
-@dataclass(frozen=True)
-class Plane:
-    """A textured rectangle: corner + a u + b v, u and v from 0 to 1."""
-
-    corner: np.ndarray
-    u: np.ndarray
-    v: np.ndarray
-    texture: np.ndarray
-
-
-@dataclass(frozen=True)
-class View:
-    """A pinhole camera: x_camera = R X + t; the centre of the first pixel is (0, 0)."""
-
-    R: np.ndarray
-    t: np.ndarray
-    focal: float
-    width: int
-    height: int
-
-    def rays(self, places: np.ndarray) -> np.ndarray:
-        """(K, 3) directions in the scene, of depth 1, through pixels (K, 2)."""
-        middle = np.array([self.width - 1, self.height - 1]) / 2
-        return np.column_stack([(places - middle) / self.focal, np.ones(len(places))]) @ self.R
-
-    @property
-    def centre(self) -> np.ndarray:
-        """(3,) of the camera in the scene."""
-        return -self.R.T @ self.t
 
 
 @dataclass(frozen=True)
@@ -104,7 +74,7 @@ def render_scene(
     views = [_view(k, photos, width, height, random) for k in range(photos)]
     frames, truths = [], []
     for number, view in enumerate(views):
-        photo = render(planes, view, random)
+        photo = photograph(planes, view, random)
         write_png(folder / "images" / f"{number:03}.png", photo)
         detected = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(photo).frames
         place, _ = intersect(planes, view.centre, view.rays(detected.centers))
@@ -117,58 +87,14 @@ def render_scene(
     _write_database(folder / "database.db", frames)
 
 
-def render(planes: list[Plane], view: View, random: np.random.Generator) -> np.ndarray:
-    """(H, W) uint8 photo, each pixel the mean of 2 x 2 rays, with its own exposure and a little noise."""
-    offsets = (-0.25, 0.25)
-    total = np.zeros(view.width * view.height)
-    y, x = np.mgrid[: view.height, : view.width]
-    for dx in offsets:
-        for dy in offsets:
-            places = np.column_stack([x.ravel() + dx, y.ravel() + dy])
-            _, gray = intersect(planes, view.centre, view.rays(places))
-            total += gray / 4
-    exposed = total * random.uniform(0.8, 1.15) + random.uniform(-10, 10) + random.normal(0, 1.5, total.shape)
-    return np.clip(np.round(exposed), 0, 255).astype(np.uint8).reshape(view.height, view.width)
-
-
-def intersect(planes: list[Plane], origin: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where rays first meet a plane: (K, 3) places, NaN where none, and (K,) gray values, 128 where none."""
-    nearest = np.full(len(rays), np.inf)
-    gray = np.full(len(rays), 128.0)
-    for plane in planes:
-        normal = np.cross(plane.u, plane.v)
-        slope = rays @ normal
-        with np.errstate(divide="ignore", invalid="ignore"):
-            depth = ((plane.corner - origin) @ normal) / slope
-        depth = np.where(np.isfinite(depth), depth, -1)
-        hit = origin + rays * depth[:, None] - plane.corner
-        u, v = hit @ plane.u / (plane.u @ plane.u), hit @ plane.v / (plane.v @ plane.v)
-        here = (depth > 1e-6) & (depth < nearest) & (u >= 0) & (u <= 1) & (v >= 0) & (v <= 1)
-        nearest[here] = depth[here]
-        last = len(plane.texture) - 1
-        gray[here] = sample_linear(plane.texture, u[here] * last, v[here] * last)
-    places = np.where(
-        np.isfinite(nearest)[:, None], origin + rays * np.where(np.isfinite(nearest), nearest, 0)[:, None], np.nan
-    )
-    return places, gray
-
-
 def _view(number: int, count: int, width: int, height: int, random: np.random.Generator) -> View:
     """Cameras on an arc before the scene, turned a little about all axes."""
     side = -1.6 + 3.2 * number / max(1, count - 1)
     centre = np.array([side, random.uniform(-0.8, 0.5), random.uniform(-0.5, 1.2)])
     yaw = np.arctan2(-0.6 * side, 6) + random.normal(0, 0.03)
     pitch, roll = random.normal(0, 0.04), random.normal(0, 0.25)
-    R = _turn(2, roll) @ _turn(0, pitch) @ _turn(1, -yaw)
+    R = turn(2, roll) @ turn(0, pitch) @ turn(1, -yaw)
     return View(R, -R @ centre, 0.9 * width * random.uniform(0.85, 1.2), width, height)
-
-
-def _turn(axis: int, angle: float) -> np.ndarray:
-    i, j = [(1, 2), (2, 0), (0, 1)][axis]
-    R = np.eye(3)
-    R[i, i] = R[j, j] = np.cos(angle)
-    R[i, j], R[j, i] = -np.sin(angle), np.sin(angle)
-    return R
 
 
 def _tracks(
@@ -220,21 +146,15 @@ def _write_model(
     (folder / "cameras.txt").write_text("\n".join(cameras) + "\n", encoding="ascii")
     images = []
     for number, view in enumerate(views):
-        quaternion = " ".join(f"{value:.12f}" for value in _quaternion(view.R))
+        wxyz = " ".join(f"{value:.12f}" for value in quaternion(view.R))
         images.append(
-            f"{number + 1} {quaternion} {' '.join(f'{value:.12f}' for value in view.t)} {number + 1} {number:03}.png"
+            f"{number + 1} {wxyz} {' '.join(f'{value:.12f}' for value in view.t)} {number + 1} {number:03}.png"
         )
         keypoints = frames_to_colmap(frames[number], SET_MAGNIFICATION)
         images.append(
             " ".join(f"{x:.6f} {y:.6f} {p}" for (x, y), p in zip(keypoints[:, :2], point_of[number], strict=True))
         )
     (folder / "images.txt").write_text("\n".join(images) + "\n", encoding="ascii")
-
-
-def _quaternion(R: np.ndarray) -> np.ndarray:
-    """w, x, y, z of a rotation that is no half turn."""
-    w = np.sqrt(max(0.0, 1 + np.trace(R))) / 2
-    return np.array([w, (R[2, 1] - R[1, 2]) / (4 * w), (R[0, 2] - R[2, 0]) / (4 * w), (R[1, 0] - R[0, 1]) / (4 * w)])
 
 
 def _write_database(path: Path, frames: list[Frames]) -> None:

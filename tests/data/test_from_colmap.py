@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_scene import PLANES, TEXTURE, Plane, intersect, measure_label_noise
+from made_scene import PLANES, TEXTURE, measure_label_noise
 from PIL import Image
 
 from matchkernel.colmap.database import read_database_keypoints
@@ -21,6 +21,7 @@ from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
+from matchkernel.data.rendering import Plane, intersect
 from matchkernel.data.scene import read_scene
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError
