@@ -9,8 +9,9 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Json, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Json, MatchFilter, PhotoModel, Untrained
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
+from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 
 
 @detector_options(COLMAP_LIKE)
@@ -21,14 +22,7 @@ def colmap(
     model: PhotoModel = "dual",
     untrained: Untrained = False,
     detector: Detector,
-    ratio: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1,
-            help="maximum ratio of nearest to second-nearest distance (default: 0.85; 0.8 for SIFT); 1 for no test",
-        ),
-    ] = None,
+    keep: MatchFilter = str(FOR_A_SCENE),
     overlap: Annotated[
         int | None,
         typer.Option(
@@ -42,11 +36,10 @@ def colmap(
 ) -> None:
     """Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches."""
     from matchkernel.photos.describers import open_describer
-    from matchkernel.photos.reconstruct import Ratio, ReconstructSettings, reconstruct
+    from matchkernel.photos.reconstruct import ReconstructSettings, reconstruct
 
     with user_errors():
-        chosen: Ratio = "calibrated" if ratio is None else None if ratio == 1 else ratio
-        settings = ReconstructSettings(detector, chosen, overlap, single_camera)
+        settings = ReconstructSettings(detector, parse_filter(keep), overlap, single_camera)
         describer = open_describer(model, untrained=untrained, device=device)
         with progress_bar("reconstructing") as progress:
             found = reconstruct(images, out, describer, settings, say=say, progress=progress)

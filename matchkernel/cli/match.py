@@ -3,14 +3,15 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from matchkernel.cli.console import say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Json, PhotoModel, Untrained, weight_files
+from matchkernel.cli.options import Device, Json, MatchFilter, PhotoModel, Untrained, weight_files
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos.filters import FOR_A_PAIR, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 
@@ -33,11 +34,8 @@ def match(
     detector: Detector,
     geometry: Annotated[Geometry, typer.Option(help="model to verify matches with")] = Geometry.homography,
     pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
-    ratio: Annotated[float | None, typer.Option(help="maximum ratio of nearest to second-nearest distance")] = None,
     mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
-    threshold: Annotated[
-        str, typer.Option(help="maximum distance of a match: calibrated, none, or a number")
-    ] = "calibrated",
+    keep: MatchFilter = str(FOR_A_PAIR),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -50,7 +48,7 @@ def match(
     with user_errors():
         if out:
             check_output(out, a, b, *weight_files(model), suffixes=(".png",))
-        settings = MatchSettings(detector, mutual, ratio, _distance(threshold), geometry.value, pixels)
+        settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels)
         describer = open_describer(model, untrained=untrained, device=device)
         found = match_images(a, b, describer, settings)
         if out:
@@ -58,13 +56,3 @@ def match(
         if as_json:
             print(json.dumps(found.to_json()))
         say(found.one_line())
-
-
-def _distance(text: str) -> Any:
-    """The number in a string; MatchSettings refuses strings it does not know."""
-    if text == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -18,6 +18,14 @@ Settings = Annotated[
     typer.Option("--set", help="key=value, overrides a setting of the file; may be given several times"),
 ]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file to write")]
+MatchFilter = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        help="matches to keep: none (all), ratio, distance, either, both, adalam; with limits other than the model's: "
+        "ratio:0.85, distance:0.8, either:0.85,0.8",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 

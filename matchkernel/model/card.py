@@ -40,6 +40,7 @@ class Card:
         metrics: scores by name.
         validation: scores on the validation sets of the training.
         match_threshold: maximum distance of a match.
+        match_ratio: maximum ratio of nearest to second-nearest distance of a match.
         other: any other strings.
     """
 
@@ -56,6 +57,7 @@ class Card:
     metrics: dict[str, Any] = field(default_factory=dict)
     validation: dict[str, Any] = field(default_factory=dict)
     match_threshold: float | None = None
+    match_ratio: float | None = None
     other: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -89,7 +91,7 @@ class Card:
         strings: dict[str, str | None] = {name: getattr(self, name) for name in TEXTS}
         strings |= {name: json.dumps(getattr(self, name), sort_keys=True) for name in TABLES if getattr(self, name)}
         strings |= {"training_sets": json.dumps(sets) if sets else None}
-        for name in (*WHOLE_NUMBERS, "match_threshold"):
+        for name in (*WHOLE_NUMBERS, "match_threshold", "match_ratio"):
             value = getattr(self, name)
             strings[name] = None if value is None else str(value)
         return {**{name: text for name, text in strings.items() if text is not None}, **self.other}
@@ -206,16 +208,24 @@ def _threshold(text: str) -> float:
     return float(text)
 
 
+def _ratio(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise ValueError
+    return float(text)
+
+
 _READERS: Mapping[str, Any] = {
     **dict.fromkeys(TEXTS, str),
     **dict.fromkeys(TABLES, _table),
     **dict.fromkeys(WHOLE_NUMBERS, int),
     "training_sets": _training_sets,
     "match_threshold": _threshold,
+    "match_ratio": _ratio,
 }
 _WANTED = {
     **dict.fromkeys(TABLES, "a table in JSON"),
     **dict.fromkeys(WHOLE_NUMBERS, "a whole number"),
     "training_sets": "a JSON list of sets with name and patches_sha256",
     "match_threshold": "a distance of unit rows, from 0 to 2",
+    "match_ratio": "a ratio of two distances, above 0 and at most 1",
 }

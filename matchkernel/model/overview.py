@@ -86,6 +86,7 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
             **config,
             "normalization": rest.pop("normalization", None),
             "match_threshold": rest.pop("match_threshold", None),
+            "match_ratio": rest.pop("match_ratio", None),
         },
         "training": {
             "command": rest.pop("command", None),

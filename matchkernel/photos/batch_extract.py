@@ -11,9 +11,10 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import THRESHOLD, Describer
+from matchkernel.photos.describers import Describer
 from matchkernel.photos.extract import extract_with, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import (
     check_name,
     image_names,
@@ -193,7 +194,7 @@ def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, 
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
-    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, "model"})]:
+    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
         if before.get(key) != now.get(key):
             raise ArgumentError(
                 f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "

@@ -16,15 +16,13 @@ from matchkernel.model.config import VARIANTS
 from matchkernel.model.describe import describe, open_device
 from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.weights import load, state_digest
+from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.storage.extras import need_opencv
 
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
 SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with calibrated distances, see docs/match.md
-THRESHOLD = "match_threshold"  # key of the calibrated distance in the settings of features
-# Maximum ratio of nearest to second-nearest distance for a reconstruction: COLMAP's own for SIFT; for learned
-# descriptors an equally strict one, with the same share of right matches, see docs/adapters.md.
-SIFT_RATIO, LEARNED_RATIO = 0.8, 0.85
+SIFT_RATIO = 0.8  # maximum ratio of nearest to second-nearest distance: COLMAP's own
 CPU = torch.device("cpu")
 
 
@@ -38,7 +36,6 @@ class Describer:
         settings: everything that determines the descriptors (weights, patch size, sampler), JSON values.
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
         device: where it runs, and where descriptors are matched.
-        ratio: maximum ratio of nearest to second-nearest distance of matches for a reconstruction.
     """
 
     name: str
@@ -46,7 +43,6 @@ class Describer:
     settings: dict[str, Any]
     compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
     device: torch.device = CPU
-    ratio: float = LEARNED_RATIO
 
 
 Model = Descriptor | Describer | str | Path
@@ -90,7 +86,13 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
     config = network.config
     place = next(network.parameters()).device if device is None else open_device(device)
     runner = network.fold(device=place)  # a copy, so that the digest below stays valid if the model is changed
-    settings = {"weights": state_digest(network), "patch_size": config.patch_size, "cut": CUT, "sampler": SAMPLER}
+    settings: dict[str, Any] = {
+        "weights": state_digest(network),
+        "patch_size": config.patch_size,
+        "cut": CUT,
+        "sampler": SAMPLER,
+    }
+    settings[RATIO] = network.card.match_ratio or LEARNED_RATIO
     if network.card.match_threshold is not None:
         settings[THRESHOLD] = network.card.match_threshold
 
@@ -111,5 +113,5 @@ def _of_sift(name: str, device: torch.device) -> Describer:
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
     weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
-    settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name]}
-    return Describer(name, 128, settings, compute, device, SIFT_RATIO)
+    settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name], RATIO: SIFT_RATIO}
+    return Describer(name, 128, settings, compute, device)

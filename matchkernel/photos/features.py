@@ -1,4 +1,4 @@
-"""Features of an image: frames, their descriptors, and how both were made."""
+"""Features of an image: frames, their descriptors, and how both were made; matches between those of two images."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -65,6 +65,28 @@ class Features:
     def orientations(self) -> np.ndarray:
         """(K,) radians from +x towards +y."""
         return self.frames.angles
+
+
+@dataclass(frozen=True)
+class Matches:
+    """M matches, ordered by the index in image A.
+
+    Attributes:
+        indices: (M, 2) int64, row in A and row in B.
+        distances: (M,) float64, L2 distance of the descriptors.
+        ratios: (M,) float64, ratio of nearest to second-nearest distance; for mutual matches, the larger of both
+            directions. 0 if there is no second neighbour, 1 if both distances are equal.
+    """
+
+    indices: np.ndarray
+    distances: np.ndarray
+    ratios: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, chosen: np.ndarray) -> "Matches":
+        return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen])
 
 
 def save_features(features: Features, path: str | Path) -> None:

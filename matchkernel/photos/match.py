@@ -1,7 +1,5 @@
-"""Match the features of two images: nearest neighbours, filtered by mutuality, ratio and distance."""
+"""Match the features of two images: mutual nearest neighbours that pass a filter."""
 
-from dataclasses import dataclass
-from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -9,8 +7,8 @@ import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import matching_device, open_device
-from matchkernel.photos.describers import THRESHOLD
-from matchkernel.photos.features import Features
+from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.filters import Filter, as_filter
 from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss
 
 FAISS_FROM = 10**9  # number of pairs of rows at which FAISS is used, if it is installed
@@ -18,32 +16,12 @@ FAISS_FROM = 10**9  # number of pairs of rows at which FAISS is used, if it is i
 Engine = Literal["auto", "torch", "faiss"]
 
 
-@dataclass(frozen=True)
-class Matches:
-    """M matches, ordered by the index in image A.
-
-    Attributes:
-        indices: (M, 2) int64, row in A and row in B.
-        distances: (M,) float64, L2 distance of the descriptors.
-        ratios: (M,) float64, ratio of nearest to second-nearest distance; for mutual matches, the larger of both
-            directions. 0 if there is no second neighbour, 1 if both distances are equal.
-    """
-
-    indices: np.ndarray
-    distances: np.ndarray
-    ratios: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
 def match(
     a: Features | np.ndarray,
     b: Features | np.ndarray,
     *,
     mutual: bool = True,
-    ratio: float | None = None,
-    threshold: float | Literal["calibrated"] | None = None,
+    filter: Filter | str = "none",  # noqa: A002 - the name of the option
     engine: Engine = "auto",
     device: str | torch.device | None = None,
 ) -> Matches:
@@ -55,16 +33,18 @@ def match(
         a: features, or (K, D) rows.
         b: features of the same model, or (L, D) rows.
         mutual: keep only mutual nearest neighbours; otherwise every row of A is matched to its nearest neighbour.
-        ratio: maximum ratio of nearest to second-nearest distance (in both directions if mutual), from 0 to 1; None
-            for no test.
-        threshold: maximum distance of a match; "calibrated" for the value recorded with the weights, if any.
+        filter: test that the matches must pass (see filters.Filter), or a string such as "ratio:0.85". For mutual
+            matches the ratio test applies in both directions.
         engine: "torch" (in tiles), "faiss", or "auto": FAISS if it is installed and a CPU has a billion pairs or more
             to compare. The matches are the same.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
     """
-    _check_options(ratio, engine)
+    chosen_filter = as_filter(filter)
+    if engine not in ("auto", "torch", "faiss"):
+        raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
     place = matching_device(open_device(device))
-    limit = _limit(threshold, a, b)
+    if isinstance(a, Features) and isinstance(b, Features):
+        _check_same_kind(a, b)
     rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
     if rows_a.shape[1] != rows_b.shape[1]:
         raise ArgumentError(
@@ -85,40 +65,14 @@ def match(
         back = find_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
         kept = back.index[position] == pairs[:, 0]
         ratios = np.maximum(ratios, _ratios(back)[position])
-    distances = np.sqrt(there.first)
-    kept &= (distances <= limit) & (True if ratio is None else ratios < ratio)
     indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)
-    return Matches(indices, distances[kept], ratios[kept])
+    found = Matches(indices, np.sqrt(there.first)[kept], ratios[kept])
+    return found[chosen_filter.keep(found, a, b)]
 
 
 def _ratios(nearest: Nearest) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(nearest.second > 0, np.sqrt(nearest.first) / np.sqrt(nearest.second), 1.0)
-
-
-def check_ratio(ratio: float | None) -> None:
-    """Refuse a value that cannot be a ratio of nearest to second-nearest distance."""
-    if ratio is not None and (not isinstance(ratio, Real) or not 0 < float(ratio) <= 1):
-        raise ArgumentError(f"ratio must be above 0 and at most 1, got {ratio!r}")
-
-
-def _check_options(ratio: float | None, engine: str) -> None:
-    check_ratio(ratio)
-    if engine not in ("auto", "torch", "faiss"):
-        raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
-
-
-def _limit(threshold: float | str | None, a: Features | np.ndarray, b: Features | np.ndarray) -> float:
-    """The maximum distance; also refuses features of two different models."""
-    if isinstance(a, Features) and isinstance(b, Features):
-        _check_same_kind(a, b)
-    if threshold == "calibrated":
-        told = [f.settings.get(THRESHOLD) for f in (a, b) if isinstance(f, Features)]
-        threshold = next((value for value in told if value is not None), None)
-    if threshold is None:
-        return np.inf
-    check_threshold(threshold)
-    return float(threshold)
 
 
 def _check_same_kind(a: Features, b: Features) -> None:
@@ -132,13 +86,6 @@ def _check_same_kind(a: Features, b: Features) -> None:
         one, two = (f.settings.get(key) for f in (a, b))
         if a.settings.get("cut") is not None and one != two:
             raise ArgumentError(f"features of A were made with {key} {one}, those of B with {two}: not comparable")
-
-
-def check_threshold(threshold: object) -> None:
-    """Refuse a value that cannot be a maximum distance."""
-    is_distance = isinstance(threshold, Real) and float(threshold) >= 0
-    if threshold is not None and threshold != "calibrated" and not is_distance:
-        raise ArgumentError(f"threshold must be a distance, 'calibrated' or None, got {threshold!r}")
 
 
 def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:

@@ -11,8 +11,9 @@ import torch
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, as_gray, extract_with, timed
-from matchkernel.photos.features import Features
-from matchkernel.photos.match import Matches, match
+from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
+from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, Verification, verify
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import check_ranges, setting, with_options
@@ -28,20 +29,19 @@ class MatchSettings:
     Attributes:
         detector: how keypoints are found.
         mutual: keep only mutual nearest neighbours.
-        ratio: maximum ratio of nearest to second-nearest distance; None for no test.
-        threshold: maximum distance of descriptors; "calibrated" for the value recorded with the weights, if any.
+        filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
         geometry: model to verify the matches with.
         pixels: maximum error of an inlier.
     """
 
     detector: Detector = field(default_factory=Detector)
     mutual: bool = True
-    ratio: float | None = setting(None, above=0, high=1)
-    threshold: float | Literal["calibrated"] | None = setting("calibrated", low=0)
+    filter: Filter = FOR_A_PAIR
     geometry: Literal["homography", "fundamental", "none"] = "homography"
     pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "filter", as_filter(self.filter))
         check_ranges(self)
 
 
@@ -131,14 +131,7 @@ def match_images(
         pixels = as_gray(a), as_gray(b)
     first, second = (extract_with(gray, describer, chosen.detector, seconds) for gray in pixels)
     with timed("match", seconds):
-        found = match(
-            first,
-            second,
-            mutual=chosen.mutual,
-            ratio=chosen.ratio,
-            threshold=chosen.threshold,
-            device=describer.device,
-        )
+        found = match(first, second, mutual=chosen.mutual, filter=chosen.filter, device=describer.device)
     verification = None
     if chosen.geometry != "none":
         with timed("verify", seconds):

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.batch_extract import extract_images
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
+from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.match import match
 from matchkernel.storage.files import replacing
 from matchkernel.storage.folders import Build, resumable_build
@@ -37,8 +38,6 @@ ANALYZED = {
     "error": r"Mean reprojection error: ([\d.]+)px",
 }
 
-Ratio = float | Literal["calibrated"] | None
-
 
 @dataclass(frozen=True)
 class ReconstructSettings:
@@ -46,23 +45,19 @@ class ReconstructSettings:
 
     Attributes:
         detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
-        ratio: maximum ratio of nearest to second-nearest distance, in both directions; None for no test; "calibrated"
-            for the describer's own value: 0.85, or COLMAP's 0.8 for SIFT.
+        filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
         overlap: match each image with this many following ones in name order; None: all pairs, up to 120 images.
         single_camera: all images were taken by one camera with one focal length.
     """
 
     detector: Detector = COLMAP_LIKE
-    ratio: float | Literal["calibrated"] | None = setting("calibrated", above=0, high=1)
+    filter: Filter = FOR_A_SCENE
     overlap: int | None = setting(None, low=1)
     single_camera: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "filter", as_filter(self.filter))
         check_ranges(self)
-
-    def ratio_of(self, describer: Describer) -> float | None:
-        """The maximum ratio for matches of this describer."""
-        return describer.ratio if self.ratio == "calibrated" else self.ratio
 
 
 @dataclass(frozen=True)
@@ -118,8 +113,8 @@ def reconstruct(
         raise FileError(f"{images}: contains {len(found)} images, at least two are needed")
     for name in found:
         check_match_name(name)
-    ratio = settings.ratio_of(describer)
-    how = {"model": describer.name, **describer.settings, **dataclasses.asdict(settings), "ratio": ratio}
+    chosen = {**dataclasses.asdict(settings), "filter": str(settings.filter)}
+    how = {"model": describer.name, **describer.settings, **chosen}
     with resumable_build(workspace, {"photos": found, **how}) as build:
         job = _Job(images, settings, build, say, progress)
         skipped = _extract(job, list(found), describer)
@@ -127,7 +122,7 @@ def reconstruct(
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
         pairs = pairs_of(len(names), settings.overlap)
-        _match(job, names, pairs, ratio, describer.device)
+        _match(job, names, pairs, describer.device)
         _import(job, names, pairs)
         _map(job)
         facts = analyze(build.folder / "sparse", program)
@@ -194,10 +189,8 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
     return skipped
 
 
-def _match(
-    job: _Job, names: list[str], pairs: list[tuple[int, int]], ratio: float | None, device: torch.device
-) -> None:
-    """Find the mutual nearest neighbours of every pair, and keep them in one file per first image."""
+def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]], device: torch.device) -> None:
+    """Find the matches of every pair, and keep them in one file per first image."""
     job.say(f"matching {len(pairs)} pairs")
     (job.build.folder / "matches").mkdir(exist_ok=True)
     done = 0
@@ -209,7 +202,7 @@ def _match(
             found: dict[str, Any] = {}
             for j in others:
                 there = load_features(_features(job.build, names[j]))
-                found[str(j)] = match(here, there, ratio=ratio, device=device).indices
+                found[str(j)] = match(here, there, filter=job.settings.filter, device=device).indices
             with replacing(_matches(job.build, i)) as part, part.open("wb") as file:
                 np.savez(file, **found)
             job.build.mark(step)

@@ -42,7 +42,8 @@ def test_a_weight_file_and_options(pair):
     matchkernel.save(network, "small.safetensors")
     result = run(
         "match", "a.png", "b.png", "--json", "--model", "small.safetensors", "--keypoints", 50,
-        "--geometry", "fundamental", "--ratio", 0.99, "--no-mutual", "--upright", "--device", "cpu", "--pixels", 2,
+        "--geometry", "fundamental", "--filter", "ratio:0.99", "--no-mutual", "--upright",
+        "--device", "cpu", "--pixels", 2,
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
@@ -99,7 +100,7 @@ def test_a_users_mistake_is_one_line_and_nothing_is_written(pair, tmp_path):
     mistakes += [
         ("a.png", "b.png", "--model", "mystery"),
         ("a.png", "b.png", "--model", "mystery", "--untrained"),
-        ("a.png", "b.png", "--model", "sift", "--ratio", "3"),
+        ("a.png", "b.png", "--model", "sift", "--filter", "ratio:3"),
         ("a.png", "b.png", "--model", "sift", "--pixels", "0"),
         ("a.png", "b.png", "--model", "sift", "--contrast", "-1"),
         ("a.png", "b.png", "--model", "sift", "-o", "a.png/m.png"),

@@ -10,7 +10,8 @@ from data import RESULTS
 from jobs import PACKAGE
 from results import photo_means
 
-from matchkernel.photos.describers import LEARNED_RATIO, SIFT_RATIO
+from matchkernel.photos.describers import SIFT_RATIO
+from matchkernel.photos.filters import LEARNED_RATIO
 
 ROOT = Path(__file__).parents[2]
 

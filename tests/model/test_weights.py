@@ -271,7 +271,7 @@ def test_a_card_is_the_same_after_saving(tmp_path):
     card = Card(
         licence="CC0", trained_on="a, b", training_sets=(("a", "12"), ("b", "")), training={"seed": 3, "data": {}},
         command="train", step=7, metrics={"map": 0.5}, validation={"fpr95": 0.1}, match_threshold=0.85,
-        other={"author": "me"},
+        match_ratio=0.9, other={"author": "me"},
     )  # fmt: skip
     save(build("sum", d=1), tmp_path / "w.safetensors", card)
     again = read_card(tmp_path / "w.safetensors")
@@ -291,6 +291,7 @@ def test_the_weights_of_the_package_saved_again_are_the_same(name, tmp_path):
 def test_cards_that_are_refused(small_file, tmp_path):
     for name, text in [
         ("match_threshold", "near"), ("match_threshold", "nan"), ("match_threshold", "-1"), ("match_threshold", "2.5"),
+        ("match_ratio", "0"), ("match_ratio", "1.01"), ("match_ratio", "nan"), ("match_ratio", "wide"),
         ("training", "{"), ("training", "[1]"), ("metrics", "good"), ("validation", "[" * 10**5), ("step", "2.5"),
         ("seed", "x"), ("training_sets", "{"), ("training_sets", "3"), ("training_sets", "[1]"),
         ("training_sets", '[{"patches_sha256": "x"}]'), ("training_sets", '[{"name": 1}]'),

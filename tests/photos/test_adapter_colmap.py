@@ -19,12 +19,12 @@ from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
-from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WorkError
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
+from matchkernel.photos.filters import Filter
 from matchkernel.photos.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
 
 needs_colmap = pytest.mark.skipif(
@@ -68,17 +68,17 @@ def test_a_rendered_scene_is_reconstructed_from_our_features(workspace, scene):
     assert summary.track_length == pytest.approx(observations / len(model.points), abs=1e-4)
     written = json.loads((folder / "summary.json").read_text())
     assert written["points"] == summary.points
-    assert written["settings"]["ratio"] == 0.8  # SIFT's, though none was given
+    assert written["settings"]["filter"] == "ratio"
+    assert written["settings"]["match_ratio"] == 0.8  # SIFT's, though none was given
     assert not (folder.parent / "workspace.part").exists()
 
 
-def test_the_ratio_is_the_describers_unless_given():
-    learned, sift = open_describer("sum", untrained=True), open_describer("sift")
-    assert [ReconstructSettings().ratio_of(describer) for describer in (learned, sift)] == [0.85, 0.8]
-    assert [ReconstructSettings(ratio=ratio).ratio_of(learned) for ratio in (0.9, 1.0, None)] == [0.9, 1.0, None]
-    for wrong in (0.0, 1.1, "wide"):
-        with pytest.raises((ArgumentError, ArgumentTypeError), match="ratio must be"):
-            ReconstructSettings(ratio=wrong)
+def test_a_scene_is_filtered_by_ratio_unless_told_otherwise():
+    assert str(ReconstructSettings().filter) == "ratio"
+    assert ReconstructSettings(filter="either:0.9,0.7").filter == Filter("either", 0.9, 0.7)
+    for wrong in ("ratio:0", "ratio:1.1", "wide", None):
+        with pytest.raises(ArgumentError, match=r"(ratio|filter) must be"):
+            ReconstructSettings(filter=wrong)
 
 
 @needs_colmap

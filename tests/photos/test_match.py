@@ -10,6 +10,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features
+from matchkernel.photos.filters import Filter
 from matchkernel.photos.match import match
 from matchkernel.photos.nearest import find_nearest
 
@@ -67,7 +68,8 @@ def rows_of(kind, count, D, generator):
 def test_equals_brute_force(kind, sizes, seed, mutual, ratio, threshold, engine):
     generator = np.random.default_rng(seed)
     a, b = (rows_of(kind, count, sizes[2], generator) for count in sizes[:2])
-    found = match(a, b, mutual=mutual, ratio=ratio, threshold=threshold, engine=engine)
+    test = {(0, 0): "none", (1, 0): "ratio", (0, 1): "distance", (1, 1): "both"}[bool(ratio), bool(threshold)]
+    found = match(a, b, mutual=mutual, filter=Filter(test, ratio, threshold), engine=engine)
     expected = brute_force(a, b, mutual, ratio, np.inf if threshold is None else threshold)
     assert [tuple(pair) for pair in found.indices.tolist()] == expected
     difference = a[found.indices[:, 0]].astype(float) - b[found.indices[:, 1]].astype(float)
@@ -120,7 +122,7 @@ def test_rows_of_zeros_match_nothing():
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (3, 0), (1, 1)])
 def test_nothing_and_one(sizes):
     a, b = (np.ones((count, 8), np.float32) for count in sizes)
-    found = match(a, b, ratio=0.8)
+    found = match(a, b, filter="ratio:0.8")
     assert found.indices.shape == (min(sizes), 2)
     assert found.indices.dtype == np.int64
     assert found.distances.shape == found.ratios.shape == (min(sizes),)
@@ -129,7 +131,7 @@ def test_nothing_and_one(sizes):
 
 def test_identical_rows_match_themselves():
     rows = np.random.default_rng(0).normal(size=(300, 32)).astype(np.float32)
-    found = match(rows, rows, ratio=0.9)
+    found = match(rows, rows, filter="ratio:0.9")
     assert (found.indices == np.arange(300)[:, None]).all()
     assert (found.distances == 0).all()
 
@@ -149,7 +151,7 @@ def test_what_cannot_be_matched():
     rows = np.ones((4, 3))
     with pytest.raises(ArgumentError, match="not comparable"):
         match(rows, np.ones((4, 5)))
-    for wrong in ({"ratio": 0.0}, {"ratio": 1.5}, {"threshold": -1.0}, {"threshold": "wide"}, {"engine": "abacus"}):
+    for wrong in ({"filter": "wide"}, {"filter": 3}, {"engine": "abacus"}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             match(rows, rows, **wrong)
     with pytest.raises(ArgumentTypeError):
@@ -166,21 +168,24 @@ def features_of(model, rows, **settings):
 def test_a_calibrated_threshold_comes_with_the_weights(tmp_path):
     a, b = np.array([[1, 0], [0, 1]], np.float32), np.array([[1, 0.1], [0.7, 1]], np.float32)
     ours, theirs = (features_of("ours", rows, match_threshold=0.5) for rows in (a, b))
-    assert len(match(ours, theirs, threshold="calibrated")) == 1
+    assert len(match(ours, theirs, filter="distance")) == 1
     assert len(match(ours, theirs)) == 2
-    assert len(match(features_of("other", a), features_of("other", b), threshold="calibrated")) == 2
-    assert len(match(a, b, threshold="calibrated")) == 2
+    assert len(match(features_of("other", a), features_of("other", b), filter="distance")) == 2
+    assert len(match(a, b, filter="distance")) == 2
     with pytest.raises(ArgumentError, match="'ours', those of B from 'other'"):
         match(ours, features_of("other", b))
     with pytest.raises(ArgumentError, match="threshold"):
-        match(features_of("ours", a, match_threshold="wide"), theirs, threshold="calibrated")
-    assert len(match(features_of("ours", a), theirs, threshold="calibrated")) == 1  # either side knows it
+        match(features_of("ours", a, match_threshold="wide"), theirs, filter="distance")
+    assert len(match(features_of("ours", a), theirs, filter="distance")) == 1  # either side knows it
     eight, six = (features_of("ours", rows, cut=64, magnification=m) for rows, m in ((a, 8.0), (b, 6.0)))
     with pytest.raises(ArgumentError, match=r"made with magnification 8\.0, those of B with 6\.0"):
         match(eight, six)
     assert len(match(features_of("sift", a, magnification=8.0), features_of("sift", b, magnification=6.0))) == 2
     matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_threshold": "0.75"})
     assert open_describer(tmp_path / "mine.safetensors").settings["match_threshold"] == 0.75
+    assert open_describer(tmp_path / "mine.safetensors").settings["match_ratio"] == 0.85
+    matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_ratio": "0.9"})
+    assert open_describer(tmp_path / "mine.safetensors").settings["match_ratio"] == 0.9
 
 
 @pytest.mark.slow

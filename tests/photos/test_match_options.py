@@ -32,9 +32,10 @@ from matchkernel.storage.settings import with_options
         (["--pixels", "nan", "--json"], "pixels must be above 0"),
         (["--magnification", "1e300"], "magnification must be above 0 and at most 1,000"),
         (["--edge", "1e300"], "edge must be above 0 and at most"),
-        (["--ratio", "2"], "ratio must be"),
-        (["--threshold", "wide"], "threshold must be a number or 'calibrated'"),
-        (["--threshold", "-1"], "threshold must be at least 0"),
+        (["--filter", "ratio:2"], "ratio must be above 0 and at most 1"),
+        (["--filter", "wide"], "filter must be one of none, ratio, distance, either, both, adalam"),
+        (["--filter", "distance:-1"], "distance must be a distance of at least 0"),
+        (["--filter", "either:0.8"], "the filter either takes a ratio and a distance"),
         (["--device", "banana"], "device 'banana' cannot be used"),
     ],
 )
@@ -49,7 +50,7 @@ def test_mistakes_are_said_before_the_work_and_leave_nothing(options, message, t
 
 
 def test_options_of_the_wrong_kind():
-    wrong = [("keypoints", 1.5), ("keypoints", "9"), ("keypoints", None), ("contrast", "low"), ("ratio", "a")]
+    wrong = [("keypoints", 1.5), ("keypoints", "9"), ("keypoints", None), ("contrast", "low"), ("filter", "a")]
     for name, value in [*wrong, ("pixels", None), ("geometry", "affine")]:
         with pytest.raises((ArgumentError, ArgumentTypeError), match=f"{name} must be"):
             with_options(MatchSettings(), {name: value})
@@ -154,13 +155,13 @@ def test_the_largest_distance_is_an_option(tmp_path, monkeypatch):
     for name in ("a.png", "b.png"):
         save(texture(), tmp_path / name)
     counts = {}
-    for word in ("none", "0"):
-        options = ["--model", "sift", "--threshold", word, "--json"]
+    for word in ("none", "distance:0"):
+        options = ["--model", "sift", "--filter", word, "--json"]
         done = CliRunner().invoke(app, ["match", "a.png", "b.png", *options])
         assert done.exit_code == 0, done.output
         counts[word] = json.loads(done.stdout)["matches"]
     assert len(counts["none"]) > 10  # of an image with itself: every distance is 0
-    assert len(counts["0"]) == len(counts["none"])
+    assert len(counts["distance:0"]) == len(counts["none"])
 
 
 def test_a_describer_is_not_moved_by_a_word():
