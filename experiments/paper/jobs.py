@@ -136,6 +136,14 @@ BETWEEN = {
 }
 # Regions that models by our recipe are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
 REGIONS = {"x6": ("", 0.0)} | {f"x6-to-x{m}": (f"x{m}", round(log2(m / 6), 3)) for m in (8, 10, 12)}
+# Changes of `light`'s recipe that are scored by poses (docs/photos.md), first at half its length: regions, photometric
+# changes, and batches that hold several points of the same photos.
+HALF_LENGTH = "sampling.steps=3000"
+FOR_POSES = {
+    **{region: (region, "") for region in REGIONS},
+    "x6-to-x8-photometric": ("x6-to-x8", HALF_LIGHT),
+    **{f"x6-to-x8-per-photo-{k}": ("x6-to-x8", f"sampling.per_photo={k}") for k in (4, 16, 64)},
+}
 # Models of the package -> the jobs of `ship` they come from.
 PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
@@ -211,10 +219,19 @@ def ship() -> Iterator[Job]:
     yield from (Job(name, "shipped", settings(text)) for name, text in BETWEEN.items())
 
 
+def poses() -> Iterator[Job]:
+    """Changes of the recipe of `light` at half its length."""
+    for name, (region, change) in FOR_POSES.items():
+        cut, zoom = REGIONS[region]
+        text = f"{BY_US['light-cartesian']} {HALF_LENGTH} augmentation.zoom_octaves={zoom} {change}"
+        yield Job(f"light-half-{name}", "shipped", settings(text), train_cut=cut)
+
+
 EXPERIMENTS: dict[str, list[Job]] = {
     "descriptors": list(descriptors()),
     "transfer": list(transfer()),
     "ablation": list(ablation()),
     "recipe": list(recipe()),
     "ship": list(ship()),
+    "poses": list(poses()),
 }

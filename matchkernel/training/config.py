@@ -62,6 +62,9 @@ class Sampling:
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch if `pairs` does not divide it (HardNet)
     # Each update draws one of these sizes; if empty, always model.patch_size.
     patch_sizes: tuple[int, ...] = setting((), omit_default=True)
+    # Above 1: pairs are drawn in groups of this many points that the same two photos see, so that the negatives of a
+    # pair include other places of its own photos, as in matching.
+    per_photo: int = setting(1, low=1, high=2**20, omit_default=True)
 
     def __post_init__(self) -> None:
         check_ranges(self, "sampling")
@@ -71,6 +74,8 @@ class Sampling:
                 f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
                 f" got {short_repr(self.epoch_pairs)}"
             )
+        if self.per_photo > self.pairs:
+            raise ArgumentError(f"sampling.per_photo must be at most `pairs`, {self.pairs}, got {self.per_photo}")
         for size in self.patch_sizes:
             try:
                 DescriptorConfig(patch_size=size)
