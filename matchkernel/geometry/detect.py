@@ -1,13 +1,15 @@
 """Detect DoG keypoints of an image with OpenCV's SIFT detector."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.choose import choose
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.orientation import direction_histograms, peak_heights
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.settings import check_ranges, setting
 
@@ -27,12 +29,18 @@ class Detection:
 class Detector:
     """How keypoints are found. Options of functions and verbs are derived from these fields."""
 
-    keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image, strongest first; 0 for all")
+    keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image; 0 for all")
     contrast: float = setting(0.04, above=0, high=1000, about="contrast threshold of the detector")
     edge: float = setting(10.0, above=0, high=10**6, about="edge threshold of the detector")
     upright: bool = setting(False, about="ignore keypoint orientation: one upright region per position and size")
     magnification: float = setting(
         MAGNIFICATION, above=0, high=1000, about="half side of a region / sigma of its keypoint"
+    )
+    choice: Literal["strongest", "largest", "spread", "cells"] = setting(
+        "strongest", about="which keypoints fill the budget: strongest, largest, spread over the image, best of cells"
+    )
+    orientations: Literal["all", "one"] = setting(
+        "all", about="orientations per position: all the detector finds, or only the dominant one"
     )
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
@@ -47,18 +55,27 @@ class Detector:
 
     def detect(self, gray: np.ndarray) -> Detection:
         """Keypoints of (H, W) uint8 gray, strongest first."""
-        points = self.detect_points(gray)
-        rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
+        rows = self._find(gray, None)[1]
         return Detection(frames_from_opencv(rows[:, :4], self.magnification), rows[:, 4])
 
     def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None) -> list[Any]:
         """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1.
 
-        OpenCV's precise upscaling is on: without it, keypoints are a quarter of a pixel too far to the right and down.
-
         Args:
             gray: (H, W) uint8.
             mask: (H, W) uint8; only keypoints where it is not 0.
+        """
+        points, rows, factor = self._find(gray, mask)
+        KeyPoint = need_opencv().KeyPoint
+        return [
+            KeyPoint(*row, _octave(point.octave, factor), point.class_id)
+            for point, row in zip(points, rows.tolist(), strict=True)
+        ]
+
+    def _find(self, gray: np.ndarray, mask: np.ndarray | None) -> tuple[list[Any], np.ndarray, int]:
+        """Keypoints as OpenCV found them, (K, 5) x, y, size, angle, response in the image, and how it was reduced.
+
+        OpenCV's precise upscaling is on: without it, keypoints are a quarter of a pixel too far to the right and down.
         """
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
@@ -71,12 +88,49 @@ class Detector:
         rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
         # OpenCV's order depends on its threads; sorted by strength, then position, an image always gives the same list.
         order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))
-        if self.upright:  # a position with several orientations is returned once for each
-            order = order[np.sort(np.unique(rows[order, :3], axis=0, return_index=True)[1])]
-        found = [_enlarged(points[index], factor) for index in order[: self.keypoints or None]]
-        for point in found if self.upright else ():
-            point.angle = -1
-        return found
+        order = order[self._chosen(gray, rows[order])]
+        rows = rows[order] * (factor, factor, factor, 1, 1)
+        if self.upright:
+            rows[:, 3] = -1
+        return [points[index] for index in order], rows, factor
+
+    def _chosen(self, gray: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Ascending indices of the keypoints that fill the budget.
+
+        Positions are chosen, and each comes with its orientations: several at one position neither suppress each other
+        nor count as several.
+        """
+        # A position with several orientations stands once for each in `rows`, one after the other.
+        is_new = (np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)
+        positions = np.cumsum(is_new) - 1
+        kept = np.arange(len(rows))
+        if self.upright:
+            kept = np.flatnonzero(is_new)
+        elif self.orientations == "one":
+            kept = _dominant(gray, rows, positions)
+        if not self.keypoints or len(kept) <= self.keypoints:
+            return kept
+        places = rows[is_new]
+        best = choose(places[:, :2], places[:, 2], places[:, 4], self.keypoints, self.choice)
+        turn = np.full(len(places), len(rows))
+        turn[best] = np.arange(len(best))
+        return np.sort(kept[np.argsort(turn[positions[kept]], kind="stable")[: self.keypoints]])
+
+
+def _dominant(gray: np.ndarray, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Indices of the orientation with the highest peak of each position.
+
+    OpenCV returns all peaks of at least 0.8 of the highest, sorted by angle and all with the same response, so the
+    peaks are measured again where there are several. Equal ones go to the smaller angle.
+    """
+    several = np.flatnonzero(np.bincount(positions)[positions] > 1)
+    _, firsts, owners = np.unique(positions[several], return_index=True, return_inverse=True)
+    places = rows[several[firsts]]
+    heights = np.ones(len(rows))
+    histograms = direction_histograms(gray, places[:, :2], places[:, 2] / 2)
+    heights[several] = peak_heights(histograms[owners], rows[several, 3])
+    order = np.lexsort((-heights, positions))
+    return order[np.diff(positions[order], prepend=-1) != 0]
 
 
 # COLMAP's limits on number and contrast: OpenCV divides its threshold by the three layers, COLMAP's is 0.0067.
@@ -91,12 +145,6 @@ def halved(image: np.ndarray, most_pixels: int = SIFT_PIXELS) -> tuple[np.ndarra
     return image, factor
 
 
-def _enlarged(point: Any, factor: int) -> Any:
-    """Convert a keypoint of a halved image to one of the original image."""
-    if factor == 1:
-        return point
-    octave = ((point.octave & 255) + factor.bit_length() - 1) & 255  # the lowest byte, signed
-    (x, y), rest = point.pt, point.octave & ~255
-    return need_opencv().KeyPoint(
-        x * factor, y * factor, point.size * factor, point.angle, point.response, rest | octave, point.class_id
-    )
+def _octave(octave: int, factor: int) -> int:
+    """OpenCV's octave bits of a keypoint of an image that was reduced by this factor."""
+    return (octave & ~255) | (((octave & 255) + factor.bit_length() - 1) & 255)  # the lowest byte, signed

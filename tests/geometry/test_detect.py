@@ -195,3 +195,90 @@ def test_rank_1_on_a_real_photo(strength, expected):
     rows, others = (rootsift(extract_patches(photo, chosen, 65)) for chosen in (frames, moved))
     found = float(((rows @ others.T).argmax(1) == np.arange(len(frames))).mean())
     assert found == pytest.approx(expected, abs=0.03)
+
+
+CHOICES = ["strongest", "largest", "spread", "cells"]
+
+
+def positions(frames):
+    return np.column_stack([frames.centers, frames.half_widths.round(6)])
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("options", [{}, {"orientations": "one"}, {"upright": True}])
+def test_a_budget_is_filled_from_all_keypoints_and_sorted_by_strength(choice, options):
+    photo = skimage.data.camera()
+    everything = detect_dog(photo, **options)
+    for budget in (1, 50, 200):
+        found = detect_dog(photo, keypoints=budget, choice=choice, **options)
+        assert len(found.frames) == len(found.scores) == budget
+        assert (np.diff(found.scores) <= 0).all()
+        assert {*map(tuple, found.frames.shapes.reshape(-1, 4))} <= {
+            *map(tuple, everything.frames.shapes.reshape(-1, 4))
+        }
+        again = detect_dog(photo, keypoints=budget, choice=choice, **options)
+        assert found.frames.centers.tobytes() == again.frames.centers.tobytes()
+    larger = detect_dog(photo, keypoints=10**6, choice=choice, **options)
+    assert larger.frames.centers.tobytes() == everything.frames.centers.tobytes()
+
+
+def test_choices_differ_as_they_say():
+    photo = skimage.data.camera()
+    found = {choice: detect_dog(photo, keypoints=200, choice=choice, upright=True).frames for choice in CHOICES}
+    apart = {}
+    for choice, frames in found.items():
+        distances = np.linalg.norm(frames.centers[:, None] - frames.centers, axis=2) + 1e9 * np.eye(len(frames))
+        apart[choice] = np.median(distances.min(1))
+    assert apart["spread"] > 1.5 * apart["strongest"]
+    assert apart["cells"] > apart["strongest"]
+    assert np.median(found["largest"].half_widths) > 1.5 * np.median(found["strongest"].half_widths)
+
+
+def test_one_orientation_per_position_refills_the_budget():
+    photo = skimage.data.camera()
+    every, one, upright = (
+        detect_dog(photo, **options).frames for options in ({}, {"orientations": "one"}, {"upright": True})
+    )
+    assert len(np.unique(positions(every), axis=0)) == len(one) == len(upright) < len(every)
+    assert {*map(tuple, one.shapes.reshape(-1, 4))} <= {*map(tuple, every.shapes.reshape(-1, 4))}
+    for options in ({"orientations": "one"}, {"upright": True}):
+        few = detect_dog(photo, keypoints=100, **options).frames
+        assert len(np.unique(positions(few), axis=0)) == len(few) == 100
+
+
+def test_the_one_orientation_turns_with_the_image():
+    """The smallest angle, which OpenCV lists first, would be another peak after a turn."""
+    image = texture(side=301)
+    before, after = (detect_dog(i, orientations="one").frames for i in (image, np.ascontiguousarray(np.rot90(image))))
+    moved = (before.centers - 150) @ np.array([[0.0, 1.0], [-1.0, 0.0]]).T + 150
+    partners = np.abs(moved[:, None] - after.centers).max(2).argmin(1)
+    near = np.abs(moved - after.centers[partners]).max(1) < 0.1
+    assert near.mean() > 0.8
+    turned = (after.angles[partners] - before.angles + np.pi / 2 + np.pi) % (2 * np.pi) - np.pi
+    assert (np.abs(turned[near]) < 0.2).mean() > 0.95
+
+
+def test_a_mask_applies_before_the_budget_is_filled():
+    photo = skimage.data.camera()
+    mask = np.zeros_like(photo)
+    mask[:, 300:] = 255
+    for choice in CHOICES:
+        points = Detector(keypoints=60, choice=choice).detect_points(photo, mask)
+        assert len(points) == 60
+        assert all(point.pt[0] >= 299 for point in points)
+
+
+def test_points_and_rows_are_the_same_keypoints():
+    photo = skimage.data.camera()
+    for options in ({"upright": True}, {"most_pixels": 70_000}, {"choice": "spread", "orientations": "one"}):
+        detector = Detector(keypoints=80, **options)
+        found, points = detector.detect(photo), detector.detect_points(photo)
+        assert found.frames.centers == pytest.approx(np.array([point.pt for point in points]), abs=1e-4)
+        assert found.scores == pytest.approx(np.array([point.response for point in points]))
+        assert all((point.angle == -1) is detector.upright for point in points)
+
+
+@pytest.mark.parametrize("wrong", [{"choice": "best"}, {"orientations": "two"}])
+def test_unknown_choices_are_refused_with_the_known_ones(wrong):
+    with pytest.raises(ArgumentError, match=r"must be one of (strongest|all), "):
+        Detector(**wrong)
