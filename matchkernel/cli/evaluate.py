@@ -1,6 +1,7 @@
 """matchkernel evaluate: score descriptors on patch sets and on HPatches."""
 
 import json
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,10 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from matchkernel.cli.console import plain_table, progress_bar, say, stdout, user_errors
+from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Json, weight_files
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import Detector
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import Whitening
@@ -162,6 +165,79 @@ def hpatches(
         _finish(results, out, as_json)
 
 
+@app.command()
+@detector_options(Detector(keypoints=2000))
+def photos(
+    *,
+    scenes: Annotated[
+        list[Path],
+        typer.Argument(metavar="SCENE...", help="folders: images/ and sparse/ or cameras.txt; or 1.jpg, ... and H_1_2"),
+    ],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="name of trained weights, a .safetensors file, sift, rootsift, a peer, BASELINE:FILE, "
+            "hloc:FEATURES.h5[,MATCHES.h5]; may be given several times"
+        ),
+    ],
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="none, ratio, ratio:0.85, distance, either, both, adalam; may be repeated"),
+    ] = None,
+    budget: Annotated[
+        list[int] | None, typer.Option(min=0, help="instead of --keypoints; may be repeated, each has its own rows")
+    ] = None,
+    detector: Detector,
+    shared_points: Annotated[int, typer.Option(min=1, help="3-D points that the two images of a pair share")] = 15,
+    most_pairs: Annotated[
+        int | None, typer.Option(min=1, help="maximum number of pairs per scene, from few to many shared points")
+    ] = None,
+    pairs: Annotated[Path | None, typer.Option(help="file of pairs, two names per line")] = None,
+    pixels: Annotated[float, typer.Option(help="threshold of MAGSAC for poses, in pixels")] = 0.5,
+    repeats: Annotated[int, typer.Option(help="orders of the matches that scores are averaged over")] = 3,
+    work: Annotated[
+        Path | None, typer.Option(help="folder that keeps features and scored pairs for later runs")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="number of processes (default: all cores)")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="threads of each process")] = 1,
+    out: Out = None,
+    as_json: Json = False,
+    device: Annotated[str, typer.Option(help="where networks run: cpu, cuda or auto")] = "cpu",
+) -> None:
+    """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
+    from dataclasses import replace
+
+    from matchkernel.evaluation.photos.evaluate import evaluate_photos
+    from matchkernel.evaluation.photos.scenes import read_scenes
+    from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+    from matchkernel.evaluation.results import check_target
+
+    with user_errors():
+        chosen = [
+            MethodSpec(text, replace(detector, keypoints=number), kept, device)
+            for text in model
+            for number in budget or [detector.keypoints]
+            for kept in filters or ["ratio"]
+        ]
+        if out is not None:
+            check_target(out, len(chosen) > 1, *scenes, *weight_files(*model))
+        protocol = Protocol(pixels, repeats)
+        found = read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs)
+        with progress_bar("reading") as bar:
+            results = evaluate_photos(
+                found,
+                chosen,
+                protocol,
+                work=work,
+                workers=workers or (os.cpu_count() or 1),
+                threads_each=threads,
+                before=_checking(out),
+                say=bar.rename,
+                progress=bar,
+            )
+        _finish(results, out, as_json)
+
+
 def _named(text: str) -> tuple[str | None, str]:
     """Split NAME=PATH; without `=`, or if a file with the whole string as its name exists, there is no NAME."""
     name, sign, path = text.partition("=")
@@ -197,6 +273,6 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
     for result in results:
         where = result.get("split") or result.get("test_set")
         for warning in result["warnings"]:
-            say(f"warning: {result['descriptor']} on {where}: {warning}")
+            say(f"warning: {result['descriptor']}{f' on {where}' if where else ''}: {warning}")
     target = "" if out is None else f" -> {out if len(paths) > 1 else paths[0]}"
     say(f"{len(results)} result{'s' if len(results) != 1 else ''}{remark}{target}")

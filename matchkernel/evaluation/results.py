@@ -11,6 +11,9 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.distances import DISTANCES
+from matchkernel.evaluation.photos import tables
+from matchkernel.evaluation.photos.rows import SCORES as PHOTO_SCORES
+from matchkernel.evaluation.photos.rows import is_row
 from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, read_small_text, replacing
 
 FORMAT = 1
@@ -25,6 +28,16 @@ SETTINGS = {
         "whitening": str,
     },
     "phototourism": {"descriptor": str, "dimension": int, "test_set": str, "distance": str, "pairs": dict},
+    "photos": {
+        "descriptor": str,
+        "licence": str,
+        "keypoints": int,
+        "filter": str,
+        "protocol": dict,
+        "scenes": dict,
+        "mean": dict,
+        "seconds": dict,
+    },
 }
 # The numbers that tables show; a result may hold a single task, but a task must be complete.
 NUMBERS = {
@@ -41,7 +54,7 @@ DEEPEST = 16  # an HPatches result has 7 levels
 ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
 OPTIONAL = ("train_set", "set", "seed", "configuration")  # optional, but a different value makes it another result
 MANY_SETS = 3  # longer lists of names are shortened in a table
-WORDS = ("method", "trained on", "test set", "split")  # columns of a table that are not numbers
+WORDS = ("method", "trained on", "test set", "split", "licence")  # columns of a table that are not numbers
 HPATCHES = {
     "verif. AP": ("verification", "mean", "ap_trapezoid"),
     "match. AP": ("matching", "mean", "all", "ap_trapezoid"),
@@ -54,6 +67,11 @@ NOTES = {
         "Retrieval python: pool of at most 20000, trapezoid; matlab: all distractors, step."
     ),
     "phototourism": "In %. FPR@95 with ties as errors; mAP of retrieval within the set: step, ties as errors.",
+    "photos": (
+        "In %: mAA(10°) by scene; means over scenes with their standard deviation over bootstrap samples of the pairs. "
+        "Sequences with homographies: share of right matches (3 px), and of homographies with corners within 3 px. "
+        "Seconds per photo: finding and describing keypoints, median."
+    ),
 }
 
 
@@ -142,6 +160,8 @@ def file_name(result: Mapping[str, Any]) -> str:
     If that is not unique, because a part has characters that a file name should not have or because only some tasks
     were scored, a digest of these parts, the settings and the tasks is added.
     """
+    if result["kind"] == "photos":
+        return tables.file_name(result)
     words = [result["kind"], result.get("set"), result.get("split") or result.get("test_set"), result["descriptor"]]
     words += [result["whitening"]] if result.get("whitening", "none") != "none" else []
     words += ["l1"] if result["distance"] == "l1" else []
@@ -158,7 +178,8 @@ def file_name(result: Mapping[str, Any]) -> str:
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the main numbers in percent; a dash where there is none."""
-    rows = [_row(result) for result in results]
+    is_photos = bool(results) and results[0]["kind"] == "photos"
+    rows = tables.photo_rows(results) if is_photos else [_row(result) for result in results]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     return headings, [[row.get(heading, "-") for heading in headings] for row in rows]
 
@@ -196,11 +217,7 @@ def _fault(content: object) -> str:
     warnings = content.get("warnings")
     if not isinstance(warnings, list) or not all(isinstance(warning, str) for warning in warnings):
         return "warnings are missing or not sentences"
-    return (
-        _any_fault(content, DEEPEST)
-        or _settings_fault(content)
-        or (_hpatches_fault(content) if kind == "hpatches" else _phototourism_fault(content))
-    )
+    return _any_fault(content, DEEPEST) or _settings_fault(content) or FAULTS[kind](content)
 
 
 def _any_fault(part: object, depth: int) -> str:
@@ -230,7 +247,8 @@ def _settings_fault(content: Mapping[str, Any]) -> str:
             return f"{key} is {str(value)[:40]!r}, expected a whole number from {least}"
     if not isinstance(content.get("hand_crafted"), bool | None):
         return f"hand_crafted is {str(content['hand_crafted'])[:40]!r}, expected true or false"
-    return "" if content["distance"] in DISTANCES else f"distance is {content['distance'][:40]!r}"
+    is_known = "distance" not in SETTINGS[content["kind"]] or content["distance"] in DISTANCES
+    return "" if is_known else f"distance is {content['distance'][:40]!r}"
 
 
 def _hpatches_fault(content: Mapping[str, Any]) -> str:
@@ -282,6 +300,25 @@ def _phototourism_fault(content: Mapping[str, Any]) -> str:
     values |= {key: content[key] for key in RANKED if content.get(key) is not None}
     wrong = [name for name, value in values.items() if not _is_share(value)]
     return f"{wrong[0][:80]} is missing or not from 0 to 1" if wrong else ""
+
+
+def _photos_fault(content: Mapping[str, Any]) -> str:
+    if not content["scenes"]:
+        return "it has no scene"
+    for name, scene in content["scenes"].items():
+        kind = scene.get("kind") if isinstance(scene, Mapping) else None
+        if kind not in PHOTO_SCORES:
+            return f"scenes/{name[:40]}/kind is missing or unknown"
+        for score in PHOTO_SCORES[kind]:
+            if not _is_share(scene.get(score)) or not _is_share(_at(content["mean"], f"{score}/mean")):
+                return f"scenes/{name[:40]}/{score} or its mean is missing or not from 0 to 1"
+        pairs = scene.get("pairs")
+        if not isinstance(pairs, list) or not pairs or not all(is_row(row, kind) for row in pairs):
+            return f"scenes/{name[:40]}/pairs are not rows of pairs"
+    return ""
+
+
+FAULTS = {"hpatches": _hpatches_fault, "phototourism": _phototourism_fault, "photos": _photos_fault}
 
 
 def _at(content: object, path: str) -> object:

@@ -1,4 +1,4 @@
-"""Project points with COLMAP's camera models."""
+"""Project points with COLMAP's camera models, and find the rays of pixels."""
 
 import numpy as np
 
@@ -13,6 +13,7 @@ _TWO_FOCALS = ("PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "DIV
 PROJECTABLE = (*_TWO_FOCALS, *_ONE_FOCAL)
 PANORAMA = "EQUIRECTANGULAR"  # its parameters are width and height; it has no focal length
 LARGEST_ANGLE = 1.4  # radians off the axis; distortion polynomials are not monotonic beyond this
+BISECTIONS, TANGENTIAL_STEPS = 60, 30
 
 
 def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,9 +42,39 @@ def project(model: str, parameters: np.ndarray, points: np.ndarray) -> tuple[np.
     return distorted * focal + centre, visible & (r < _first_fold(model, distortion))
 
 
+def unproject(model: str, parameters: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+    """The inverse of `project`: the rays of pixels.
+
+    Args:
+        model: one of PROJECTABLE.
+        parameters: of the camera, in COLMAP's order.
+        pixels: (K, 2) with COLMAP's origin.
+
+    Returns:
+        (K, 2) x / z and y / z; NaN for a pixel that no visible point projects to.
+    """
+    if model not in PROJECTABLE:
+        raise ArgumentError(f"camera model {model} cannot be projected; supported are {', '.join(PROJECTABLE)}")
+    focal, centre, distortion = _parts(model, parameters)
+    distorted = (pixels - centre) / focal
+    rays = distorted * _undistorted_scale(model, np.linalg.norm(distorted, axis=1), distortion)[:, None]
+    if model not in ("OPENCV", "FULL_OPENCV") or not distortion[2:4].any():
+        return rays
+    # Tangential distortion moves points a little: the ray of what remains without it, again and again.
+    for _ in range(TANGENTIAL_STEPS):
+        rest = distorted - _tangential(rays, (rays**2).sum(1), distortion)
+        rays = rest * _undistorted_scale(model, np.linalg.norm(rest, axis=1), distortion)[:, None]
+    return rays
+
+
 def focal_length(model: str, parameters: np.ndarray) -> float:
     """Mean focal length in pixels; for a panorama, the pixels per radian along its equator."""
     return float(parameters[0] / (2 * np.pi)) if model == PANORAMA else float(np.mean(_parts(model, parameters)[0]))
+
+
+def focal_and_centre(model: str, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(2,) focal lengths and (2,) principal point with COLMAP's origin, of one of the PROJECTABLE models."""
+    return _parts(model, parameters)[:2]
 
 
 def _parts(model: str, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,6 +97,18 @@ def _distorted_radius(model: str, r: np.ndarray, k: np.ndarray) -> np.ndarray:
             return r / (k[0] * np.sqrt(k[1] * r**2 + 1) + 1 - k[0])
         above, below = _radial_parts(model, k)
         return r * _even_polynomial(r, above) / _even_polynomial(r, below)
+
+
+def _undistorted_scale(model: str, wanted: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """r / wanted for the radius r that is distorted to the wanted one, by bisection; NaN where there is none."""
+    end = min(_first_fold(model, k), np.tan(LARGEST_ANGLE))
+    low, high = np.zeros_like(wanted), np.full_like(wanted, end)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_below = _distorted_radius(model, middle, k) < wanted
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    reachable = wanted <= _distorted_radius(model, np.full_like(wanted, end), k)
+    return np.where(wanted < 1e-12, 1.0, np.where(reachable, high, np.nan) / np.maximum(wanted, 1e-12))
 
 
 def _radial_parts(model: str, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

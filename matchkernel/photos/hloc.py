@@ -76,8 +76,15 @@ def write_features(path: str | Path, entries: Iterable[tuple[str, Features]]) ->
             _write_image(file, check_name(name), features)
 
 
-def read_features(path: str | Path, image_name: str) -> Features:
-    """Features of one image of a features.h5, ours or hloc's own DoG; without scales there are no regions."""
+def read_features(path: str | Path, image_name: str, *, need_regions: bool = True) -> Features:
+    """Features of one image of a features.h5.
+
+    Args:
+        path: the file.
+        image_name: as in the file.
+        need_regions: refuse features without scales, which most networks have none of; otherwise their regions are
+            squares of half width 1.
+    """
     with reading(path) as file:
         group = file.get(check_name(image_name))
         if not _is_image(group):
@@ -88,7 +95,10 @@ def read_features(path: str | Path, image_name: str) -> Features:
         scores = read_array(group, "scores", (K,)).astype(np.float32) if "scores" in group else np.ones(K, np.float32)
         size = read_array(group, "image_size", (2,))
         facts = _facts(path, group)
-        frames = _frames(group, centers, float(facts["settings"].get("magnification", MAGNIFICATION)))
+        if need_regions or "scales" in group or "shapes" in group:
+            frames = _frames(group, centers, float(facts["settings"].get("magnification", MAGNIFICATION)))
+        else:
+            frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
         numbers = (centers, frames.shapes, descriptors, size)
         if not all(np.isfinite(values).all() for values in numbers):
             raise FileError(f"{path}: features of {image_name} contain values that are not finite")

@@ -1,0 +1,237 @@
+"""Score methods on scenes: extract once per image, match and score every pair, resumable and in several processes."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import matchkernel
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.methods import Planned
+from matchkernel.evaluation.photos.methods import PhotoMethod
+from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.summary import summary
+from matchkernel.evaluation.photos.work import (
+    SECONDS,
+    ImageTask,
+    MethodSpec,
+    PairTask,
+    Protocol,
+    extract_image,
+    score_pair,
+    threads,
+)
+from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.folders import exclusive
+from matchkernel.storage.progress import Progress, Say
+
+FORMAT = 1
+Task = TypeVar("Task")
+Done = TypeVar("Done")
+Pool = Callable[[Callable[[Task], Done], Sequence[Task]], Iterator[Done]]
+
+
+def evaluate_photos(
+    scenes: Sequence[Scene],
+    specs: Sequence[MethodSpec],
+    protocol: Protocol | None = None,
+    *,
+    work: str | Path | None = None,
+    workers: int = 1,
+    threads_each: int = 1,
+    before: Planned | None = None,
+    say: Say = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """Score every method on every scene; one result per method.
+
+    Args:
+        scenes: from read_scenes.
+        specs: methods with their detector and filter.
+        protocol: how matches are scored.
+        work: folder in which features and scored pairs are kept, made if missing: a later run does not repeat what is
+            there. If None, nothing is kept.
+        workers: number of processes. The results do not depend on it.
+        threads_each: threads of each process.
+        before: called with the settings of each result before the work starts.
+        say: called with the name of each stage as it begins.
+        progress: called with the number of images and pairs done in a stage and their total.
+    """
+    protocol = protocol or Protocol()
+    if not scenes or not specs:
+        raise ArgumentError("give at least one scene and one method")
+    if workers < 1 or threads_each < 1:
+        raise ArgumentError(f"workers and threads must be 1 or more, got {workers} and {threads_each}")
+    hashes = {scene.name: {name: file_hash(path) for name, path in scene.images.items()} for scene in scenes}
+    methods = [spec.open() for spec in specs]
+    plans = [_plan(spec, method, scenes, hashes, protocol) for spec, method in zip(specs, methods, strict=True)]
+    if before is not None:
+        before(plans)
+    results = []
+    with _folder(work) as folder, _pool(workers, threads_each) as run:
+        for spec, method, plan in zip(specs, methods, plans, strict=True):
+            say(f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}")
+            rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, progress)
+            results.append({**plan, **summary(rows, scenes), SECONDS: {**seconds, "threads": threads_each}})
+    return results
+
+
+def _plan(
+    spec: MethodSpec,
+    method: PhotoMethod,
+    scenes: Sequence[Scene],
+    hashes: dict[str, dict[str, str]],
+    protocol: Protocol,
+) -> dict[str, Any]:
+    """What is known about a result before the work."""
+    digests = [[scene.name, _truth(scene), hashes[scene.name]] for scene in scenes]
+    return {
+        "format": FORMAT,
+        "kind": "photos",
+        "descriptor": method.name,
+        "licence": method.licence,
+        "keypoints": spec.detector.keypoints,
+        "filter": method.settings.get("filter", "none"),
+        "settings": json.loads(json.dumps(method.settings)),
+        "protocol": asdict(protocol),
+        "data_sha256": _digest(digests),
+        "versions": {
+            "matchkernel": matchkernel.__version__,
+            "numpy": np.__version__,
+            "opencv": need_opencv().__version__,
+        },
+        "machine": platform.machine(),
+    }
+
+
+def _score(
+    spec: MethodSpec,
+    method: PhotoMethod,
+    scenes: Sequence[Scene],
+    hashes: dict[str, dict[str, str]],
+    protocol: Protocol,
+    folder: Path,
+    run: Pool,
+    progress: Progress,
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
+    """The rows of all pairs by scene, and median seconds per image and per pair."""
+    key = _digest(method.feature_settings)[:16]
+    files = {
+        (scene.name, name): folder / "features" / key / f"{_digest([scene.name, name, digest])[:32]}.npz"
+        for scene in scenes
+        for name, digest in hashes[scene.name].items()
+    }
+    total = len(files) + sum(len(scene.pairs) for scene in scenes)
+    images = [
+        ImageTask(spec, scene.name, name, path, files[scene.name, name])
+        for scene in scenes
+        for name, path in scene.images.items()
+    ]
+    extracting = []
+    for seconds in run(extract_image, images):
+        extracting.append(seconds)
+        progress(len(extracting), total)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    done = len(images)
+    for scene in scenes:
+        tasks = [_pair_task(spec, scene, pair, files, protocol) for pair in scene.pairs]
+        digest = _digest([method.settings, asdict(protocol), scene.name, _truth(scene), hashes[scene.name]])
+        rows[scene.name] = []
+        for row in _journaled(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
+            rows[scene.name].append(row)
+            done += 1
+            progress(done, total)
+    per_pair = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
+    names = ("per_image", "per_match", "per_estimate")
+    values = (float(np.median(extracting)), *per_pair.tolist())
+    return rows, {name: round(value, 4) for name, value in zip(names, values, strict=True)}
+
+
+def _pair_task(
+    spec: MethodSpec,
+    scene: Scene,
+    pair: tuple[str, str],
+    files: dict[tuple[str, str], Path],
+    protocol: Protocol,
+) -> PairTask:
+    features = files[scene.name, pair[0]], files[scene.name, pair[1]]
+    if scene.homographies:
+        return PairTask(spec, pair, features, protocol, homography=scene.homographies[pair])
+    return PairTask(spec, pair, features, protocol, (scene.cameras[pair[0]], scene.cameras[pair[1]]))
+
+
+def _journaled(path: Path, tasks: list[PairTask], run: Pool) -> Iterator[dict[str, Any]]:
+    """Rows of pairs in order: those of an earlier run from a file, the others computed and added to it."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []  # the last may be incomplete
+    known = [json.loads(line) for line in lines]
+    yield from known
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    with path.open("a", encoding="utf-8") as journal:
+        for row in run(score_pair, tasks[len(known) :]):
+            journal.write(json.dumps(row) + "\n")
+            journal.flush()
+            yield row
+
+
+@contextmanager
+def _folder(work: str | Path | None) -> Iterator[Path]:
+    """The folder of the cache, used by one process at a time; a temporary one if None."""
+    if work is None:
+        folder = Path(tempfile.mkdtemp(prefix="matchkernel-"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    with exclusive(Path(work), f"{work}: another process is working in it"):
+        yield Path(work)
+
+
+@contextmanager
+def _pool(workers: int, threads_each: int) -> Iterator[Pool]:
+    """Run tasks in order, in this process or in several."""
+    if workers == 1:
+        with threads(threads_each):
+            yield map
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _begin, (threads_each,))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(threads_each: int) -> None:
+    """Prepare a process of the pool; the main process handles Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["OMP_NUM_THREADS"] = str(threads_each)
+    threads(threads_each).__enter__()
+
+
+def _truth(scene: Scene) -> list[Any]:
+    """Pairs and their true cameras or homographies, as JSON."""
+    cameras = {name: _camera(camera) for name, camera in scene.cameras.items()}
+    return [scene.pairs, cameras, [H.tolist() for H in scene.homographies.values()]]
+
+
+def _camera(camera: PoseCamera) -> list[Any]:
+    return [camera.model, camera.parameters.tolist(), camera.size, camera.R.tolist(), camera.t.tolist()]
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,149 @@
+"""Methods that find and match the keypoints of photos: our models, SIFT, hloc's files, and peers."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
+from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
+from matchkernel.photos.features import Features
+from matchkernel.photos.filters import Filter
+from matchkernel.photos.hloc import read_features, read_matches
+from matchkernel.photos.match import Matches, match
+from matchkernel.storage.extras import need
+from matchkernel.storage.files import file_hash
+
+PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
+OURS, OPENCV = "Apache-2.0", "Apache-2.0 (OpenCV)"
+UNKNOWN = "not stated"
+MATCHING = ("filter", "matcher")  # keys of a method's settings that do not change its features
+IMAGE = "image"  # key of an image's name in the settings of its features
+
+
+@dataclass(frozen=True)
+class PhotoMethod:
+    """A way to find and to match keypoints.
+
+    Attributes:
+        name: in tables.
+        licence: of its weights or code.
+        settings: everything that determines the result, JSON values; those of MATCHING only concern `match`.
+        extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
+        match: features of two images -> matches, filtered.
+    """
+
+    name: str
+    licence: str
+    settings: dict[str, Any]
+    extract: Callable[[np.ndarray, str], Features] = field(repr=False)
+    match: Callable[[Features, Features], Matches] = field(repr=False)
+
+    @property
+    def feature_settings(self) -> dict[str, Any]:
+        """The settings that determine the features."""
+        return {key: value for key, value in self.settings.items() if key not in MATCHING}
+
+
+def open_method(text: str, detector: Detector, filter: Filter, *, device: str | None = None) -> PhotoMethod:  # noqa: A002
+    """Make a method.
+
+    Args:
+        text: a name or weight file of ours; "sift" or "rootsift"; "NAME:FILE", a patch descriptor among the baselines
+            and its weight file, such as "desdis-32:desdis-32.pth"; "hloc:FEATURES.h5", whose descriptors are matched,
+            or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer (see peers.py).
+        detector: how keypoints are found; of it, peers and hloc's files only use the number of keypoints.
+        filter: which mutual nearest neighbours are kept.
+        device: where networks run (default: the CPU).
+    """
+    if text.startswith("hloc:"):
+        return _hloc(text.removeprefix("hloc:"), detector.keypoints, filter)
+    name, colon, file = "", "", text
+    if not os.path.isfile(text):  # noqa: PTH113 - False for a name too long
+        name, colon, file = text.rpartition(":")
+    if file.startswith(PEERS) and not colon:
+        return _peer(text, detector.keypoints, filter)
+    describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
+
+    def extract(pixels: np.ndarray, _: str) -> Features:
+        return extract_with(as_gray(pixels), describer, detector)
+
+    def match_pair(a: Features, b: Features) -> Matches:
+        return _match(a, b, filter, describer.device)
+
+    settings = {**recorded_settings(describer, detector), "filter": str(filter)}
+    licence = OPENCV if text in SIFTS else UNKNOWN if colon else OURS
+    return PhotoMethod(describer.name, licence, settings, extract, match_pair)
+
+
+def _match(a: Features, b: Features, filter: Filter, device: torch.device | None = None) -> Matches:  # noqa: A002
+    found = match(a, b, device=device)
+    kept = filter.keep(found, a, b)
+    return Matches(found.indices[kept], found.distances[kept], found.ratios[kept])
+
+
+def _of_baseline(name: str, weights: Path) -> Describer:
+    """A patch descriptor of another program at our keypoints."""
+    network = baseline(name, weights=weights)
+    if network.distance == "hamming":
+        raise ArgumentError(f"{name} gives bits, which photos are not matched by")
+
+    def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
+        rows = [
+            network.describe(extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], CUT), None)
+            for start in range(0, max(len(frames), 1), FRAMES_AT_A_TIME)
+        ]
+        return np.concatenate(rows).astype(np.float32)
+
+    settings = {"weights": file_hash(weights), **network.settings, "cut": CUT, "sampler": SAMPLER}
+    return Describer(network.name, 0, settings, compute)
+
+
+def _peer(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002
+    peers = need("matchkernel.evaluation.photos.peers", "peers", text)
+    peer: PhotoMethod = peers.open_peer(text, keypoints)
+    if "matcher" in peer.settings:
+        return peer
+    settings = {**peer.settings, "filter": str(filter)}
+    return replace(peer, settings=settings, match=lambda a, b: _match(a, b, filter))
+
+
+def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002
+    """Features and matches of any program, from files; of the features the first `keypoints` are used (0: all)."""
+    files = [Path(part) for part in text.split(",")]
+    if len(files) > 2:
+        raise ArgumentError(f"hloc:{text}: expected hloc:FEATURES.h5 or hloc:FEATURES.h5,MATCHES.h5")
+    for path in files:
+        if not path.is_file():
+            raise FileError(f"{path}: no such file")
+    features = files[0]
+
+    def extract(pixels: np.ndarray, name: str) -> Features:
+        found = read_features(features, name, need_regions=False)
+        size = pixels.shape[1], pixels.shape[0]
+        if found.image_size != size:
+            raise FileError(f"{features}: {name} is an image of {found.image_size} pixels there, here of {size}")
+        found = replace(found, settings={**found.settings, IMAGE: name})
+        is_cut = len(files) == 1 and keypoints and len(found) > keypoints
+        return found[np.sort(np.argsort(-found.scores, kind="stable")[:keypoints])] if is_cut else found
+
+    def match_pair(a: Features, b: Features) -> Matches:
+        if len(files) == 1:
+            return _match(a, b, filter)
+        indices = read_matches(files[1], a.settings[IMAGE], b.settings[IMAGE]).indices
+        if len(indices) and (indices.max(0) >= (len(a), len(b))).any():
+            raise FileError(f"{files[1]}: a match names a keypoint that is not in {features}")
+        return Matches(indices, np.zeros(len(indices)), np.zeros(len(indices)))
+
+    settings: dict[str, Any] = {"features": file_hash(features), "keypoints": keypoints if len(files) == 1 else 0}
+    settings |= {"filter": str(filter)} if len(files) == 1 else {"matcher": file_hash(files[1]), "filter": "none"}
+    return PhotoMethod(f"hloc:{','.join(path.name for path in files)}", UNKNOWN, settings, extract, match_pair)

@@ -1,0 +1,272 @@
+"""Scenes to evaluate on: photos with true cameras or homographies, and the pairs of photos to match."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.colmap.model import NO_POINT, Reconstruction, read_reconstruction
+from matchkernel.data.from_homographies import read_homography
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.cameras import PROJECTABLE, focal_length
+from matchkernel.geometry.conventions import COLMAP_ORIGIN
+from matchkernel.geometry.homography import check_homography
+from matchkernel.storage.files import LONG_TEXT, read_small_text
+from matchkernel.storage.images import open_image
+
+CAMERAS, PAIRS = "cameras.txt", "pairs.txt"
+SHARED_POINTS = 15
+NOT_A_ROTATION = 1e-3  # maximum difference of R R^T from the identity
+LAYOUTS = "images/ with sparse/ or cameras.txt, or images 1, 2, ... with H_1_2, ..."
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class PoseCamera:
+    """The true camera of a photo: x_camera = R X + t.
+
+    Attributes:
+        R: (3, 3).
+        t: (3,).
+        model: of COLMAP's camera models; None if the intrinsics are not known.
+        parameters: of the model, with COLMAP's origin.
+        size: width and height that the parameters are for; the photo may be smaller or larger. None: the photo's own.
+    """
+
+    R: np.ndarray
+    t: np.ndarray
+    model: str | None = None
+    parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Photos and pairs of them, with true cameras (poses) or true homographies.
+
+    Attributes:
+        name: of its folder.
+        images: files by name.
+        pairs: names of two images each.
+        cameras: by name; empty for a sequence with homographies.
+        homographies: by pair, from the first image to the second; empty for a scene with cameras.
+    """
+
+    name: str
+    images: dict[str, Path]
+    pairs: list[Pair]
+    cameras: dict[str, PoseCamera] = field(default_factory=dict)
+    homographies: dict[Pair, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What is scored: "poses" or "homographies"."""
+        return "homographies" if self.homographies else "poses"
+
+
+def read_scene(
+    folder: str | Path,
+    *,
+    shared_points: int = SHARED_POINTS,
+    most_pairs: int | None = None,
+    pairs: str | Path | None = None,
+) -> Scene:
+    """Read a scene in one of three layouts (see docs/evaluation.md).
+
+    Args:
+        folder: with `images/` and a COLMAP model in `sparse/`; with `images/` and `cameras.txt`; or a sequence of
+            images 1, 2, ... with homographies H_1_2, ...
+        shared_points: pairs of a COLMAP model share at least this many 3-D points.
+        most_pairs: keep at most this many, spread evenly from the fewest to the most shared points.
+        pairs: a file of pairs instead, two names per line. A file `pairs.txt` in the folder is used in the same way.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder")
+    name = folder.resolve().name
+    if (folder / "H_1_2").is_file():
+        if pairs is not None:
+            raise ArgumentError(f"{folder}: a sequence with homographies has its own pairs, {pairs} cannot be used")
+        return _sequence(name, folder)
+    if (folder / "sparse").is_dir():
+        cameras, ranked = _colmap_cameras(folder / "sparse", shared_points)
+        why = f"no two images share {shared_points} points or more (--shared-points)"
+    elif (folder / CAMERAS).is_file():
+        cameras = read_cameras(folder / CAMERAS)
+        ranked, why = list(combinations(sorted(cameras), 2)), "it has cameras of fewer than two images"
+    else:
+        raise FileError(f"{folder}: has no cameras; a scene has {LAYOUTS}")
+    own = folder / PAIRS
+    listed = Path(pairs) if pairs is not None else own if own.is_file() else None
+    if listed is not None:
+        ranked, why = read_pairs(listed, cameras), f"{listed} lists none"
+    if not ranked:
+        raise FileError(f"{folder}: no pairs to match: {why}")
+    chosen = sorted(_spread(ranked, most_pairs))
+    images = {image: folder / "images" / image for image in sorted({image for pair in chosen for image in pair})}
+    for image, path in images.items():
+        _check_photo(path, cameras[image])
+    return Scene(name, images, chosen, {image: cameras[image] for image in images})
+
+
+def read_scenes(
+    folders: Sequence[str | Path],
+    *,
+    shared_points: int = SHARED_POINTS,
+    most_pairs: int | None = None,
+    pairs: str | Path | None = None,
+) -> list[Scene]:
+    """Read several scenes, which must have different names; see read_scene."""
+    if pairs is not None and len(folders) > 1:
+        raise ArgumentError(f"--pairs is for one scene; with several, give each a {PAIRS} of its own in its folder")
+    scenes = [read_scene(folder, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs) for folder in folders]
+    names = [scene.name for scene in scenes]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"two scenes are called {twice}; rename a folder")
+    return scenes
+
+
+def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
+    """Read a cameras.txt: one line per image, its name, its intrinsics, R and t; empty lines and # are skipped.
+
+    Intrinsics are fx fy cx cy, or the nine numbers of K row by row, or - if they are not known; R is row by row. The
+    centre of the top-left pixel is (0, 0), and x_camera = R X + t.
+    """
+    cameras: dict[str, PoseCamera] = {}
+    for number, words in _lines(path):
+        where = f"{path}, line {number}"
+        name, inner, outer = words[0], words[1:-12], words[-12:]
+        if len(inner) not in (1, 4, 9) or (len(inner) == 1) != (inner == ["-"]):
+            raise FileError(f"{where}: expected a name, fx fy cx cy (or 9 numbers of K, or -), 9 numbers of R, 3 of t")
+        if name in cameras:
+            raise FileError(f"{where}: a second camera of {name}")
+        values = _finite(outer, where)
+        R, t = _rotation(np.array(values[:9]).reshape(3, 3), where), np.array(values[9:])
+        cameras[name] = PoseCamera(R, t) if inner == ["-"] else PoseCamera(R, t, "PINHOLE", _pinhole(inner, where))
+    return cameras
+
+
+def read_pairs(path: str | Path, cameras: dict[str, PoseCamera]) -> list[Pair]:
+    """Read pairs, two names per line, each of an image with a camera; a pair that is listed twice is kept once."""
+    pairs: dict[Pair, None] = {}
+    for number, words in _lines(path):
+        if len(words) != 2:
+            raise FileError(f"{path}, line {number}: expected the names of two images, got {len(words)} words")
+        unknown = next((name for name in words if name not in cameras), None)
+        if unknown is not None:
+            raise FileError(f"{path}, line {number}: {unknown} has no camera in this scene")
+        if words[0] == words[1]:
+            raise FileError(f"{path}, line {number}: {words[0]} is paired with itself")
+        if (words[1], words[0]) not in pairs:
+            pairs[words[0], words[1]] = None
+    return list(pairs)
+
+
+def _sequence(name: str, folder: Path) -> Scene:
+    numbers = sorted(int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix != ".txt")
+    paths = {number: next(iter(sorted(folder.glob(f"{number}.*")))) for number in numbers}
+    if 1 not in paths or len(paths) < 2:
+        raise FileError(f"{folder}: a sequence needs image 1 and another one")
+    homographies = {}
+    for number in numbers[1:]:
+        H = read_homography(folder / f"H_1_{number}")
+        try:
+            homographies[paths[1].name, paths[number].name] = check_homography(H)
+        except ArgumentError as error:
+            raise FileError(f"{folder / f'H_1_{number}'}: {error}") from None
+    images = {path.name: path for path in paths.values()}
+    for path in images.values():
+        _check_photo(path, None)
+    return Scene(name, images, list(homographies), homographies=homographies)
+
+
+def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCamera], list[Pair]]:
+    """Cameras by name, and the pairs with enough shared points, fewest first."""
+    model = read_reconstruction(sparse)
+    cameras = {}
+    for image in model.images.values():
+        camera = model.cameras[image.camera]
+        if camera.model not in PROJECTABLE:
+            raise FileError(f"{sparse}: the camera model {camera.model} of {image.name} is not supported")
+        if not focal_length(camera.model, camera.parameters) > 0:
+            raise FileError(f"{sparse}: the camera of {image.name} has no positive focal length")
+        size = (camera.width, camera.height)
+        cameras[image.name] = PoseCamera(image.R, image.t, camera.model, camera.parameters, size)
+    if len(cameras) < 2:
+        raise FileError(f"{sparse}: a scene needs two images with cameras, this has {len(cameras)}")
+    return cameras, _sharing(model, shared_points)
+
+
+def _sharing(model: Reconstruction, least: int) -> list[Pair]:
+    names = sorted(image.name for image in model.images.values())
+    images = {image.name: image for image in model.images.values()}
+    seen_by: dict[int, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        for point in np.unique(images[name].points):
+            if point != NO_POINT:
+                seen_by[int(point)].append(number)
+    counts = np.zeros((len(names), len(names)), np.int64)
+    for numbers in seen_by.values():
+        counts[np.ix_(numbers, numbers)] += 1
+    ranked = [(int(counts[i, j]), names[i], names[j]) for i, j in combinations(range(len(names)), 2)]
+    return [(a, b) for count, a, b in sorted(ranked) if count >= least]
+
+
+def _spread(ranked: list[Pair], most: int | None) -> list[Pair]:
+    """At most so many pairs, evenly over their order."""
+    if most is None or len(ranked) <= most:
+        return ranked
+    return [ranked[int(k)] for k in (np.arange(most) + 0.5) * len(ranked) / most]
+
+
+def _check_photo(path: Path, camera: PoseCamera | None) -> None:
+    """Refuse a photo that is missing, is no image, or does not have the shape of its camera."""
+    with open_image(path) as image:
+        width, height = image.size
+    if camera is not None and camera.size is not None:
+        scale = width / camera.size[0], height / camera.size[1]
+        # Allows half a pixel of rounding at each size, but no change of the aspect ratio.
+        if abs(scale[0] - scale[1]) * max(camera.size) > 1.0 + max(scale):
+            raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {camera.size}")
+
+
+def _pinhole(words: list[str], where: str) -> np.ndarray:
+    values = _finite(words, where)
+    if len(values) == 9:
+        K = np.array(values).reshape(3, 3)
+        if abs(K[0, 1]) > 1e-6 * abs(K[0, 0]) or K[1, 0] or K[2, :2].any() or K[2, 2] != 1:
+            raise FileError(f"{where}: K must be fx 0 cx, 0 fy cy, 0 0 1 (a camera without skew)")
+        values = [K[0, 0], K[1, 1], K[0, 2], K[1, 2]]
+    if not (values[0] > 0 and values[1] > 0):
+        raise FileError(f"{where}: the focal lengths must be positive, got {values[0]:g} and {values[1]:g}")
+    return np.array([*values[:2], values[2] + COLMAP_ORIGIN, values[3] + COLMAP_ORIGIN])
+
+
+def _rotation(R: np.ndarray, where: str) -> np.ndarray:
+    """The rotation nearest to R, which may be rounded; other matrices are refused."""
+    if np.abs(R).max() > 2 or np.abs(R @ R.T - np.eye(3)).max() > NOT_A_ROTATION or np.linalg.det(R) < 0:
+        raise FileError(f"{where}: R is not a rotation (R times its transpose must be the identity, det R = 1)")
+    u, _, v = np.linalg.svd(R)
+    return np.asarray(u @ v)
+
+
+def _finite(words: list[str], where: str) -> list[float]:
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        raise FileError(f"{where}: expected numbers, got {' '.join(words)[:60]!r}") from None
+    if not np.isfinite(values).all() or np.abs(values).max(initial=0) > 1e12:
+        raise FileError(f"{where}: a number is not finite, or too large")
+    return values
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(read_small_text(path, LONG_TEXT, what="a text file").split("\n"), 1):
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            yield number, words
