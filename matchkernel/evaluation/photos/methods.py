@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.baselines.by_name import baseline
@@ -16,10 +15,10 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
-from matchkernel.photos.features import Features
+from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter
 from matchkernel.photos.hloc import read_features, read_matches
-from matchkernel.photos.match import Matches, match
+from matchkernel.photos.match import match
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
 
@@ -78,17 +77,11 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         return extract_with(as_gray(pixels), describer, detector)
 
     def match_pair(a: Features, b: Features) -> Matches:
-        return _match(a, b, filter, describer.device)
+        return match(a, b, filter=filter, device=describer.device)
 
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
     licence = OPENCV if text in SIFTS else UNKNOWN if colon else OURS
     return PhotoMethod(describer.name, licence, settings, extract, match_pair)
-
-
-def _match(a: Features, b: Features, filter: Filter, device: torch.device | None = None) -> Matches:  # noqa: A002
-    found = match(a, b, device=device)
-    kept = filter.keep(found, a, b)
-    return Matches(found.indices[kept], found.distances[kept], found.ratios[kept])
 
 
 def _of_baseline(name: str, weights: Path) -> Describer:
@@ -114,7 +107,7 @@ def _peer(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A0
     if "matcher" in peer.settings:
         return peer
     settings = {**peer.settings, "filter": str(filter)}
-    return replace(peer, settings=settings, match=lambda a, b: _match(a, b, filter))
+    return replace(peer, settings=settings, match=lambda a, b: match(a, b, filter=filter))
 
 
 def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002
@@ -138,7 +131,7 @@ def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A0
 
     def match_pair(a: Features, b: Features) -> Matches:
         if len(files) == 1:
-            return _match(a, b, filter)
+            return match(a, b, filter=filter)
         indices = read_matches(files[1], a.settings[IMAGE], b.settings[IMAGE]).indices
         if len(indices) and (indices.max(0) >= (len(a), len(b))).any():
             raise FileError(f"{files[1]}: a match names a keypoint that is not in {features}")

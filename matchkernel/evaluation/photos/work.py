@@ -17,9 +17,8 @@ from matchkernel.evaluation.photos.methods import PhotoMethod, open_method
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.filters import parse_filter
-from matchkernel.photos.match import Matches
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.images import read_colour
 from matchkernel.storage.settings import check_ranges, setting
