@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter
 from matchkernel.photos.hloc import read_features, read_matches
 from matchkernel.photos.match import match
-from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
 
 PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
@@ -102,7 +102,10 @@ def _of_baseline(name: str, weights: Path) -> Describer:
 
 
 def _peer(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002
-    peers = need("matchkernel.evaluation.photos.peers", "peers", text)
+    try:
+        peers = import_module("matchkernel.evaluation.photos.peers")
+    except ModuleNotFoundError:
+        raise ArgumentError(f"{text}: this version has no peers") from None
     peer: PhotoMethod = peers.open_peer(text, keypoints)
     if "matcher" in peer.settings:
         return peer
