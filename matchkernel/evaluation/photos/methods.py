@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
     if not os.path.isfile(text):  # noqa: PTH113 - False for a name too long
         name, colon, file = text.rpartition(":")
     if file.startswith(PEERS) and not colon:
-        return _peer(text, detector.keypoints, filter)
+        return _peer(text, detector.keypoints, filter, device)
     describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
@@ -80,7 +79,7 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         return match(a, b, filter=filter, device=describer.device)
 
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
-    licence = OPENCV if text in SIFTS else UNKNOWN if colon else OURS
+    licence = OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon else OURS
     return PhotoMethod(describer.name, licence, settings, extract, match_pair)
 
 
@@ -101,16 +100,16 @@ def _of_baseline(name: str, weights: Path) -> Describer:
     return Describer(network.name, 0, settings, compute)
 
 
-def _peer(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002
-    try:
-        peers = import_module("matchkernel.evaluation.photos.peers")
-    except ModuleNotFoundError:
-        raise ArgumentError(f"{text}: this version has no peers") from None
-    peer: PhotoMethod = peers.open_peer(text, keypoints)
-    if "matcher" in peer.settings:
-        return peer
-    settings = {**peer.settings, "filter": str(filter)}
-    return replace(peer, settings=settings, match=lambda a, b: match(a, b, filter=filter))
+def _peer(text: str, keypoints: int, filter: Filter, device: str | None) -> PhotoMethod:  # noqa: A002
+    from matchkernel.evaluation.photos.peers import open_peer
+
+    peer = open_peer(text, keypoints, device)
+
+    def nearest(a: Features, b: Features) -> Matches:
+        return match(a, b, filter=filter, device=device)
+
+    settings = {**peer.settings, "filter": "none" if peer.match else str(filter)}
+    return PhotoMethod(text, peer.licence, settings, lambda pixels, _: peer.extract(pixels), peer.match or nearest)
 
 
 def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002

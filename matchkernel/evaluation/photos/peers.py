@@ -25,8 +25,7 @@ from matchkernel.evaluation.baselines.weight_files import read_content
 from matchkernel.evaluation.photos.deformable import deform_conv2d
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.describe import open_device
-from matchkernel.photos.features import Features
-from matchkernel.photos.match import Matches
+from matchkernel.photos.features import Features, Matches
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import file_hash
 

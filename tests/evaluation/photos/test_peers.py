@@ -162,7 +162,7 @@ def test_a_warped_photo_is_matched_without_bias(name, opened, found, photo):
     warped = cv2.warpPerspective(photo, H, (380, 290), flags=cv2.INTER_CUBIC)
     a, peer = found(name), opened(name)
     b = peer.extract(warped)
-    matches = peer.match(a, b) if peer.match else match(a, b, ratio=0.95)
+    matches = peer.match(a, b) if peer.match else match(a, b, filter="ratio:0.95")
     assert (np.diff(matches.indices[:, 0]) > 0).all()
     assert len(np.unique(matches.indices[:, 1])) == len(matches)
     assert ((matches.distances >= 0) & (matches.distances <= 2)).all()
