@@ -196,21 +196,27 @@ def photos(
     pixels: Annotated[float, typer.Option(help="threshold of MAGSAC for poses, in pixels")] = 0.5,
     repeats: Annotated[int, typer.Option(help="orders of the matches that scores are averaged over")] = 3,
     work: Annotated[
-        Path | None, typer.Option(help="folder that keeps features and scored pairs for later runs")
+        Path | None,
+        typer.Option(help="folder that keeps features and scored pairs for later runs (default: until this one ends)"),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="number of processes (default: all cores)")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="number of processes (default: all cores; on a GPU, one)")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="threads of each process")] = 1,
     out: Out = None,
     as_json: Json = False,
     device: Annotated[str, typer.Option(help="where networks run: cpu, cuda or auto")] = "cpu",
 ) -> None:
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
+    import shutil
     from dataclasses import replace
 
     from matchkernel.evaluation.photos.evaluate import evaluate_photos
     from matchkernel.evaluation.photos.scenes import read_scenes
     from matchkernel.evaluation.photos.work import MethodSpec, Protocol
     from matchkernel.evaluation.results import check_target
+    from matchkernel.model.describe import open_device
+    from matchkernel.storage.files import check_folder
 
     with user_errors():
         chosen = [
@@ -221,6 +227,10 @@ def photos(
         ]
         if out is not None:
             check_target(out, len(chosen) > 1, *scenes, *weight_files(*model))
+        if work is not None:
+            check_folder(work, *scenes)
+        cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
+        parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
         protocol = Protocol(pixels, repeats)
         found = read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs)
         with progress_bar("reading") as bar:
@@ -228,14 +238,16 @@ def photos(
                 found,
                 chosen,
                 protocol,
-                work=work,
-                workers=workers or (os.cpu_count() or 1),
+                work=work or parts,
+                workers=workers or cores,
                 threads_each=threads,
                 before=_checking(out),
                 say=bar.rename,
                 progress=bar,
             )
         _finish(results, out, as_json)
+        if parts is not None:
+            shutil.rmtree(parts, ignore_errors=True)
 
 
 def _named(text: str) -> tuple[str | None, str]:

@@ -6,7 +6,7 @@ import pytest
 
 from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.cameras import LARGEST_ANGLE, PROJECTABLE, focal_length, project
+from matchkernel.geometry.cameras import LARGEST_ANGLE, PROJECTABLE, focal_length, project, unproject
 
 FOCALS = {"one": [510.0, 322.0, 239.0], "two": [510.0, 505.0, 322.0, 239.0]}
 # model -> focal lengths and centre, distortion in COLMAP's order, the same in OpenCV's
@@ -198,3 +198,32 @@ def test_points_beyond_a_fold_stay_masked_where_the_polynomial_grows_again(model
 def test_an_unknown_model_is_refused_by_name(model):
     with pytest.raises(ArgumentError, match=f"camera model {model} cannot be projected; supported are PINHOLE"):
         project(model, np.ones(12), np.ones((1, 3)))
+
+
+@pytest.mark.parametrize("model", PROJECTABLE)
+def test_unproject_is_the_inverse_of_project(model):
+    """To 1e-9 wherever a photo has pixels: rays up to 40 degrees off the axis, more for fisheyes."""
+    points = points_within(4.0 if model in FISHEYE or "FISHEYE" in model else 0.85)
+    places, visible = project(model, parameters_of(model), points)
+    assert visible.all()
+    rays = unproject(model, parameters_of(model), places)
+    assert np.abs(rays - points[:, :2] / points[:, 2:]).max() < 1e-9
+
+
+def test_unproject_by_hand():
+    rays = unproject("PINHOLE", np.array([100.0, 200.0, 50.0, 60.0]), np.array([[75.0, -40.0], [50.0, 60.0]]))
+    assert rays == pytest.approx(np.array([[0.25, -0.5], [0.0, 0.0]]), abs=1e-12)
+    assert unproject("FOV", np.array([100.0, 200.0, 50.0, 60.0, 0.9]), np.empty((0, 2))).shape == (0, 2)
+
+
+def test_a_pixel_beyond_the_fold_of_the_distortion_has_no_ray():
+    """r (1 - r^2 / 3) is at most 2 / 3."""
+    parameters = np.array([100.0, 0.0, 0.0, -1 / 3])
+    rays = unproject("SIMPLE_RADIAL", parameters, np.array([[66.0, 0.0], [67.0, 0.0]]))
+    assert np.isfinite(rays[0]).all()
+    assert np.isnan(rays[1]).any()
+
+
+def test_a_model_that_cannot_be_projected_has_no_rays():
+    with pytest.raises(ArgumentError, match="camera model EQUIRECTANGULAR cannot be projected"):
+        unproject("EQUIRECTANGULAR", np.array([100.0, 50.0]), np.ones((1, 2)))

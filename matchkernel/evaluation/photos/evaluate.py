@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 import matchkernel
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation.methods import Planned
 from matchkernel.evaluation.photos.methods import PhotoMethod
+from matchkernel.evaluation.photos.rows import is_row
 from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
 from matchkernel.evaluation.photos.summary import summary
 from matchkernel.evaluation.photos.work import (
@@ -34,7 +36,7 @@ from matchkernel.evaluation.photos.work import (
     threads,
 )
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import file_hash, write_errors
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.progress import Progress, Say
 
@@ -75,6 +77,7 @@ def evaluate_photos(
         raise ArgumentError("give at least one scene and one method")
     if workers < 1 or threads_each < 1:
         raise ArgumentError(f"workers and threads must be 1 or more, got {workers} and {threads_each}")
+    _check_names(scenes, specs)
     hashes = {scene.name: {name: file_hash(path) for name, path in scene.images.items()} for scene in scenes}
     methods = [spec.open() for spec in specs]
     plans = [_plan(spec, method, scenes, hashes, protocol) for spec, method in zip(specs, methods, strict=True)]
@@ -108,13 +111,21 @@ def _plan(
         "settings": json.loads(json.dumps(method.settings)),
         "protocol": asdict(protocol),
         "data_sha256": _digest(digests),
-        "versions": {
-            "matchkernel": matchkernel.__version__,
-            "numpy": np.__version__,
-            "opencv": need_opencv().__version__,
-        },
+        "versions": _versions(),
         "machine": platform.machine(),
     }
+
+
+def _versions() -> dict[str, str]:
+    return {"matchkernel": matchkernel.__version__, "numpy": np.__version__, "opencv": need_opencv().__version__}
+
+
+def _check_names(scenes: Sequence[Scene], specs: Sequence[MethodSpec]) -> None:
+    """Refuse scenes whose images have the same names, if features are looked up by name."""
+    names = [name for scene in scenes for name in scene.images]
+    if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ArgumentError(f"two scenes have an image {twice}; with features from a file, score one scene at a time")
 
 
 def _score(
@@ -148,7 +159,9 @@ def _score(
     done = len(images)
     for scene in scenes:
         tasks = [_pair_task(spec, scene, pair, files, protocol) for pair in scene.pairs]
-        digest = _digest([method.settings, asdict(protocol), scene.name, _truth(scene), hashes[scene.name]])
+        digest = _digest(
+            [method.settings, asdict(protocol), _versions(), scene.name, _truth(scene), hashes[scene.name]]
+        )
         rows[scene.name] = []
         for row in _journaled(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
             rows[scene.name].append(row)
@@ -175,16 +188,30 @@ def _pair_task(
 
 def _journaled(path: Path, tasks: list[PairTask], run: Pool) -> Iterator[dict[str, Any]]:
     """Rows of pairs in order: those of an earlier run from a file, the others computed and added to it."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []  # the last may be incomplete
-    known = [json.loads(line) for line in lines]
+    known = list(_known(path, tasks))
     yield from known
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    with path.open("a", encoding="utf-8") as journal:
-        for row in run(score_pair, tasks[len(known) :]):
-            journal.write(json.dumps(row) + "\n")
-            journal.flush()
-            yield row
+    with write_errors(path, "; what is done is kept"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in known), encoding="utf-8")
+        with path.open("a", encoding="utf-8") as journal:
+            for row in run(score_pair, tasks[len(known) :]):
+                journal.write(json.dumps(row) + "\n")
+                journal.flush()
+                yield row
+
+
+def _known(path: Path, tasks: list[PairTask]) -> Iterator[dict[str, Any]]:
+    """The rows of an earlier run, up to the first that is incomplete or damaged."""
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+    for line, task in zip(lines, tasks, strict=False):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        is_whole = is_row(row, "poses" if task.homography is None else "homographies") and SECONDS in row
+        if not is_whole or row["images"] != list(task.names):
+            return
+        yield row
 
 
 @contextmanager
@@ -212,6 +239,10 @@ def _pool(workers: int, threads_each: int) -> Iterator[Pool]:
     pool = ProcessPoolExecutor(workers, context, _begin, (threads_each,))
     try:
         yield pool.map
+    except BrokenProcessPool:
+        raise WorkError(
+            "a process of the pool ended unexpectedly, perhaps for lack of memory: use fewer --workers"
+        ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -1,0 +1,252 @@
+"""Methods scored on scenes: known answers, resumption, several processes, files of other programs."""
+
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from helpers import write_sequence
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation.photos import evaluate
+from matchkernel.evaluation.photos.calibrate import RATIO, shares_of_right, threshold_of
+from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.methods import open_method
+from matchkernel.evaluation.photos.rows import difference, errors_of
+from matchkernel.evaluation.photos.scenes import read_scene
+from matchkernel.evaluation.photos.tables import labels_of
+from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+from matchkernel.evaluation.results import file_name, read_result, write_result
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.features import Features
+from matchkernel.photos.filters import parse_filter
+from matchkernel.photos.hloc import PairMatches, load_h5py, write_features, write_matches
+
+ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
+ONCE = Protocol(repeats=1)
+
+
+@pytest.fixture(scope="module")
+def scene(rendered):
+    return read_scene(rendered, most_pairs=4)
+
+
+@pytest.fixture(scope="module")
+def result(scene):
+    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE)
+    return found
+
+
+def without_seconds(result):
+    return json.dumps({key: value for key, value in result.items() if key != "seconds"}, sort_keys=True)
+
+
+def test_real_matches_of_rendered_photos_find_their_cameras(result, scene):
+    part = result["scenes"]["planes"]
+    assert part["maa10"] > 0.6
+    assert part["maa10"] == result["mean"]["maa10"]["mean"]
+    assert [row["images"] for row in part["pairs"]] == [list(pair) for pair in scene.pairs]
+    assert all(0 < row["inliers"][0] <= row["matches"] <= min(row["keypoints"]) <= 300 for row in part["pairs"])
+    assert result["licence"] == "Apache-2.0 (OpenCV)"
+    assert set(result["seconds"]) == {"per_image", "per_match", "per_estimate", "threads"}
+
+
+def test_the_result_is_written_and_read(result, tmp_path):
+    write_result(tmp_path / "result.json", result)
+    assert read_result(tmp_path / "result.json") == json.loads(json.dumps(result))
+    assert file_name(result).startswith("photos-rootsift-300-ratio_0.85-")
+    broken = json.loads(json.dumps(result))
+    del broken["scenes"]["planes"]["pairs"][0]["rotation"]
+    with pytest.raises(ArgumentError, match="scenes/planes/pairs are not rows"):
+        write_result(tmp_path / "broken.json", broken)
+
+
+def test_several_orders_of_the_matches_are_averaged(scene):
+    (found,) = evaluate_photos([scene], [ROOTSIFT], Protocol(repeats=2))
+    rows = found["scenes"]["planes"]["pairs"]
+    assert all(len(row["rotation"]) == len(row["direction"]) == len(row["inliers"]) == 2 for row in rows)
+    assert any(row["rotation"][0] != row["rotation"][1] for row in rows)
+    by_hand = np.mean([[(errors_of(row) <= limit).mean() for limit in range(1, 11)] for row in rows])
+    assert found["mean"]["maa10"]["mean"] == pytest.approx(by_hand)
+
+
+def test_two_processes_give_what_one_gives(scene, result):
+    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, workers=2)
+    assert without_seconds(found) == without_seconds(result)
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, monkeypatch):
+    """Stopped after any number of images or pairs; then only what is missing is done."""
+
+    def stopping(limit):
+        def progress(done, _):
+            if done == limit:
+                raise Stopped
+
+        return progress
+
+    for limit in (2, len(scene.images) + 2):
+        with pytest.raises(Stopped):
+            evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(limit))
+    (journal,) = (tmp_path / "work" / "pairs").iterdir()
+    journal.write_text(journal.read_text() + '{"images": ["000')  # killed while writing
+    done = []
+    monkeypatch.setattr(evaluate, "score_pair", lambda task, work=evaluate.score_pair: done.append(task) or work(task))
+    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
+    assert len(done) == len(scene.pairs) - 2
+    assert without_seconds(found) == without_seconds(result)
+
+
+def test_other_filters_reuse_the_features_and_damaged_ones_are_made_again(scene, result, tmp_path):
+    (first,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
+    files = sorted((tmp_path / "work" / "features").rglob("*.npz"))
+    times = [path.stat().st_mtime_ns for path in files]
+    specs = [MethodSpec("rootsift", Detector(300), text) for text in ("none", "ratio:0.7")]
+    none, strict = evaluate_photos([scene], specs, ONCE, work=tmp_path / "work")
+    assert [path.stat().st_mtime_ns for path in files] == times
+    counts = [found["scenes"]["planes"]["matches"] for found in (none, first, strict)]
+    assert counts == sorted(counts, reverse=True)
+    assert labels_of([none, first, strict]) == ["rootsift, none", "rootsift, ratio:0.85", "rootsift, ratio:0.7"]
+    files[0].write_bytes(files[0].read_bytes()[:1000])
+    shutil.rmtree(tmp_path / "work" / "pairs")
+    (again,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
+    assert without_seconds(again) == without_seconds(first) == without_seconds(result)
+    assert difference(again, first, "maa10").std == 0
+
+
+def test_results_of_other_pairs_are_not_compared(scene, result, rendered):
+    (other,) = evaluate_photos([read_scene(rendered, most_pairs=3)], [ROOTSIFT], ONCE)
+    with pytest.raises(ArgumentError, match="of different pairs"):
+        difference(result, other, "maa10")
+
+
+def test_a_sequence_with_homographies(tmp_path):
+    """The texture is seen through exact homographies: nearly all matches are right, and limits can be calibrated."""
+    sequence = read_scene(write_sequence(tmp_path / "v_texture", side=200))
+    spec = MethodSpec("rootsift", Detector(200), "none")
+    (found,) = evaluate_photos([sequence], [spec], ONCE)
+    part = found["scenes"]["v_texture"]
+    assert part["kind"] == "homographies"
+    assert part["accuracy"] > 0.5
+    assert part["h3"] >= part["h1"] > 0.5
+    last = part["pairs"][-1]  # the same image
+    assert last["right"] > 0.9 * last["matches"]
+    assert last["corners"][0] < 0.1
+    assert 0 < found["calibration"]["match_threshold"] < 1.5
+    assert 0 < found["calibration"]["match_ratio"] <= 1
+    assert found["calibration"]["right_below_ratio"]["0.75"] > 0.9
+    assert "seen" not in last
+
+
+def test_calibration_by_hand():
+    """Right up to 0.5, wrong beyond; the second pair has four times the matches and the same weight."""
+    first = np.array([[0.1, 1, 0.5], [0.5, 1, 0.7], [0.6, 0, 0.9], [0.9, 0, 0.95]])
+    parts = [first, np.repeat(first, 4, axis=0), np.empty((0, 3))]
+    assert (threshold_of(parts), threshold_of(parts, RATIO)) == (0.5, 0.7)
+    shares = shares_of_right(parts)
+    assert shares["0.8"] == 1.0
+    assert shares["0.95"] == pytest.approx(2 / 3)
+    assert (threshold_of([]), shares_of_right([])) == (None, {})
+
+
+def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path):
+    """hloc's files of another program, without scales: the tracks of the model as features and as matches."""
+    truths = {name: np.load(rendered / "truth" / f"{name[:3]}.npy") for name in scene.images}
+    features, places = tmp_path / "features.h5", {}
+    with load_h5py().File(features, "w") as file:
+        for name in scene.images:
+            camera = scene.cameras[name]
+            seen = truths[name] @ camera.R.T + camera.t
+            places[name] = seen[:, :2] / seen[:, 2:] * camera.parameters[:2] + camera.parameters[2:] - 0.5
+            group = file.create_group(name)
+            group["keypoints"] = places[name]
+            group["descriptors"] = np.ones((4, len(places[name])), np.float16)
+            group["image_size"] = np.array([400, 300])
+    pairs = []
+    for a, b in scene.pairs:  # points of A that B sees too, as further keypoints of B
+        camera = scene.cameras[b]
+        seen = truths[a] @ camera.R.T + camera.t
+        pixels = seen[:, :2] / seen[:, 2:] * camera.parameters[:2] + camera.parameters[2:] - 0.5
+        distance = np.linalg.norm(places[b][None] - pixels[:, None], axis=2)
+        rows = np.flatnonzero(distance.min(1) < 0.05)
+        pairs.append(
+            (PairMatches((a, b), np.column_stack([rows, distance.argmin(1)[rows]]), np.ones(len(rows))), len(pixels))
+        )
+    write_matches(tmp_path / "matches.h5", pairs)
+    text = f"hloc:{features},{tmp_path / 'matches.h5'}"
+    (found,) = evaluate_photos([scene], [MethodSpec(text, Detector(), "ratio")], ONCE)
+    assert found["filter"] == "none"
+    assert found["licence"] == "not stated"
+    for row, (given, _) in zip(found["scenes"]["planes"]["pairs"], pairs, strict=True):
+        assert row["matches"] == len(given.indices)
+    assert found["mean"]["maa5"]["mean"] > 0.9
+
+
+def test_descriptors_from_files_are_matched_and_cut_to_the_budget(scene, tmp_path):
+    path = tmp_path / "features.h5"
+    random = np.random.default_rng(0)
+    frames = Frames(random.uniform(0, 300, (50, 2)), np.tile(np.eye(2), (50, 1, 1)))
+    rows = random.normal(size=(50, 8)).astype(np.float32)
+    features = Features(frames, rows, np.arange(50, dtype=np.float32), (400, 300), "other")
+    write_features(path, [(name, features) for name in scene.images])
+    method = open_method(f"hloc:{path}", Detector(20), parse_filter("none"))
+    found = method.extract(np.zeros((300, 400), np.uint8), "001.png")
+    assert found.scores.tolist() == list(range(30, 50))
+    assert len(method.match(found, found)) == 20
+    with pytest.raises(FileError, match=r"001.png is an image of \(400, 300\) pixels there"):
+        method.extract(np.zeros((30, 40), np.uint8), "001.png")
+    with pytest.raises(FileError, match="contains no features of x.png"):
+        method.extract(np.zeros((30, 40), np.uint8), "x.png")
+    (result,) = evaluate_photos([scene], [MethodSpec(f"hloc:{path}", Detector(20), "none")], ONCE)
+    assert result["scenes"]["planes"]["matches"] == 20
+
+
+def test_the_budget_is_filled_again_and_not_cut(scene, result):
+    """With the strongest first it is the same; what matters is that the detector gets the number."""
+    (found,) = evaluate_photos([scene], [MethodSpec("rootsift", Detector(40), "ratio:0.85")], ONCE)
+    assert found["scenes"]["planes"]["pairs"][0]["keypoints"] == [40, 40]
+    assert found["settings"]["keypoints"] == 40
+    assert labels_of([found, result]) == ["rootsift, 40 keypoints", "rootsift, 300 keypoints"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nothing", "nothing"),
+        ("hloc:nowhere.h5", "nowhere.h5: no such file"),
+        ("hloc:a.h5,b.h5,c.h5", "expected hloc:FEATURES.h5"),
+        ("nobody:weights.pth", "no baseline 'nobody'"),
+    ],
+)
+def test_a_method_that_is_not_there(scene, text, words):
+    with pytest.raises((ArgumentError, FileError), match=words):
+        evaluate_photos([scene], [MethodSpec(text, Detector())])
+
+
+def test_a_baseline_at_our_keypoints(scene, baseline_weights):
+    weights = baseline_weights / "tfeat-liberty.params"
+    method = open_method(f"tfeat:{weights}", Detector(50), parse_filter("none"))
+    pixels = cv2.imread(str(scene.images["001.png"]))
+    features = method.extract(pixels, "001.png")
+    assert features.descriptors.shape == (50, 128)
+    assert len(method.match(features, features)) == 50
+    assert method.extract(np.zeros((50, 50), np.uint8), "blank").descriptors.shape == (0, 128)
+
+
+def test_nothing_to_do_and_a_photo_that_breaks_later(scene, rendered, tmp_path):
+    with pytest.raises(ArgumentError, match="at least one scene and one method"):
+        evaluate_photos([], [ROOTSIFT])
+    with pytest.raises(ArgumentError, match="workers and threads"):
+        evaluate_photos([scene], [ROOTSIFT], workers=0)
+    shutil.copytree(rendered, tmp_path / "scene")
+    photo = tmp_path / "scene" / "images" / "001.png"
+    photo.write_bytes(photo.read_bytes()[:-200])  # its header is whole
+    broken = read_scene(tmp_path / "scene")
+    with pytest.raises(FileError, match=r"001.png: not a whole image"):
+        evaluate_photos([broken], [ROOTSIFT], ONCE)

@@ -1,0 +1,244 @@
+"""Scenes with true cameras in their three layouts, and what is refused."""
+
+import shutil
+
+import numpy as np
+import pytest
+from helpers import write_sequence
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.evaluation.photos.scenes import read_cameras, read_pairs, read_scene, read_scenes
+
+IDENTITY, ORIGIN = "1 0 0 0 1 0 0 0 1", "0 0 0"
+LINE = f"a.png 500 510 320 240 {IDENTITY} {ORIGIN}"
+TURNED = "b.png 500 0 320 0 510 240 0 0 1 0 -1 0 1 0 0 0 0 1 1.5 -2 1e-3"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A scene of two images with a cameras.txt of these lines."""
+
+    def write(*lines, pairs=None):
+        folder = tmp_path / "scene"
+        (folder / "images").mkdir(parents=True)
+        for name in ("a.png", "b.png", "c.png"):
+            Image.new("L", (64, 48)).save(folder / "images" / name)
+        (folder / "cameras.txt").write_text("\n".join(lines) + "\n")
+        if pairs is not None:
+            (folder / "pairs.txt").write_text(pairs)
+        return folder
+
+    return write
+
+
+def test_a_colmap_scene(rendered):
+    """Six photos on an arc; every camera is that of the model, and pairs share enough points."""
+    scene = read_scene(rendered, shared_points=20)
+    assert (scene.name, scene.kind) == ("planes", "poses")
+    assert list(scene.images) == [f"{k:03}.png" for k in range(6)]
+    assert all(a < b for a, b in scene.pairs)
+    assert scene.pairs == sorted(set(scene.pairs))
+    fewer = read_scene(rendered, shared_points=100)
+    assert 0 < len(fewer.pairs) < len(scene.pairs)
+    camera = scene.cameras["000.png"]
+    assert (camera.model, camera.size) == ("PINHOLE", (400, 300))
+    assert pytest.approx(np.eye(3)) == camera.R @ camera.R.T
+
+
+def test_at_most_so_many_pairs_from_few_to_many_points(rendered):
+    every = read_scene(rendered, shared_points=5).pairs
+    some = read_scene(rendered, shared_points=5, most_pairs=4).pairs
+    assert len(some) == 4
+    assert set(some) < set(every)
+    assert some == read_scene(rendered, shared_points=5, most_pairs=4).pairs
+    few, many = (set(read_scene(rendered, shared_points=n).pairs) for n in (5, 100))
+    assert set(some) & many
+    assert set(some) & (few - many)
+
+
+def test_cameras_in_a_text_file(written):
+    scene = read_scene(written("# name, intrinsics, R, t", "", LINE, TURNED, f"c.png - {IDENTITY} {ORIGIN}"))
+    assert scene.pairs == [("a.png", "b.png"), ("a.png", "c.png"), ("b.png", "c.png")]
+    assert scene.cameras["a.png"].parameters.tolist() == [500, 510, 320.5, 240.5]  # COLMAP's origin
+    assert scene.cameras["b.png"].parameters.tolist() == [500, 510, 320.5, 240.5]
+    assert scene.cameras["b.png"].R.tolist() == [[0, -1, 0], [1, 0, 0], [0, 0, 1]]
+    assert scene.cameras["b.png"].t.tolist() == [1.5, -2, 1e-3]
+    assert scene.cameras["c.png"].model is None
+
+
+def test_a_rounded_rotation_becomes_the_nearest_one(tmp_path):
+    (tmp_path / "cameras.txt").write_text("a - 0.8660 -0.5 0 0.5 0.8660 0 0 0 1 0 0 0")
+    R = read_cameras(tmp_path / "cameras.txt")["a"].R
+    assert pytest.approx(np.eye(3), abs=1e-12) == R @ R.T
+
+
+def test_pairs_are_given(written, tmp_path):
+    folder = written(LINE, TURNED, f"c.png - {IDENTITY} {ORIGIN}", pairs="c.png a.png\n\na.png c.png\n# no\n")
+    scene = read_scene(folder)
+    assert scene.pairs == [("c.png", "a.png")]
+    assert list(scene.images) == ["a.png", "c.png"]
+    (tmp_path / "own.txt").write_text("a.png b.png\n")
+    assert read_scene(folder, pairs=tmp_path / "own.txt").pairs == [("a.png", "b.png")]
+
+
+def test_a_sequence_with_homographies(tmp_path):
+    scene = read_scene(write_sequence(tmp_path / "v_texture", side=100))
+    assert scene.kind == "homographies"
+    assert scene.pairs == [("1.png", f"{k}.png") for k in range(2, 7)]
+    assert scene.homographies["1.png", "6.png"] == pytest.approx(np.eye(3))
+    with pytest.raises(ArgumentError, match="has its own pairs"):
+        read_scene(tmp_path / "v_texture", pairs="x")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"a.png 500 510 320 240 2 0 0 0 1 0 0 0 1 {ORIGIN}", "line 2: R is not a rotation"),
+        (f"a.png 500 510 320 240 1 0 0 0 1 0 0 0 -1 {ORIGIN}", "line 2: R is not a rotation"),
+        (f"a.png 500 510 320 240 0 0 0 0 0 0 0 0 0 {ORIGIN}", "line 2: R is not a rotation"),
+        (f"a.png 0 510 320 240 {IDENTITY} {ORIGIN}", "line 2: the focal lengths must be positive"),
+        (f"a.png 500 -1 320 240 {IDENTITY} {ORIGIN}", "line 2: the focal lengths must be positive"),
+        (f"a.png 500 9 320 0 510 240 0 0 1 {IDENTITY} {ORIGIN}", "without skew"),
+        (f"a.png 500 0 320 0 510 240 0 0 2 {IDENTITY} {ORIGIN}", "K must be fx 0 cx"),
+        (f"a.png 0 0 0 0 0 0 0 0 0 {IDENTITY} {ORIGIN}", "K must be fx 0 cx"),
+        (f"a.png 500 510 nan 240 {IDENTITY} {ORIGIN}", "not finite"),
+        (f"a.png 500 510 320 240 {IDENTITY} 0 inf 0", "not finite"),
+        (f"a.png 500 510 x 240 {IDENTITY} {ORIGIN}", "expected numbers"),
+        (f"a.png 500 510 320 {IDENTITY} {ORIGIN}", "expected a name, fx fy cx cy"),
+        (f"a.png {IDENTITY} {ORIGIN}", "expected a name, fx fy cx cy"),
+        ("a.png", "expected a name, fx fy cx cy"),
+        (TURNED, "line 2: a second camera of b.png"),
+    ],
+)
+def test_a_bad_camera_is_told_with_its_line(written, line, words):
+    with pytest.raises(FileError, match=words) as caught:
+        read_scene(written(TURNED, line))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ("a.png d.png", "line 1: d.png has no camera"),
+        ("a.png b.png c.png", "expected the names of two images, got 3"),
+        ("a.png a.png", "a.png is paired with itself"),
+        ("# nothing\n", "no pairs to match: .*pairs.txt lists none"),
+    ],
+)
+def test_bad_pairs_are_told_with_their_line(written, pairs, words):
+    with pytest.raises(FileError, match=words):
+        read_scene(written(LINE, TURNED, pairs=pairs))
+
+
+def test_a_scene_that_cannot_be_scored_is_refused(written, rendered, photos_cc0, tmp_path):
+    with pytest.raises(FileError, match="no such folder"):
+        read_scene(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match="has no cameras; a scene has images/ with sparse/"):
+        read_scene(tmp_path / "empty")
+    with pytest.raises(FileError, match="cameras of fewer than two images"):
+        read_scene(written(LINE))
+    with pytest.raises(FileError, match="no two images share 1000000 points"):
+        read_scene(rendered, shared_points=10**6)
+    with pytest.raises(ArgumentError, match="two scenes are called photos_cc0"):
+        read_scenes([photos_cc0, photos_cc0])
+    with pytest.raises(ArgumentError, match="--pairs is for one scene"):
+        read_scenes([photos_cc0, rendered], pairs="x")
+
+
+def copied(source, target):
+    shutil.copytree(source, target)
+    return target
+
+
+def test_a_missing_or_broken_photo_is_told_by_name(rendered, tmp_path):
+    folder = copied(rendered, tmp_path / "scene")
+    photo = folder / "images" / "003.png"
+    content = photo.read_bytes()
+    photo.write_bytes(b"not an image")
+    with pytest.raises(FileError, match=r"003.png: not a whole image"):
+        read_scene(folder)
+    photo.unlink()
+    with pytest.raises(FileError, match=r"003.png: no such file"):
+        read_scene(folder)
+    photo.write_bytes(content)
+    Image.new("L", (400, 200)).save(photo)
+    with pytest.raises(FileError, match=r"003.png: 400 x 200 pixels, of another shape"):
+        read_scene(folder)
+
+
+def test_one_image_only(rendered, tmp_path):
+    folder = copied(rendered, tmp_path / "scene")
+    lines = (folder / "sparse" / "images.txt").read_text().split("\n")
+    (folder / "sparse" / "images.txt").write_text("\n".join(lines[:2]) + "\n")
+    with pytest.raises(FileError, match="needs two images with cameras, this has 1"):
+        read_scene(folder)
+
+
+def test_a_camera_without_a_focal_length_and_an_unknown_model(rendered, tmp_path):
+    folder = copied(rendered, tmp_path / "scene")
+    path = folder / "sparse" / "cameras.txt"
+    first, *rest = path.read_text().split("\n")
+    path.write_text("\n".join(["1 PINHOLE 400 300 0 0 200 150", *rest]))
+    with pytest.raises(FileError, match="000.png has no positive focal length"):
+        read_scene(folder)
+    path.write_text("\n".join(["1 EQUIRECTANGULAR 400 300 400 300", *rest]))
+    with pytest.raises(FileError, match="EQUIRECTANGULAR of 000.png is not supported"):
+        read_scene(folder)
+    assert first.startswith("1 PINHOLE")
+
+
+def test_a_model_cut_at_any_byte_is_refused(photos_cc0, tmp_path):
+    folder = copied(photos_cc0, tmp_path / "scene")
+    for name in ("cameras.bin", "images.bin", "points3D.bin"):
+        path = folder / "sparse" / name
+        content = path.read_bytes()
+        for length in {0, 1, 7, 8, len(content) // 3, len(content) - 1}:
+            path.write_bytes(content[:length])
+            with pytest.raises(FileError, match=name):
+                read_scene(folder)
+        path.write_bytes(content)
+    assert read_scene(folder).pairs
+
+
+def test_a_sequence_with_faults(tmp_path):
+    folder = write_sequence(tmp_path / "v_texture", side=60)
+    (folder / "H_1_3").write_text("0 0 0 0 0 0 0 0 0")
+    with pytest.raises(FileError, match=r"H_1_3: the homography is singular"):
+        read_scene(folder)
+    (folder / "H_1_3").unlink()
+    with pytest.raises(FileError, match="H_1_3"):
+        read_scene(folder)
+    for path in folder.glob("[13456].png"):
+        path.unlink()
+    with pytest.raises(FileError, match="a sequence needs image 1 and another one"):
+        read_scene(folder)
+
+
+TEXT = st.text(st.sampled_from("abc.png -#\n\r\t0123456789eE+nifx\0é"), max_size=200)
+MUTATED = st.tuples(st.integers(0, 80), st.integers(0, 80), TEXT).map(
+    lambda cut: (text := f"{LINE}\n{TURNED}\n")[: cut[0]] + cut[2] + text[cut[0] + cut[1] :]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=200), TEXT.map(str.encode), MUTATED.map(str.encode)))
+def test_any_text_is_read_or_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    cameras = {}
+    try:
+        cameras = read_cameras(path)
+    except MatchKernelError as error:
+        assert str(error).startswith(str(path))  # noqa: PT017
+        assert "\n" not in str(error)  # noqa: PT017
+    for camera in cameras.values():
+        assert np.isfinite(camera.R).all()
+        assert np.linalg.det(camera.R) == pytest.approx(1)
+    try:
+        read_pairs(path, cameras)
+    except MatchKernelError as error:
+        assert "\n" not in str(error)  # noqa: PT017
