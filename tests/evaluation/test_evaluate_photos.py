@@ -77,22 +77,22 @@ def test_two_processes_give_what_one_gives(scene, result):
     assert without_seconds(found) == without_seconds(result)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, monkeypatch):
-    """Stopped after any number of images or pairs; then only what is missing is done."""
+    """StoppedError after any number of images or pairs; then only what is missing is done."""
 
     def stopping(limit):
         def progress(done, _):
             if done == limit:
-                raise Stopped
+                raise StoppedError
 
         return progress
 
     for limit in (2, len(scene.images) + 2):
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(limit))
     (journal,) = (tmp_path / "work" / "pairs").iterdir()
     journal.write_text(journal.read_text() + '{"images": ["000')  # killed while writing
@@ -201,7 +201,7 @@ def test_descriptors_from_files_are_matched_and_cut_to_the_budget(scene, tmp_pat
     assert len(method.match(found, found)) == 20
     with pytest.raises(FileError, match=r"001.png is an image of \(400, 300\) pixels there"):
         method.extract(np.zeros((30, 40), np.uint8), "001.png")
-    with pytest.raises(FileError, match="contains no features of x.png"):
+    with pytest.raises(FileError, match=r"contains no features of x.png"):
         method.extract(np.zeros((30, 40), np.uint8), "x.png")
     (result,) = evaluate_photos([scene], [MethodSpec(f"hloc:{path}", Detector(20), "none")], ONCE)
     assert result["scenes"]["planes"]["matches"] == 20

@@ -64,7 +64,7 @@ def test_exact_matches_give_the_exact_pose(model):
 def test_half_a_pixel_off_is_seen():
     a, b = views()
     points_a, points_b = seen(a, b)
-    assert score_pose(points_a + [0.5, 0], points_b, a, b, 0.5).worst > 0.01
+    assert score_pose(points_a + np.array([0.5, 0]), points_b, a, b, 0.5).worst > 0.01
 
 
 def test_swapped_images_give_the_inverse_pose():

@@ -183,10 +183,10 @@ def test_a_camera_without_a_focal_length_and_an_unknown_model(rendered, tmp_path
     path = folder / "sparse" / "cameras.txt"
     first, *rest = path.read_text().split("\n")
     path.write_text("\n".join(["1 PINHOLE 400 300 0 0 200 150", *rest]))
-    with pytest.raises(FileError, match="000.png has no positive focal length"):
+    with pytest.raises(FileError, match=r"000.png has no positive focal length"):
         read_scene(folder)
     path.write_text("\n".join(["1 EQUIRECTANGULAR 400 300 400 300", *rest]))
-    with pytest.raises(FileError, match="EQUIRECTANGULAR of 000.png is not supported"):
+    with pytest.raises(FileError, match=r"EQUIRECTANGULAR of 000.png is not supported"):
         read_scene(folder)
     assert first.startswith("1 PINHOLE")
 
