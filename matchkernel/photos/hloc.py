@@ -99,7 +99,7 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
             frames = _frames(group, centers, float(facts["settings"].get("magnification", MAGNIFICATION)))
         else:
             frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
-        numbers = (centers, frames.shapes, descriptors, size)
+        numbers = (centers, frames.shapes, descriptors, scores, size)
         if not all(np.isfinite(values).all() for values in numbers):
             raise FileError(f"{path}: features of {image_name} contain values that are not finite")
         return Features(frames, descriptors, scores, (int(size[0]), int(size[1])), facts["model"], facts["settings"])

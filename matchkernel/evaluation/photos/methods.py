@@ -25,6 +25,7 @@ PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
 OURS, OPENCV = "Apache-2.0", "Apache-2.0 (OpenCV)"
 UNKNOWN = "not stated"
 MATCHING = ("filter", "matcher")  # keys of a method's settings that do not change its features
+MARGIN = 1.0  # pixels that keypoints of hloc's files may lie outside the centres of the outermost pixels
 IMAGE = "image"  # key of an image's name in the settings of its features
 
 
@@ -123,22 +124,34 @@ def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A0
     features = files[0]
 
     def extract(pixels: np.ndarray, name: str) -> Features:
-        found = read_features(features, name, need_regions=False)
-        size = pixels.shape[1], pixels.shape[0]
-        if found.image_size != size:
-            raise FileError(f"{features}: {name} is an image of {found.image_size} pixels there, here of {size}")
+        found = _read_checked(features, name, (pixels.shape[1], pixels.shape[0]))
         found = replace(found, settings={**found.settings, IMAGE: name})
         is_cut = len(files) == 1 and keypoints and len(found) > keypoints
         return found[np.sort(np.argsort(-found.scores, kind="stable")[:keypoints])] if is_cut else found
 
     def match_pair(a: Features, b: Features) -> Matches:
+        names = a.settings[IMAGE], b.settings[IMAGE]
         if len(files) == 1:
+            if a.descriptors.shape[1] != b.descriptors.shape[1]:
+                raise FileError(f"{features}: descriptors of {names[0]} and {names[1]} differ in length")
             return match(a, b, filter=filter)
-        indices = read_matches(files[1], a.settings[IMAGE], b.settings[IMAGE]).indices
+        indices = read_matches(files[1], *names).indices
         if len(indices) and (indices.max(0) >= (len(a), len(b))).any():
-            raise FileError(f"{files[1]}: a match names a keypoint that is not in {features}")
+            where = f"{files[1]}: matches of {names[0]} and {names[1]}"
+            raise FileError(f"{where} refer to keypoints that are not in {features}")
         return Matches(indices, np.zeros(len(indices)), np.zeros(len(indices)))
 
     settings: dict[str, Any] = {"features": file_hash(features), "keypoints": keypoints if len(files) == 1 else 0}
     settings |= {"filter": str(filter)} if len(files) == 1 else {"matcher": file_hash(files[1]), "filter": "none"}
     return PhotoMethod(f"hloc:{','.join(path.name for path in files)}", UNKNOWN, settings, extract, match_pair)
+
+
+def _read_checked(path: Path, name: str, size: tuple[int, int]) -> Features:
+    """Features of an image from a file, if they can be of an image of this width and height."""
+    found = read_features(path, name, need_regions=False)
+    if found.image_size != size:
+        raise FileError(f"{path}: {name} is an image of {found.image_size} pixels there, here of {size}")
+    is_outside = ((found.keypoints < -MARGIN) | (found.keypoints > np.array(size) - 1 + MARGIN)).any(1)
+    if is_outside.any():
+        raise FileError(f"{path}: keypoint {int(is_outside.argmax())} of {name} lies outside the image")
+    return found

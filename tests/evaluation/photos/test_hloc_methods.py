@@ -1,0 +1,182 @@
+"""Features and matches of any program from hloc's files, as a method of `evaluate photos`."""
+
+import h5py
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.evaluation.photos.methods import UNKNOWN, open_method
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.filters import parse_filter
+from matchkernel.photos.hloc import PairMatches, write_matches
+from matchkernel.storage.files import file_hash
+
+PIXELS = np.zeros((30, 40, 3), np.uint8)
+
+
+def write(path, images):
+    """As hloc writes SuperPoint's features: float16, no sizes, no directions."""
+    with h5py.File(path, "w") as file:
+        for name, entries in images.items():
+            group = file.create_group(name)
+            for key, values in entries.items():
+                group.create_dataset(key, data=values)
+            group["keypoints"].attrs["uncertainty"] = 2
+
+
+def entries(K=20, D=8, seed=0, **others):
+    random = np.random.default_rng(seed)
+    rows = np.random.default_rng(1).normal(size=(D, K))  # those of keypoint i are equal in all images
+    return {
+        "keypoints": random.uniform(0, 29, (K, 2)).astype(np.float16),
+        "descriptors": (rows / np.linalg.norm(rows, axis=0)).astype(np.float16),
+        "scores": random.uniform(0, 1, K).astype(np.float16),
+        "image_size": np.array([40, 30]),
+        **others,
+    }
+
+
+def opened(*paths, keypoints=0, kept="none"):
+    text = "hloc:" + ",".join(str(path) for path in paths)
+    return open_method(text, Detector(keypoints=keypoints), parse_filter(kept))
+
+
+@pytest.fixture
+def features(tmp_path):
+    write(tmp_path / "f.h5", {"db/a.jpg": entries(), "db/b.jpg": entries(seed=2), "c.jpg": entries(D=4)})
+    return tmp_path / "f.h5"
+
+
+@pytest.fixture
+def matches(tmp_path):
+    found = PairMatches(("db/b.jpg", "db/a.jpg"), np.array([[0, 5], [3, 1]]), np.ones(2))
+    write_matches(tmp_path / "m.h5", [(found, 20)])
+    return tmp_path / "m.h5"
+
+
+def test_descriptors_are_matched(features):
+    method = opened(features)
+    a, b = (method.extract(PIXELS, f"db/{name}.jpg") for name in "ab")
+    with h5py.File(features) as file:
+        assert np.array_equal(a.keypoints, file["db/a.jpg/keypoints"][:].astype(np.float64))  # no half pixel added
+    assert a.frames.half_widths == pytest.approx(1)
+    assert method.match(a, b).indices.tolist() == [[i, i] for i in range(20)]
+    assert (method.name, method.licence) == ("hloc:f.h5", UNKNOWN)
+    assert method.settings["features"] == file_hash(features)
+    assert method.settings["filter"] == "none"
+    strict = opened(features, kept="ratio:0.001")
+    assert len(strict.match(a, b)) == 20  # equal rows: the ratio is 0
+    assert opened(features, kept="ratio:0.9").settings["filter"] == "ratio:0.9"
+
+
+def test_a_budget_takes_the_best_scores_in_their_order(features):
+    whole, some = (opened(features, keypoints=n).extract(PIXELS, "db/a.jpg") for n in (0, 7))
+    best = np.sort(np.argsort(-whole.scores)[:7])
+    assert np.array_equal(some.keypoints, whole.keypoints[best])
+    assert np.array_equal(some.descriptors, whole.descriptors[best])
+
+
+def test_matches_are_taken_as_they_are_in_either_order(features, matches):
+    method = opened(features, matches, keypoints=7, kept="ratio:0.8")
+    a, b = (method.extract(PIXELS, f"db/{name}.jpg") for name in "ab")
+    assert len(a) == 20  # matches refer to all of them
+    assert method.match(b, a).indices.tolist() == [[0, 5], [3, 1]]
+    assert method.match(a, b).indices.tolist() == [[1, 3], [5, 0]]
+    assert method.settings["matcher"] == file_hash(matches)
+    assert method.settings["filter"] == "none"
+    assert method.name == "hloc:f.h5,m.h5"
+    with pytest.raises(FileError, match=r"m\.h5: contains no matches of db/a\.jpg and c\.jpg"):
+        method.match(a, method.extract(PIXELS, "c.jpg"))
+    with pytest.raises(
+        FileError, match=r"matches of db/b\.jpg and db/a\.jpg refer to keypoints that are not in .*f\.h5"
+    ):
+        method.match(b, a[:5])
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"keypoints": np.zeros((20, 3))}, r"db/a\.jpg/keypoints has shape \(20, 3\), expected \(any, 2\)"),
+        ({"keypoints": np.full((20, 2), np.nan)}, r"features of db/a\.jpg contain values that are not finite"),
+        ({"keypoints": np.full((20, 2), 29.6)}, None),
+        ({"keypoints": np.full((20, 2), 31.0)}, r"keypoint 0 of db/a\.jpg lies outside the image"),
+        ({"keypoints": np.full((20, 2), -7.0)}, r"keypoint 0 of db/a\.jpg lies outside the image"),
+        ({"descriptors": np.zeros((20, 8))}, r"descriptors has shape \(20, 8\), expected \(any, 20\)"),
+        ({"descriptors": np.full((8, 20), np.inf)}, "not finite"),
+        ({"scores": np.full(20, np.nan)}, "not finite"),
+        ({"scores": np.zeros(19)}, r"scores has shape \(19,\)"),
+        ({"image_size": np.array([30, 40])}, r"is an image of \(30, 40\) pixels there, here of \(40, 30\)"),
+        ({"image_size": np.array([b"a", b"b"])}, "has type"),
+    ],
+)
+def test_faults_of_features_are_one_line(others, words, tmp_path):
+    write(tmp_path / "f.h5", {"db/a.jpg": entries(**others)})
+    if words is None:
+        assert len(opened(tmp_path / "f.h5").extract(PIXELS, "db/a.jpg")) == 20
+        return
+    with pytest.raises(FileError, match=words) as caught:
+        opened(tmp_path / "f.h5").extract(PIXELS, "db/a.jpg")
+    assert str(tmp_path / "f.h5") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_mistakes_are_one_line(features, matches, tmp_path):
+    method = opened(features)
+    with pytest.raises(FileError, match=r"f\.h5: contains no features of d\.jpg"):
+        method.extract(PIXELS, "d.jpg")
+    with pytest.raises(FileError, match=r"descriptors of db/a\.jpg and c\.jpg differ in length"):
+        method.match(method.extract(PIXELS, "db/a.jpg"), method.extract(PIXELS, "c.jpg"))
+    with pytest.raises(FileError, match=r"absent\.h5: no such file"):
+        opened(tmp_path / "absent.h5")
+    with pytest.raises(ArgumentError, match=r"expected hloc:FEATURES\.h5 or hloc:FEATURES\.h5,MATCHES\.h5"):
+        opened(features, matches, matches)
+
+
+def test_nothing_matches_nothing(tmp_path):
+    write(tmp_path / "f.h5", {"a.jpg": entries(0), "b.jpg": entries(20)})
+    method = opened(tmp_path / "f.h5")
+    a, b = method.extract(PIXELS, "a.jpg"), method.extract(PIXELS, "b.jpg")
+    assert len(method.match(a, b)) == len(method.match(b, a)) == len(method.match(a, a)) == 0
+
+
+NUMBERS = st.sampled_from([np.float16, np.float32, np.float64, np.int16, np.int64, np.uint8, np.dtype("S3"), np.bool_])
+
+
+def anything(sides):
+    return NUMBERS.flatmap(
+        lambda kind: arrays.arrays(kind, arrays.array_shapes(max_dims=sides, max_side=4, min_side=0))
+    )
+
+
+@settings(max_examples=60)
+@given(
+    keypoints=anything(2) | arrays.arrays(np.float32, st.tuples(st.integers(0, 4), st.just(2))),
+    descriptors=anything(2) | arrays.arrays(np.float32, st.tuples(st.just(3), st.integers(0, 4))),
+    scores=anything(1) | st.none(),
+    size=anything(1) | st.just(np.array([40, 30])),
+    matches0=anything(1),
+    matching_scores0=anything(1),
+)
+def test_any_content_gives_features_or_one_line(
+    keypoints, descriptors, scores, size, matches0, matching_scores0, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("any")
+    some = {"keypoints": keypoints, "descriptors": descriptors, "image_size": size}
+    write(folder / "f.h5", {"a.jpg": some if scores is None else {**some, "scores": scores}, "b.jpg": entries(3, 3)})
+    with h5py.File(folder / "m.h5", "w") as file:
+        group = file.create_group("a.jpg/b.jpg")
+        group["matches0"], group["matching_scores0"] = matches0, matching_scores0
+    for files in ([folder / "f.h5"], [folder / "f.h5", folder / "m.h5"]):
+        method = opened(*files, keypoints=2, kept="ratio")
+        try:
+            a, b = method.extract(PIXELS, "a.jpg"), method.extract(PIXELS, "b.jpg")
+            found = method.match(a, b)
+        except MatchKernelError as error:
+            assert "\n" not in str(error)  # noqa: PT017 (it need not be raised)
+            continue
+        assert np.isfinite(a.keypoints).all()
+        assert (found.indices < [len(a), len(b)]).all()
+        assert (found.indices >= 0).all()
