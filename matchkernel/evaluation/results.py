@@ -12,6 +12,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.evaluation.photos import tables
+from matchkernel.evaluation.photos.rows import COUNTS as PHOTO_COUNTS
 from matchkernel.evaluation.photos.rows import SCORES as PHOTO_SCORES
 from matchkernel.evaluation.photos.rows import is_row
 from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, read_small_text, replacing
@@ -49,7 +50,7 @@ SCORES = ("ap_", "auc", "sr")  # prefixes of the names of scores, at any depth o
 RANKED = ("retrieval_map", "retrieval_map_highest")
 # Optional unless listed in SETTINGS; anything but a name, or a whole number of at least this value, is refused.
 NAMES = ("descriptor", "split", "test_set", "whitening", "set", "train_set", "configuration", "data_sha256")
-COUNTS = {"dimension": 1, "parameters": 0, "seed": 0, "retrieval_queries": 1, "retrieval_seed": 0}
+COUNTS = {"dimension": 1, "parameters": 0, "keypoints": 0, "seed": 0, "retrieval_queries": 1, "retrieval_seed": 0}
 DEEPEST = 16  # an HPatches result has 7 levels
 ALL_TASKS = 3  # of HPatches; a result of fewer has a digest in its name
 OPTIONAL = ("train_set", "set", "seed", "configuration")  # optional, but a different value makes it another result
@@ -305,17 +306,36 @@ def _phototourism_fault(content: Mapping[str, Any]) -> str:
 def _photos_fault(content: Mapping[str, Any]) -> str:
     if not content["scenes"]:
         return "it has no scene"
-    for name, scene in content["scenes"].items():
-        kind = scene.get("kind") if isinstance(scene, Mapping) else None
-        if kind not in PHOTO_SCORES:
-            return f"scenes/{name[:40]}/kind is missing or unknown"
-        for score in PHOTO_SCORES[kind]:
-            if not _is_share(scene.get(score)) or not _is_share(_at(content["mean"], f"{score}/mean")):
-                return f"scenes/{name[:40]}/{score} or its mean is missing or not from 0 to 1"
-        pairs = scene.get("pairs")
-        if not isinstance(pairs, list) or not pairs or not all(is_row(row, kind) for row in pairs):
-            return f"scenes/{name[:40]}/pairs are not rows of pairs"
-    return ""
+    for key in ("licence", "filter"):
+        if not _is_name(content[key]):
+            return f"{key} is {content[key][:40]!r}, not a name"
+    if not _is_amount(content["seconds"].get("per_image")):
+        return "seconds/per_image is missing or not a time"
+    return next(
+        (fault for name, scene in content["scenes"].items() if (fault := _scene_fault(content, name, scene))), ""
+    )
+
+
+def _scene_fault(content: Mapping[str, Any], name: str, scene: object) -> str:
+    where = f"scenes/{name[:40]}"
+    kind = scene.get("kind") if isinstance(scene, Mapping) else None
+    if not _is_name(name) or not isinstance(scene, Mapping) or not isinstance(kind, str) or kind not in PHOTO_SCORES:
+        return f"{where} is not a scene of a known kind"
+    for score in PHOTO_SCORES[kind]:
+        means = [_at(content["mean"], f"{score}/{key}") for key in ("mean", "std", "low", "high")]
+        if not all(_is_share(value) for value in (scene.get(score), *means)) or len(content["mean"][score]) != len(
+            means
+        ):
+            return f"{where}/{score} or its mean is missing or not from 0 to 1"
+    if not all(_is_amount(scene.get(count)) for count in PHOTO_COUNTS[kind]):
+        return f"{where}: one of {', '.join(PHOTO_COUNTS[kind])} is missing or not a number"
+    pairs = scene.get("pairs")
+    is_whole = isinstance(pairs, list) and bool(pairs) and all(is_row(row, kind) for row in pairs)
+    return "" if is_whole else f"{where}/pairs are not rows of pairs"
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
 FAULTS = {"hpatches": _hpatches_fault, "phototourism": _phototourism_fault, "photos": _photos_fault}

@@ -9,9 +9,15 @@ from matchkernel.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Spread:
-    """One score, from one run or from several that differ only in seed or split."""
+    """One score, from one run or from several that differ only in seed or split.
+
+    Attributes:
+        values: of the runs.
+        estimated: standard deviation that is known in another way, such as by bootstrap, for a single run.
+    """
 
     values: tuple[float, ...]
+    estimated: float | None = None
 
     def __post_init__(self) -> None:
         if not self.values or not all(math.isfinite(value) for value in self.values):
@@ -24,8 +30,8 @@ class Spread:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over the runs, with n - 1; None for a single run."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        """Standard deviation over the runs, with n - 1, or the estimated one; None for a single run without one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else self.estimated
 
     def text(self, digits: int = 2, scale: float = 1.0) -> str:
         """`1.43 ± 0.02`, or `1.43` for a single run.

@@ -67,7 +67,27 @@ class PerSequence:
     note: str = ""
 
 
-Block = Grid | Curves | PerSequence
+@dataclass(frozen=True)
+class TextTable:
+    """A table of strings: the first column left-aligned, the others right-aligned."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A score in percent, with its deviation, against a cost, which has a logarithmic axis; one point per method."""
+
+    title: str
+    cost: str  # name of the axis
+    points: Mapping[ReportedMethod, tuple[float, Spread]]
+    note: str = ""
+
+
+Block = Grid | Curves | PerSequence | TextTable | Scatter
 
 
 @dataclass(frozen=True)

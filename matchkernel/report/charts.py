@@ -1,10 +1,19 @@
-"""The charts of a report: bars with deviations, ROC curves, and one row of dots per sequence."""
+"""The charts of a report: bars with deviations, ROC curves, one row of dots per sequence, scores against costs."""
 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from matchkernel.report.blocks import RAISED, Curves, Grid, PerSequence, ReportedMethod, by_parameters, say_parameters
+from matchkernel.report.blocks import (
+    RAISED,
+    Curves,
+    Grid,
+    PerSequence,
+    ReportedMethod,
+    Scatter,
+    by_parameters,
+    say_parameters,
+)  # fmt: skip
 from matchkernel.report.svg import (
     WIDTH,
     dot,
@@ -90,6 +99,39 @@ def sequence_chart(block: PerSequence, number: int, series: Series) -> str:
         f"One row for each of {len(order)} sequences with a dot for each of {names}; the table has the values."
     )
     return drawing(number, bottom + 20, block.title, description, parts)
+
+
+def scatter_chart(block: Scatter, number: int, series: Series) -> str:
+    """One point per method, its deviation as a vertical line; up and to the left is better."""
+    methods = by_parameters(list(block.points))
+    costs = [cost for cost, _ in block.points.values()]
+    reach = [score.mean + sign * (score.std or 0) for _, score in block.points.values() for sign in (-1, 1)]
+    low, high = max(0, math.floor(min(reach) / 10) * 10), min(100, math.ceil(max(reach) / 10) * 10)
+    low, high = (low, high) if low < high else (low - 10, high + 10)
+    first, last = math.floor(math.log10(min(costs))), math.ceil(math.log10(max(costs)))
+    last = max(last, first + 1)
+
+    def place(cost: float, score: float) -> tuple[float, float]:
+        across = (math.log10(cost) - first) / (last - first)
+        return 46 + (WIDTH - 60) * across, 270 - 260 * (score - low) / (high - low)
+
+    parts = []
+    for power in range(first, last + 1):
+        x, y = place(10.0**power, low)
+        parts += [line(x, 10, x, y, "grid"), text(x, y + 14, f"{10.0**power:g}", "small", "middle")]
+    for score in range(round(low), round(high) + 1, 10):
+        x, y = place(10.0**first, score)
+        parts += [line(x, y, WIDTH - 14, y, "grid"), text(x - 5, y + 4, f"{score}", "small", "end")]
+    for method in methods:
+        cost, value = block.points[method]
+        x, y = place(cost, value.mean)
+        if value.std is not None:
+            ends = [place(cost, min(max(value.mean + sign * value.std, low), high))[1] for sign in (-1, 1)]
+            parts.append(line(x, ends[0], x, ends[1], "whisker"))
+        parts.append(dot(x, y, series[method], f"{method.name}: {value.text(1)}, {cost:.3g}"))
+    parts.append(text(228, 300, f"{block.cost} (logarithmic)", "small", "middle"))
+    seen = ", ".join(f"{m.name} {block.points[m][1].text(1)} at {block.points[m][0]:.3g}" for m in methods)
+    return drawing(number, 306, block.title, f"Points, up and to the left is better: {seen}.", parts)
 
 
 def legend(methods: Sequence[ReportedMethod], kind: str, series: Series) -> str:

@@ -12,11 +12,13 @@ from matchkernel.report.blocks import (
     PerSequence,
     Report,
     ReportedMethod,
+    Scatter,
     Section,
+    TextTable,
     by_parameters,
 )
-from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, sequence_chart
-from matchkernel.report.tables import grid_html, sequences_html
+from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, scatter_chart, sequence_chart
+from matchkernel.report.tables import grid_html, sequences_html, text_html
 
 # Okabe and Ito's colours, darkened or lightened for a contrast of 3:1 or more with the page.
 STYLE = """
@@ -66,8 +68,8 @@ summary{cursor:pointer;padding:.4rem 0}
 """
 HOW_TO_READ = (
     "Bars are sorted by the number of learned parameters; hatched ones are hand-crafted; blue ones are ours. "
-    "Whiskers and ± are one standard deviation over runs, with n - 1. In tables (h) marks hand-crafted methods and "
-    "bold the best value. "
+    "Whiskers and ± are one standard deviation over runs, with n - 1; on photos, over bootstrap samples of the pairs. "
+    "In tables (h) marks hand-crafted methods and bold the best value. "
     f"{RAISED} marks values that ties raise: their bars are filled to the tie-safe value, and they are never bold."
 )
 
@@ -96,11 +98,17 @@ def html_page(report: Report) -> str:
 def _series(report: Report) -> dict[ReportedMethod, int]:
     methods: dict[ReportedMethod, None] = {}
     for block in (block for section in report.sections for block in section.blocks):
-        methods |= dict.fromkeys(block.curves if isinstance(block, Curves) else _methods(block))
+        methods |= dict.fromkeys(_methods(block))
     return {method: index for index, method in enumerate(by_parameters(list(methods)))}
 
 
-def _methods(block: Grid | PerSequence) -> Iterable[ReportedMethod]:
+def _methods(block: Block) -> Iterable[ReportedMethod]:
+    if isinstance(block, TextTable):
+        return ()
+    if isinstance(block, Scatter):
+        return block.points
+    if isinstance(block, Curves):
+        return block.curves
     return block.rows if isinstance(block, Grid) else block.values
 
 
@@ -117,7 +125,8 @@ def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -
     yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
-    charts = [_figure(block, numbers, series) for block in section.blocks if not isinstance(block, Grid) or block.bars]
+    drawn = [block for block in section.blocks if not (isinstance(block, Grid) and not block.bars)]
+    charts = [_figure(block, numbers, series) for block in drawn if not isinstance(block, TextTable)]
     if charts:
         yield '<div class="charts">' + "\n".join(charts) + "</div>"
     yield '<div class="tables">'
@@ -126,11 +135,13 @@ def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -
     yield "</div></section>"
 
 
-def _figure(block: Block, numbers: Iterator[int], series: Series) -> str:
+def _figure(block: Grid | Curves | PerSequence | Scatter, numbers: Iterator[int], series: Series) -> str:
     number = next(numbers)
     key = ""
     if isinstance(block, Grid):
         chart = bar_chart(block, number)
+    elif isinstance(block, Scatter):
+        chart, key = scatter_chart(block, number, series), legend(list(block.points), "dot", series)
     elif isinstance(block, Curves):
         chart, key = curve_chart(block, number, series), legend(list(block.curves), "line", series)
     else:
@@ -143,5 +154,8 @@ def _figure(block: Block, numbers: Iterator[int], series: Series) -> str:
 def _table_of(block: Block) -> Iterator[str]:
     if isinstance(block, Grid):
         yield grid_html(block)
+    elif isinstance(block, TextTable):
+        yield text_html(block)
+        yield f'<p class="foot">{escape(block.note)}</p>' if block.note else ""
     elif isinstance(block, PerSequence):
         yield f"<details><summary>{escape(block.title)}: all values</summary>{sequences_html(block)}</details>"

@@ -66,6 +66,9 @@ def _is_report(file: Path) -> bool:
 
 
 def _run(path: Path, result: Mapping[str, Any]) -> ScoredRun:
+    if result["kind"] == "photos":
+        name = f"{result['descriptor']}, {result['keypoints']:,} keypoints, {result['filter']}"
+        return ScoredRun(path, ReportedMethod(name), 0, "", result)
     whitening = result.get("whitening") or "none"
     words = [] if whitening == "none" else [f" + {whitening}"]
     words += [", l1"] if result["distance"] == "l1" else []

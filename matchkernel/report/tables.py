@@ -8,7 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 
 from matchkernel.evaluation.spread import Spread
-from matchkernel.report.blocks import RAISED, Grid, PerSequence, ReportedMethod, best_of, by_parameters, say_parameters
+from matchkernel.report.blocks import (
+    RAISED,
+    Grid,
+    PerSequence,
+    ReportedMethod,
+    TextTable,
+    best_of,
+    by_parameters,
+    say_parameters,
+)  # fmt: skip
 
 Cell = str | int | Spread | None
 NOTHING = "–"  # in a cell without a value
@@ -101,6 +110,16 @@ def sequences_markdown(block: PerSequence) -> str:
 def sequences_html(block: PerSequence) -> str:
     """Values per sequence as an HTML table."""
     return _html_table(block.title, *_sequence_rows(block))
+
+
+def text_markdown(block: TextTable) -> str:
+    """A table of strings in Markdown."""
+    return markdown_table(block.head, block.rows)
+
+
+def text_html(block: TextTable) -> str:
+    """A table of strings in HTML."""
+    return _html_table(block.title, block.head, [[first, *map(escape, rest)] for first, *rest in block.rows])
 
 
 def _sequence_rows(block: PerSequence) -> tuple[list[str], list[list[str]]]:

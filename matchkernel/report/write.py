@@ -7,17 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.report.blocks import Block, Curves, Grid, Report, ReportedMethod, by_parameters
+from matchkernel.report.blocks import (
+    Block,
+    Curves,
+    Grid,
+    PerSequence,
+    Report,
+    ReportedMethod,
+    Scatter,
+    TextTable,
+    by_parameters,
+)
 from matchkernel.report.hpatches import hpatches_sections
 from matchkernel.report.page import HOW_TO_READ, html_page
+from matchkernel.report.photos import photo_sections
 from matchkernel.report.phototourism import phototourism_sections
 from matchkernel.report.runs import ScoredRun, read_runs, result_files
-from matchkernel.report.tables import grid_markdown, sequences_markdown
+from matchkernel.report.tables import grid_markdown, sequences_markdown, text_markdown
 from matchkernel.storage.files import check_folder, replacing
 
 KIND = "report"  # distinguishes report.json from results
 FILES = ("report.html", "report.md", "report.json")
 TITLE = "Local descriptors compared"
+SECTIONS = {"phototourism": phototourism_sections, "hpatches": hpatches_sections, "photos": photo_sections}
 
 
 def report_results(paths: Sequence[str | Path], folder: str | Path, title: str = TITLE) -> list[Path]:
@@ -42,13 +54,10 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
 def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:
     """Read results and lay them out; methods scored on different data are never in one table."""
     runs = read_runs(paths)
-    of_kind = {kind: [run for run in runs if run.result["kind"] == kind] for kind in ("phototourism", "hpatches")}
-    sections = [
-        *(phototourism_sections(of_kind["phototourism"]) if of_kind["phototourism"] else []),
-        *(hpatches_sections(of_kind["hpatches"]) if of_kind["hpatches"] else []),
-    ]
+    of_kind = {kind: [run for run in runs if run.result["kind"] == kind] for kind in SECTIONS}
+    sections = [section for kind, make in SECTIONS.items() if of_kind[kind] for section in make(of_kind[kind])]
     warnings = dict.fromkeys(
-        f"{run.method.name} on {_place(run)}: {word}" for run in runs for word in run.result["warnings"]
+        f"{run.method.name}{_place(run)}: {word}" for run in runs for word in run.result["warnings"]
     )
     return Report(title, tuple(sections), tuple(_facts(runs)), tuple(warnings))
 
@@ -97,7 +106,9 @@ def json_text(report: Report) -> str:
 def _block_markdown(block: Block) -> str:
     if isinstance(block, Grid):
         return grid_markdown(block)
-    return "(curves: see report.html)" if isinstance(block, Curves) else sequences_markdown(block)
+    if isinstance(block, TextTable):
+        return text_markdown(block)
+    return sequences_markdown(block) if isinstance(block, PerSequence) else "(chart: see report.html)"
 
 
 def _block_json(block: Block) -> dict[str, Any]:
@@ -116,6 +127,15 @@ def _block_json(block: Block) -> dict[str, Any]:
         return {"kind": "table", "title": block.title, "note": block.note, "columns": list(block.columns), "rows": rows}
     if isinstance(block, Curves):
         return {"kind": "curves", "title": block.title, "note": block.note, "curves": list(_curves_json(block))}
+    if isinstance(block, TextTable):
+        table = {"head": list(block.head), "rows": [list(row) for row in block.rows]}
+        return {"kind": "text", "title": block.title, "note": block.note, **table}
+    if isinstance(block, Scatter):
+        points = [
+            _method_json(m) | {"cost": cost, "mean": score.mean, "std": score.std}
+            for m, (cost, score) in sorted(block.points.items(), key=lambda item: item[0].name)
+        ]
+        return {"kind": "scatter", "title": block.title, "note": block.note, "cost": block.cost, "points": points}
     values = [_method_json(m) | {"values": list(block.values[m])} for m in by_parameters(list(block.values))]
     words = {"kind": "sequences", "title": block.title, "note": block.note}
     return words | {"sequences": list(block.sequences), "methods": values}
@@ -141,7 +161,8 @@ def _facts(runs: Sequence[ScoredRun]) -> list[tuple[str, str]]:
     """For each method how it was computed, and the files of its results with the start of their sha256."""
     files: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        words = [f"{run.result['dimension']}-D {run.result['distance']}"]
+        words = [f"{run.result['dimension']}-D {run.result['distance']}"] if "distance" in run.result else []
+        words += [run.result["licence"]] if "licence" in run.result else []
         words += [f"trained on {run.train_set}"] if run.train_set else []
         words += [f"seed {run.seed}"] if run.result.get("seed") is not None else []
         words += [f"weights {run.result['weights']}"] if run.result.get("weights") else []
@@ -154,4 +175,5 @@ def _facts(runs: Sequence[ScoredRun]) -> list[tuple[str, str]]:
 
 
 def _place(run: ScoredRun) -> str:
-    return str(run.result.get("split") or run.result.get("test_set"))
+    where = run.result.get("split") or run.result.get("test_set")
+    return f" on {where}" if where else ""

@@ -1,8 +1,10 @@
 """Results for the report's tests: a real one of the evaluation's tests under other names, and small made ones."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+from matchkernel.evaluation.photos.rows import SCORES, mean_score, score_of
 from matchkernel.evaluation.results import write_result
 from matchkernel.report.blocks import Grid
 
@@ -43,3 +45,29 @@ def a_full_set(folder):
     for result in results[4:]:
         result["pairs"]["m50_1_1_0"]["roc"] = curve
     return written(folder, *results)
+
+
+def photos(name, errors=(0.5, 3.0, None), **more):
+    """A result on a scene with so many pairs and on a sequence of one, with errors in degrees and in pixels."""
+    rows = [
+        {"images": ["a", f"b{k}"], "keypoints": [9, 9], "matches": 8, "inliers": [7], "rotation": [e], "direction": [e]}
+        for k, e in enumerate(errors)
+    ]
+    sequence = [{"images": ["1", "2"], "keypoints": [9, 9], "matches": 8, "right": 6, "inliers": [7], "corners": [2.5]}]
+    scenes = {
+        "castle": {"kind": "poses", "images": 4, "matches": 8.0, "inliers": 7.0, "pairs": rows},
+        "v_wall": {
+            "kind": "homographies",
+            "images": 2,
+            "matches": 8.0,
+            "inliers": 7.0,
+            "right": 6.0,
+            "pairs": sequence,
+        },
+    }
+    for scene in scenes.values():
+        scene |= {score: float(score_of(scene["pairs"], score).mean()) for score in SCORES[scene["kind"]]}
+    means = {score: asdict(mean_score(scenes, score)) for scores in SCORES.values() for score in scores}
+    content = {"format": 1, "kind": "photos", "descriptor": name, "licence": "MIT", "keypoints": 9, "filter": "ratio"}
+    facts = {"settings": {"contrast": 0.04}, "protocol": {"pixels": 0.5}, "data_sha256": "12", "warnings": []}
+    return content | facts | {"scenes": scenes, "mean": means, "seconds": {"per_image": 0.5}} | more

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_results import hpatches, pairs
+from made_results import hpatches, pairs, photos
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.report.page import html_page
@@ -19,7 +19,7 @@ FACTS = {
 RETRIEVED = {"retrieval_map": 0.5, "retrieval_map_highest": 0.6, "retrieval_queries": 9, "retrieval_seed": 0}
 PAIRS = pairs("x", "A", 0.2, **FACTS, **RETRIEVED)
 PAIRS["pairs"]["m50_1_1_0"] |= {"fpr95_lowest": 0.1, "roc": {"fpr": [0.0, 0.1, 1.0], "tpr": [0.0, 0.9, 1.0]}}
-VALID = (hpatches("x", **FACTS), PAIRS)
+VALID = (hpatches("x", **FACTS), PAIRS, photos("x"))
 ODD = [
     None, True, False, 0, 1, -1, 2, 0.5, -0.0, 1e-320, 1.5, 1e308, 10**400, "", " ", "x", "a\nb", "\ud800", [], [None],
     [[]], {}, {"": 1}, {"_": 1}, {"ap_trapezoid": None}, {"ap_trapezoid": 0.5}, {"x": {"e": {"1": {}}}}, {"e": 0.5},
@@ -75,7 +75,7 @@ def test_any_change_ends_in_a_report_or_in_one_line(where, change, beside, tmp_p
     k, place = where
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     one.write_text(changed(VALID[k], place, change))
-    two.write_text(json.dumps(VALID[k] | {"seed": 2}))
+    two.write_text(json.dumps(VALID[k] | {"seed": 2, "keypoints": 7}))
     words = outcome([one, two] if beside else [one])
     assert "\n" not in words
     assert words == "a report" or "one.json" in words

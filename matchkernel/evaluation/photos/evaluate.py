@@ -79,7 +79,9 @@ def evaluate_photos(
         raise ArgumentError(f"workers and threads must be 1 or more, got {workers} and {threads_each}")
     _check_names(scenes, specs)
     hashes = {scene.name: {name: file_hash(path) for name, path in scene.images.items()} for scene in scenes}
-    methods = [spec.open() for spec in specs]
+    # A method with a matcher of its own ignores the filter: with several filters it is scored once.
+    opened = {_digest([(m := spec.open()).name, m.settings]): (spec, m) for spec in reversed(specs)}
+    specs, methods = zip(*reversed(opened.values()), strict=True)
     plans = [_plan(spec, method, scenes, hashes, protocol) for spec, method in zip(specs, methods, strict=True)]
     if before is not None:
         before(plans)

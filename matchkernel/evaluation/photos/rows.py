@@ -65,12 +65,14 @@ def is_row(row: object, kind: str) -> bool:
     if not isinstance(row, Mapping):
         return False
     images, orders = row.get("images"), row.get(ERRORS[kind][0])
-    counts = [row.get("matches"), *([row.get("right")] if kind == "homographies" else [])]
+    matches, right = row.get("matches"), row.get("right", 0)
     return (
         isinstance(images, list)
         and len(images) == 2
         and all(isinstance(name, str) for name in images)
-        and all(isinstance(count, int) and 0 <= count <= row["matches"] for count in counts)
+        and type(matches) is type(right) is int
+        and 0 <= right <= matches < 2**31
+        and ("right" in row or kind == "poses")
         and isinstance(orders, list)
         and len(orders) > 0
         and all(_are_errors(row.get(key), len(orders)) for key in ERRORS[kind])
@@ -80,4 +82,4 @@ def is_row(row: object, kind: str) -> bool:
 def _are_errors(values: object, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
-    return all(value is None or (isinstance(value, int | float) and value >= 0) for value in values)
+    return all(value is None or (type(value) in (int, float) and 0 <= value < 1e15) for value in values)
