@@ -108,26 +108,27 @@ def scatter_chart(block: Scatter, number: int, series: Series) -> str:
     reach = [score.mean + sign * (score.std or 0) for _, score in block.points.values() for sign in (-1, 1)]
     low, high = max(0, math.floor(min(reach) / 10) * 10), min(100, math.ceil(max(reach) / 10) * 10)
     low, high = (low, high) if low < high else (low - 10, high + 10)
-    first, last = math.floor(math.log10(min(costs))), math.ceil(math.log10(max(costs)))
-    last = max(last, first + 1)
+    steps = [factor * 10.0**power for power in range(-5, 7) for factor in (1, 2, 5)]
+    first = max(step for step in steps if step <= min(costs))
+    last = min(step for step in steps if step > max(costs))
 
     def place(cost: float, score: float) -> tuple[float, float]:
-        across = (math.log10(cost) - first) / (last - first)
+        across = math.log(cost / first) / math.log(last / first)
         return 46 + (WIDTH - 60) * across, 270 - 260 * (score - low) / (high - low)
 
     parts = []
-    for power in range(first, last + 1):
-        x, y = place(10.0**power, low)
-        parts += [line(x, 10, x, y, "grid"), text(x, y + 14, f"{10.0**power:g}", "small", "middle")]
+    for step in (step for step in steps if first <= step <= last):
+        x, y = place(step, low)
+        parts += [line(x, 10, x, y, "grid"), text(x, y + 14, f"{step:g}", "small", "middle")]
     for score in range(round(low), round(high) + 1, 10):
-        x, y = place(10.0**first, score)
+        x, y = place(first, score)
         parts += [line(x, y, WIDTH - 14, y, "grid"), text(x - 5, y + 4, f"{score}", "small", "end")]
     for method in methods:
         cost, value = block.points[method]
         x, y = place(cost, value.mean)
         if value.std is not None:
             ends = [place(cost, min(max(value.mean + sign * value.std, low), high))[1] for sign in (-1, 1)]
-            parts.append(line(x, ends[0], x, ends[1], "whisker"))
+            parts.append(path([(x, end) for end in ends], series[method]))
         parts.append(dot(x, y, series[method], f"{method.name}: {value.text(1)}, {cost:.3g}"))
     parts.append(text(228, 300, f"{block.cost} (logarithmic)", "small", "middle"))
     seen = ", ".join(f"{m.name} {block.points[m][1].text(1)} at {block.points[m][0]:.3g}" for m in methods)

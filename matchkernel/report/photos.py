@@ -65,8 +65,7 @@ def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         rows = [(label, _interval(results[label], best, SHOWN[kind])) for label in order[1:]]
         blocks.append(TextTable(f"{heading}: difference to {order[0]}", ("method", "points"), tuple(rows), DIFFERENCES))
     points = {
-        ReportedMethod(label): (max(results[label]["seconds"]["per_image"], 1e-4), _spread(results[label], SHOWN[kind]))
-        for label in order
+        ReportedMethod(label): (_seconds(results[label]), _spread(results[label], SHOWN[kind])) for label in order
     }
     return [*blocks, Scatter(f"{heading} against seconds per photo", "seconds per photo", points)]
 
@@ -92,6 +91,11 @@ def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> 
     except ArgumentError:
         return NOTHING
     return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+
+
+def _seconds(result: Mapping[str, Any]) -> float:
+    """Seconds per photo, within what a chart can show."""
+    return float(min(max(result["seconds"]["per_image"], 1e-5), 1e6))
 
 
 def _spread(result: Mapping[str, Any], name: str) -> Spread:

@@ -24,6 +24,7 @@ from matchkernel.storage.files import file_hash
 PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
 OURS, OPENCV = "Apache-2.0", "Apache-2.0 (OpenCV)"
 UNKNOWN = "not stated"
+UNTRAINED = "untrained"
 MATCHING = ("filter", "matcher")  # keys of a method's settings that do not change its features
 MARGIN = 1.0  # pixels that keypoints of hloc's files may lie outside the centres of the outermost pixels
 IMAGE = "image"  # key of an image's name in the settings of its features
@@ -57,9 +58,10 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
     """Make a method.
 
     Args:
-        text: a name or weight file of ours; "sift" or "rootsift"; "NAME:FILE", a patch descriptor among the baselines
-            and its weight file, such as "desdis-32:desdis-32.pth"; "hloc:FEATURES.h5", whose descriptors are matched,
-            or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer (see peers.py).
+        text: a name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift" or "rootsift";
+            "NAME:FILE", a patch descriptor among the baselines and its weight file, such as "desdis-32:desdis-32.pth";
+            "hloc:FEATURES.h5", whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer
+            (see peers.py).
         detector: how keypoints are found; of it, peers and hloc's files only use the number of keypoints.
         filter: which mutual nearest neighbours are kept.
         device: where networks run (default: the CPU).
@@ -71,7 +73,10 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         name, colon, file = text.rpartition(":")
     if file.startswith(PEERS) and not colon:
         return _peer(text, detector.keypoints, filter, device)
-    describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
+    if name == UNTRAINED:
+        describer = open_describer(file, untrained=True, device=device)
+    else:
+        describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
         return extract_with(as_gray(pixels), describer, detector)
@@ -80,7 +85,9 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         return match(a, b, filter=filter, device=describer.device)
 
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
-    licence = OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon else OURS
+    licence = (
+        OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon and name != UNTRAINED else OURS
+    )
     return PhotoMethod(describer.name, licence, settings, extract, match_pair)
 
 
