@@ -28,7 +28,7 @@ OPTIONAL = {
     "rich": ["cli"],
     "PIL": ["storage", "data"],
     "cv2": ["evaluation", "geometry", "photos"],
-    "kornia": ["evaluation", "photos"],
+    "kornia": ["evaluation", "geometry", "photos"],
     "h5py": ["photos"],
     "onnx": ["photos"],
     "onnxruntime": ["photos"],

@@ -1,6 +1,7 @@
-"""Detect DoG keypoints of an image with OpenCV's SIFT detector."""
+"""Detect keypoints of an image: DoG with OpenCV's SIFT detector, or Key.Net; which of them are kept, and how turned."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -9,20 +10,23 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.choose import choose
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.orientation import direction_histograms, peak_heights
+from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.settings import check_ranges, setting
 
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
+# Key.Net takes about 480 bytes per pixel: images for it are smaller by this factor.
+KEYNET_SHARE = 4
+NETWORKS = ("keynet", "affnet", "orinet")  # fields with weight files
 
 
 @dataclass(frozen=True)
 class Detection:
-    """DoG keypoints of one image, strongest first."""
+    """Keypoints of one image, strongest first."""
 
     frames: Frames
-    scores: np.ndarray  # (K,) contrast
+    scores: np.ndarray  # (K,) contrast, or Key.Net's response
 
 
 @dataclass(frozen=True)
@@ -42,95 +46,130 @@ class Detector:
     orientations: Literal["all", "one"] = setting(
         "all", about="orientations per position: all the detector finds, or only the dominant one"
     )
+    keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
+    affnet: str | None = setting(None, about="weight file of AffNet, for regions that are stretched as it says")
+    orinet: str | None = setting(None, about="weight file of OriNet, for one orientation per position, from it")
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
     most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)
 
     def __post_init__(self) -> None:
+        for name in NETWORKS:
+            path = getattr(self, name)
+            object.__setattr__(self, name, str(path) if isinstance(path, Path) else path)
         check_ranges(self)
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded with features."""
-        return {"detector": f"OpenCV {need_opencv().__version__} SIFT, precise upscale", **asdict(self)}
+        """What is recorded with features; of weight files their sha256."""
+        dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
+        found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
+        for name in (name for name in NETWORKS if found[name] is not None):
+            from matchkernel.geometry.frame_networks import library, weights_digest
 
-    def detect(self, gray: np.ndarray) -> Detection:
-        """Keypoints of (H, W) uint8 gray, strongest first."""
-        rows = self._find(gray, None)[1]
-        return Detection(frames_from_opencv(rows[:, :4], self.magnification), rows[:, 4])
+            found[name] = weights_digest(found[name])
+            found["networks"] = library()
+        return found
 
-    def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None) -> list[Any]:
+    def detect(self, gray: np.ndarray, *, device: Any = None) -> Detection:
+        """Keypoints of (H, W) uint8 gray, strongest first; `device` is where networks run (default: CPU)."""
+        rows, shapes = self._find(gray, None, device)
+        frames = frames_from_opencv(rows[:, :4], self.magnification)
+        if shapes is not None:
+            frames = Frames(frames.centers, frames.half_widths[:, None, None] * shapes)
+        return Detection(frames, rows[:, 4])
+
+    def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None, *, device: Any = None) -> list[Any]:
         """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1.
 
         Args:
             gray: (H, W) uint8.
             mask: (H, W) uint8; only keypoints where it is not 0.
+            device: where networks run (default: CPU).
         """
-        points, rows, factor = self._find(gray, mask)
+        if self.affnet is not None:
+            raise ArgumentError("an OpenCV keypoint is a circle and cannot hold AffNet's shapes: leave affnet out")
+        rows, _ = self._find(gray, mask, device)
         KeyPoint = need_opencv().KeyPoint
-        return [
-            KeyPoint(*row, _octave(point.octave, factor), point.class_id)
-            for point, row in zip(points, rows.tolist(), strict=True)
-        ]
+        return [KeyPoint(*row, int(octave)) for *row, octave in rows.tolist()]
 
-    def _find(self, gray: np.ndarray, mask: np.ndarray | None) -> tuple[list[Any], np.ndarray, int]:
-        """Keypoints as OpenCV found them, (K, 5) x, y, size, angle, response in the image, and how it was reduced.
-
-        OpenCV's precise upscaling is on: without it, keypoints are a quarter of a pixel too far to the right and down.
-        """
+    def _find(self, gray: np.ndarray, mask: np.ndarray | None, device: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """(K, 6) x, y, size, angle, response, octave in OpenCV's terms, strongest first; AffNet's (K, 2, 2) shapes."""
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
-        gray, factor = halved(gray, self.most_pixels)
+        most = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
+        gray, factor = halved(gray, most)
         mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+        rows = self._dog_points(gray, mask) if self.keynet is None else self._keynet_points(gray, mask, device)
+        # The order so far depends on threads; sorted by strength, then position, an image always gives the same list.
+        rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
+        one = self.upright or self.orientations == "one" or any(getattr(self, name) is not None for name in NETWORKS)
+        if one:  # a position with several orientations stands once for each, one after the other
+            rows = rows[(np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)]
+        rows = rows[self._chosen(rows)]
+        shapes = self._measure(gray, rows, device) if one else None
+        rows[:, :3] *= factor
+        rows[:, 5] = [_octave(int(octave), factor) for octave in rows[:, 5]]
+        return rows, shapes
+
+    def _dog_points(self, gray: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """OpenCV's precise upscaling is on: without it, keypoints are 0.25 pixels too far to the right and down."""
         sift = need_opencv().SIFT_create(
             contrastThreshold=self.contrast, edgeThreshold=self.edge, enable_precise_upscale=True
         )
         points = sift.detect(gray, mask)
-        rows = np.array([(*p.pt, p.size, p.angle, p.response) for p in points], np.float64).reshape(-1, 5)
-        # OpenCV's order depends on its threads; sorted by strength, then position, an image always gives the same list.
-        order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))
-        order = order[self._chosen(gray, rows[order])]
-        rows = rows[order] * (factor, factor, factor, 1, 1)
-        if self.upright:
-            rows[:, 3] = -1
-        return [points[index] for index in order], rows, factor
+        rows = [(*point.pt, point.size, point.angle, point.response, point.octave) for point in points]
+        return np.array(rows, np.float64).reshape(-1, 6)
 
-    def _chosen(self, gray: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Ascending indices of the keypoints that fill the budget.
+    def _keynet_points(self, gray: np.ndarray, mask: np.ndarray | None, device: Any) -> np.ndarray:
+        from matchkernel.geometry.frame_networks import keynet_points, open_network
+
+        assert self.keynet is not None
+        x, y, sigmas, responses = keynet_points(gray, open_network("keynet", self.keynet, device)).T
+        rows = np.column_stack([x, y, 2 * sigmas, -np.ones(len(x)), responses, np.zeros(len(x))])
+        if mask is None:
+            return rows
+        return rows[mask[np.clip(y.round().astype(int), 0, len(mask) - 1), x.round().astype(int)] != 0]
+
+    def _chosen(self, rows: np.ndarray) -> np.ndarray:
+        """Ascending indices of the rows that fill the budget.
 
         Positions are chosen, and each comes with its orientations: several at one position neither suppress each other
         nor count as several.
         """
-        # A position with several orientations stands once for each in `rows`, one after the other.
+        if not self.keypoints or len(rows) <= self.keypoints:
+            return np.arange(len(rows))
         is_new = (np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)
-        positions = np.cumsum(is_new) - 1
-        kept = np.arange(len(rows))
-        if self.upright:
-            kept = np.flatnonzero(is_new)
-        elif self.orientations == "one":
-            kept = _dominant(gray, rows, positions)
-        if not self.keypoints or len(kept) <= self.keypoints:
-            return kept
         places = rows[is_new]
         best = choose(places[:, :2], places[:, 2], places[:, 4], self.keypoints, self.choice)
         turn = np.full(len(places), len(rows))
         turn[best] = np.arange(len(best))
-        return np.sort(kept[np.argsort(turn[positions[kept]], kind="stable")[: self.keypoints]])
+        order = np.argsort(turn[np.cumsum(is_new) - 1], kind="stable")
+        return np.sort(order[: self.keypoints])
 
+    def _measure(self, gray: np.ndarray, rows: np.ndarray, device: Any) -> np.ndarray | None:
+        """Write one angle into each row, -1 for upright; returns the shapes of area 1 where AffNet stretches regions.
 
-def _dominant(gray: np.ndarray, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Indices of the orientation with the highest peak of each position.
+        OpenCV returns all peaks of at least 0.8 of the highest, sorted by angle and with one response, so the highest
+        is measured again; in a stretched region the angle is measured in the patch.
+        """
+        centers, sigmas, shapes = rows[:, :2], rows[:, 2] / 2, None
+        if self.affnet is not None:
+            from matchkernel.geometry.frame_networks import affine_shapes, open_network
 
-    OpenCV returns all peaks of at least 0.8 of the highest, sorted by angle and all with the same response, so the
-    peaks are measured again where there are several. Equal ones go to the smaller angle.
-    """
-    several = np.flatnonzero(np.bincount(positions)[positions] > 1)
-    _, firsts, owners = np.unique(positions[several], return_index=True, return_inverse=True)
-    places = rows[several[firsts]]
-    heights = np.ones(len(rows))
-    histograms = direction_histograms(gray, places[:, :2], places[:, 2] / 2)
-    heights[several] = peak_heights(histograms[owners], rows[several, 3])
-    order = np.lexsort((-heights, positions))
-    return order[np.diff(positions[order], prepend=-1) != 0]
+            shapes = affine_shapes(gray, centers, sigmas, open_network("affnet", self.affnet, device))
+        rows[:, 3] = -1
+        if self.upright:
+            return shapes
+        frames = Frames(centers, sigmas[:, None, None] * (np.eye(2) if shapes is None else shapes))
+        if self.orinet is not None:
+            from matchkernel.geometry.frame_networks import network_angles, open_network
+
+            angles = network_angles(gray, frames, open_network("orinet", self.orinet, device))
+        else:
+            angles = dominant_angles(gray, frames)
+        rows[:, 3] = np.rad2deg(angles) % 360
+        turns = Frames.turned_squares(centers, np.ones(len(angles)), angles).shapes
+        return None if shapes is None else shapes @ turns
 
 
 # COLMAP's limits on number and contrast: OpenCV divides its threshold by the three layers, COLMAP's is 0.0067.

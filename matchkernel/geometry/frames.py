@@ -46,6 +46,12 @@ class Frames:
         """(K,) direction of the patch's x axis in the image: atan2(a21, a11)."""
         return np.arctan2(self.shapes[:, 1, 0], self.shapes[:, 0, 0])
 
+    @property
+    def are_squares(self) -> np.ndarray:
+        """(K,) whether a region is a square, that is neither stretched nor mirrored, up to rounding in float32."""
+        squares = Frames.turned_squares(self.centers, self.half_widths, self.angles).shapes
+        return np.asarray(np.isclose(squares, self.shapes, rtol=1e-6, atol=1e-6).all((1, 2)))
+
     def scaled(self, factor: float) -> "Frames":
         """The same regions in an image whose coordinates are `factor` times as large."""
         return Frames(self.centers * factor, self.shapes * factor)

@@ -9,39 +9,41 @@ from matchkernel.geometry.sampling import extract_patches
 # at 4.5 sigma, in 36 bins smoothed by 1 4 6 4 1.
 WINDOW, RADIUS, BINS = 1.5, 4.5, 36
 # Sampled every 0.4 sigma around the exact centre, with room for the blur. OpenCV samples the pixels of an octave around
-# the nearest pixel; this is more repeatable.
+# the nearest pixel, which is less repeatable.
 SIDE, STEP = 32, 0.4
 
 
-def direction_histograms(gray: np.ndarray, centers: np.ndarray, sigmas: np.ndarray) -> np.ndarray:
-    """(K, 36) smoothed histograms of gradient directions around keypoints; bin b is centred at 10 b degrees.
+def dominant_angles(gray: np.ndarray, frames: Frames) -> np.ndarray:
+    """(K,) direction of the highest peak in radians, from the patch's x axis towards its y axis.
 
     Args:
         gray: (H, W) uint8 or float32.
-        centers: (K, 2) x and y.
-        sigmas: (K,) blur at which the keypoints were found.
+        frames: regions of half side sigma, the blur at which the keypoints were found; turned or stretched or not.
     """
-    half_widths = SIDE * STEP / 2 * np.asarray(sigmas)
-    frames = Frames.turned_squares(centers, half_widths, np.zeros(len(half_widths)))
-    patches = extract_patches(gray.astype(np.float32), frames, SIDE)
+    histograms = direction_histograms(gray, frames)
+    rows, highest = np.arange(len(histograms)), histograms.argmax(1)
+    before, top, after = (histograms[rows, (highest + step) % BINS] for step in (-1, 0, 1))
+    curvature = 2 * top - before - after
+    steps = np.where(curvature > 0, (after - before) / np.where(curvature > 0, 2 * curvature, 1), 0)
+    return np.asarray((highest + steps) * (2 * np.pi / BINS))
+
+
+def direction_histograms(gray: np.ndarray, frames: Frames) -> np.ndarray:
+    """(K, 36) histograms of gradient directions in the patches of frames, smoothed; bin b is at 10 b degrees."""
+    patches = extract_patches(gray.astype(np.float32), Frames(frames.centers, SIDE * STEP / 2 * frames.shapes), SIDE)
     smooth, slope = _blur_and_derivative()
     dx, dy = smooth @ patches @ slope.T, slope @ patches @ smooth.T
-    places = STEP * (np.arange(SIDE) - (SIDE - 1) / 2)
-    distances = np.hypot(places[:, None], places)
+    offsets = STEP * (np.arange(SIDE) - (SIDE - 1) / 2)
+    distances = np.hypot(offsets[:, None], offsets)
     weights = np.where(distances <= RADIUS, np.exp(-(distances**2) / (2 * WINDOW**2)), 0).astype(np.float32)
-    bins = np.round(np.arctan2(dy, dx) * (BINS / (2 * np.pi))).astype(np.int64) % BINS
-    numbers = bins + BINS * np.arange(len(patches))[:, None, None]
-    counts = np.bincount(numbers.ravel(), (weights * np.hypot(dx, dy)).ravel(), BINS * len(patches))
+    places = np.arctan2(dy, dx) * (BINS / (2 * np.pi)) % BINS
+    low = places.astype(np.int64)
+    part, votes = places - low, weights * np.hypot(dx, dy)
+    firsts, count = BINS * np.arange(len(patches))[:, None, None], BINS * len(patches)
+    counts = np.bincount((firsts + low % BINS).ravel(), ((1 - part) * votes).ravel(), count)
+    counts += np.bincount((firsts + (low + 1) % BINS).ravel(), (part * votes).ravel(), count)
     counts = counts.reshape(-1, BINS)
     return np.asarray(sum(w * np.roll(counts, k, 1) for k, w in zip(range(-2, 3), (1, 4, 6, 4, 1), strict=True)) / 16)
-
-
-def peak_heights(histograms: np.ndarray, degrees: np.ndarray) -> np.ndarray:
-    """(K,) height of (K, 36) histograms at one direction each, interpolated between bins."""
-    places = np.asarray(degrees) * (BINS / 360)
-    low, rows = np.floor(places).astype(np.int64), np.arange(len(places))
-    part = places - low
-    return np.asarray((1 - part) * histograms[rows, low % BINS] + part * histograms[rows, (low + 1) % BINS])
 
 
 def _blur_and_derivative() -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from matchkernel.storage.extras import need_opencv
 
 # The region of HPatches' SIFT baseline: a keypoint of this diameter in the middle of a 65 px patch.
 SIFT_SIZE_OF_65 = 10.8
+SIFT_REGION = 6.0  # half side of that patch / sigma of that keypoint
 # Defaults of OpenCV's SIFT_create, from which a keypoint's octave and layer follow.
 FIRST_SIGMA, LAYERS = 1.6, 3
 FRAMES_AT_A_TIME = 8192
@@ -46,7 +47,7 @@ def patch_sift(patches: np.ndarray) -> np.ndarray:
 
 
 def frame_sift(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
-    """SIFT of the regions of an image, equal to that of OpenCV's detectAndCompute.
+    """SIFT of the regions of an image, equal to that of OpenCV's detectAndCompute; of stretched ones, of their patches.
 
     Args:
         image: (H, W) uint8 gray; halved first if it is larger than the detector's limit.
@@ -64,6 +65,11 @@ def frame_sift(image: np.ndarray, frames: Frames, magnification: float) -> np.nd
     points = [*_keypoints(image, frames, magnification), cv2.KeyPoint(0, 0, FIRST_SIGMA, 0, 0, _octave_bits(-1, 1))]
     rows = np.asarray(cv2.SIFT_create(enable_precise_upscale=True).compute(image, points)[1][:-1], np.float32)
     rows[~_have_content(image, frames)] = 0  # OpenCV returns rounding errors, scaled to full length
+    stretched = np.flatnonzero(~frames.are_squares)  # which OpenCV's keypoints cannot hold
+    for start in range(0, len(stretched), FRAMES_AT_A_TIME):
+        part = stretched[start : start + FRAMES_AT_A_TIME]
+        regions = Frames(frames.centers[part], frames.shapes[part] * (SIFT_REGION / magnification))
+        rows[part] = patch_sift(extract_patches(image, regions, 65))
     return rows
 
 

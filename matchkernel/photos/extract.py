@@ -65,7 +65,7 @@ def extract_with(
     """Features of (H, W) uint8 gray; the time of "detect" and "describe" is added to `seconds`."""
     seconds = {} if seconds is None else seconds
     with timed("detect", seconds):
-        found = detector.detect(gray)
+        found = detector.detect(gray, device=describer.device)
     with timed("describe", seconds):
         rows = describer.compute(gray, found.frames, detector.magnification)
     size = (gray.shape[1], gray.shape[0])

@@ -204,8 +204,7 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     write_array(group, "scales", features.scales.astype(np.float32))
     write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))
     write_array(group, "image_size", np.array(features.image_size, np.int64))
-    square = Frames.turned_squares(features.keypoints, features.frames.half_widths, features.orientations).shapes
-    if not np.allclose(square, features.frames.shapes, rtol=1e-6, atol=1e-6):
+    if not features.frames.are_squares.all():
         write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
     group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
 

@@ -113,7 +113,7 @@ def reconstruct(
         raise FileError(f"{images}: contains {len(found)} images, at least two are needed")
     for name in found:
         check_match_name(name)
-    chosen = {**dataclasses.asdict(settings), "filter": str(settings.filter)}
+    chosen = {**dataclasses.asdict(settings), "detector": settings.detector.settings(), "filter": str(settings.filter)}
     how = {"model": describer.name, **describer.settings, **chosen}
     with resumable_build(workspace, {"photos": found, **how}) as build:
         job = _Job(images, settings, build, say, progress)

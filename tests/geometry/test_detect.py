@@ -207,17 +207,14 @@ def positions(frames):
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("options", [{}, {"orientations": "one"}, {"upright": True}])
 def test_a_budget_is_filled_from_all_keypoints_and_sorted_by_strength(choice, options):
-    photo = skimage.data.camera()
+    photo = skimage.data.camera()[100:400, 100:400]
     everything = detect_dog(photo, **options)
-    for budget in (1, 50, 200):
-        found = detect_dog(photo, keypoints=budget, choice=choice, **options)
-        assert len(found.frames) == len(found.scores) == budget
-        assert (np.diff(found.scores) <= 0).all()
-        assert {*map(tuple, found.frames.shapes.reshape(-1, 4))} <= {
-            *map(tuple, everything.frames.shapes.reshape(-1, 4))
-        }
-        again = detect_dog(photo, keypoints=budget, choice=choice, **options)
-        assert found.frames.centers.tobytes() == again.frames.centers.tobytes()
+    found, again = (detect_dog(photo, keypoints=50, choice=choice, **options) for _ in range(2))
+    assert len(found.frames) == len(found.scores) == 50 < len(everything.frames)
+    assert (np.diff(found.scores) <= 0).all()
+    assert {*map(tuple, positions(found.frames))} <= {*map(tuple, positions(everything.frames))}
+    assert found.frames.centers.tobytes() == again.frames.centers.tobytes()
+    assert len(detect_dog(photo, keypoints=1, choice=choice, **options).frames) == 1
     larger = detect_dog(photo, keypoints=10**6, choice=choice, **options)
     assert larger.frames.centers.tobytes() == everything.frames.centers.tobytes()
 
@@ -240,7 +237,10 @@ def test_one_orientation_per_position_refills_the_budget():
         detect_dog(photo, **options).frames for options in ({}, {"orientations": "one"}, {"upright": True})
     )
     assert len(np.unique(positions(every), axis=0)) == len(one) == len(upright) < len(every)
-    assert {*map(tuple, one.shapes.reshape(-1, 4))} <= {*map(tuple, every.shapes.reshape(-1, 4))}
+    # Measured again around the exact centre: most are one of OpenCV's peaks, and all but few near one.
+    same_place = (positions(one)[:, None] == positions(every)).all(2)
+    turned = np.abs((one.angles[:, None] - every.angles + np.pi) % (2 * np.pi) - np.pi)
+    assert (np.where(same_place, turned, np.inf).min(1) < np.deg2rad(15)).mean() > 0.9
     for options in ({"orientations": "one"}, {"upright": True}):
         few = detect_dog(photo, keypoints=100, **options).frames
         assert len(np.unique(positions(few), axis=0)) == len(few) == 100

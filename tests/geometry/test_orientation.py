@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from matchkernel.geometry.orientation import direction_histograms, peak_heights
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.orientation import direction_histograms, dominant_angles
+
+
+def region(sigma, degrees=0.0, center=(50.3, 49.6)):
+    return Frames.turned_squares(np.array([center]), np.array([sigma]), np.deg2rad([degrees]))
 
 
 def ramp(degrees, side=101):
@@ -16,19 +21,27 @@ def ramp(degrees, side=101):
 @pytest.mark.parametrize("degrees", range(0, 360, 30))
 @pytest.mark.parametrize("sigma", [1.2, 3.0])
 def test_the_highest_bin_is_where_the_gradient_points(degrees, sigma):
-    histogram = direction_histograms(ramp(degrees), np.array([[50.3, 49.6]]), np.array([sigma]))
+    histogram = direction_histograms(ramp(degrees), region(sigma))
     assert histogram.shape == (1, 36)
     assert histogram[0].argmax() == degrees // 10
-    heights = [peak_heights(histogram, np.array([float(angle)]))[0] for angle in range(360)]
-    assert np.argmax(heights) == degrees
+    assert np.rad2deg(dominant_angles(ramp(degrees), region(sigma)))[0] == pytest.approx(degrees, abs=0.5)
 
 
-def test_a_height_lies_between_those_of_its_neighbouring_bins():
-    histogram = np.arange(36.0)[None]
-    assert peak_heights(histogram, np.array([44.0])) == pytest.approx([4.4])
-    assert peak_heights(histogram, np.array([355.0])) == pytest.approx([17.5])  # between bins 35 and 0
+@pytest.mark.parametrize("turn", [20, 100, 350])
+def test_an_angle_is_measured_from_the_patches_own_axis(turn):
+    found = np.rad2deg(dominant_angles(ramp(130), region(2.0, turn)))[0]
+    assert (found + turn - 130 + 180) % 360 - 180 == pytest.approx(0, abs=1)
+
+
+def test_a_stretched_region_is_turned_as_its_patch_shows_it():
+    """Gray that grows along (1, 1), in a patch that is twice as wide as high: along (2, 1) there."""
+    frames = Frames(np.array([[50.0, 50.0]]), 2 * np.array([[[2**0.5, 0], [0, 0.5**0.5]]]))
+    assert np.rad2deg(dominant_angles(ramp(45), frames))[0] == pytest.approx(np.rad2deg(np.arctan2(1, 2)), abs=1)
 
 
 def test_a_flat_region_and_no_keypoint():
-    assert np.abs(direction_histograms(np.full((40, 40), 90, np.uint8), np.array([[5.0, 5]]), np.ones(1))).max() < 1e-3
-    assert direction_histograms(np.zeros((40, 40), np.uint8), np.zeros((0, 2)), np.zeros(0)).shape == (0, 36)
+    flat = np.full((40, 40), 90, np.uint8)
+    assert np.abs(direction_histograms(flat, region(1.0, center=(5, 5)))).max() < 1e-3
+    assert np.isfinite(dominant_angles(flat, region(1.0, center=(5, 5)))).all()
+    assert direction_histograms(flat, region(1.0)[[]]).shape == (0, 36)
+    assert dominant_angles(flat, region(1.0)[[]]).shape == (0,)

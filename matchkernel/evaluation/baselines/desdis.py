@@ -7,7 +7,7 @@ from torch import nn
 
 from matchkernel.evaluation.baselines.baseline import Baseline
 from matchkernel.evaluation.baselines.networks import UnitRows, network_baseline
-from matchkernel.evaluation.baselines.weight_files import fill, read_state
+from matchkernel.storage.foreign_weights import fill, read_state
 
 SIDE = 32
 WIDTHS = {f"desdis-{width}": width for width in (8, 16, 24, 32)}  # channels after the first layer

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
 from matchkernel.evaluation.baselines.networks import UnitRows, forward, network_baseline
-from matchkernel.evaluation.baselines.weight_files import check_finite, fill, read_content, read_state
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
+from matchkernel.storage.foreign_weights import check_finite, fill, read_content, read_state
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file

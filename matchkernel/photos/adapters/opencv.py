@@ -46,7 +46,7 @@ class DescriptorExtractor:
             raise ArgumentTypeError(f"a mask must be a numpy array, got {type(mask).__name__}")
         if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
             raise ArgumentError(f"a mask must be uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
-        return tuple(self.detector.detect_points(gray, mask))
+        return tuple(self.detector.detect_points(gray, mask, device=self.describer.device))
 
     def compute(
         self, image: np.ndarray, keypoints: Sequence[Any], descriptors: None = None
