@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.baselines.weight_files import read_content
 from matchkernel.evaluation.photos.deformable import deform_conv2d
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.describe import open_device
 from matchkernel.photos.features import Features, Matches
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import file_hash
+from matchkernel.storage.foreign_weights import read_content
 
 LICENCES = {
     "aliked-n16": "BSD-3-Clause",
