@@ -18,6 +18,7 @@ from matchkernel.photos.verify import INLIER_PIXELS
 class Geometry(StrEnum):
     """The model that matches are verified with."""
 
+    auto = "auto"
     homography = "homography"
     fundamental = "fundamental"
     none = "none"
@@ -32,7 +33,7 @@ def match(
     model: PhotoModel = "dual",
     untrained: Untrained = False,
     detector: Detector,
-    geometry: Annotated[Geometry, typer.Option(help="model to verify matches with")] = Geometry.homography,
+    geometry: Annotated[Geometry, typer.Option(help="model to verify matches with; auto tries both")] = Geometry.auto,
     pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
     mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
     keep: MatchFilter = str(FOR_A_PAIR),

@@ -14,11 +14,10 @@ from matchkernel.photos.extract import Image, as_gray, extract_with, timed
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
 from matchkernel.photos.match import match
-from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, Verification, verify
+from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import check_ranges, setting, with_options
 
-_NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 STAGES = ("read", "detect", "describe", "match", "verify")
 
 
@@ -30,14 +29,15 @@ class MatchSettings:
         detector: how keypoints are found.
         mutual: keep only mutual nearest neighbours.
         filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
-        geometry: model to verify the matches with.
+        geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever the
+            matches call for.
         pixels: maximum error of an inlier.
     """
 
     detector: Detector = field(default_factory=Detector)
     mutual: bool = True
     filter: Filter = FOR_A_PAIR
-    geometry: Literal["homography", "fundamental", "none"] = "homography"
+    geometry: Literal["auto", "homography", "fundamental", "none"] = "auto"
     pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
 
     def __post_init__(self) -> None:
@@ -52,16 +52,19 @@ class ImageMatches:
     Attributes:
         features: of A and of B.
         matches: index pairs, distances, ratios.
-        verification: None where geometry is "none".
-        geometry: "homography", "fundamental" or "none".
+        verification: None if the geometry asked for is "none".
         seconds: by stage: read, detect, describe, match, verify; the first three for both images together.
     """
 
     features: tuple[Features, Features]
     matches: Matches
     verification: Verification | None
-    geometry: str
     seconds: dict[str, float]
+
+    @property
+    def geometry(self) -> str | None:
+        """Of the model: "homography" or "fundamental"; "none" if none was asked for, None if "auto" found none."""
+        return "none" if self.verification is None else self.verification.geometry
 
     @property
     def inliers(self) -> np.ndarray:
@@ -83,23 +86,29 @@ class ImageMatches:
         """A summary of the result."""
         counts = " and ".join(f"{len(found):,}" for found in self.features)
         words = f"{counts} keypoints ({self.features[0].model}), {len(self.matches):,} matches"
-        if self.verification is not None:
-            words += f", {int(self.inliers.sum()):,} agree on a {_NAMES[self.geometry]}"
-            words = words if self.model is not None else f"{words}: none is determined"
+        found = self.verification
+        if found is not None and found.model is None:
+            words += f": {NOT_THE_SAME} ({found.reason})"
+        elif found is not None and found.geometry is not None:
+            words += f", {int(self.inliers.sum()):,} agree on a {NAMES[found.geometry]} ({found.reason})"
         return f"{words}; {sum(self.seconds.values()):.2f} s"
 
     def to_json(self) -> dict[str, Any]:
         """What `matchkernel match --json` writes.
 
         keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (one
-        boolean per match), geometry, model (3 x 3 or None) and seconds by stage.
+        boolean per match), geometry (of the model), reason (why this one, or why none), significance (-log10 of how
+        many such models chance would give), model (3 x 3 or None) and seconds by stage.
         """
+        found = self.verification
         return {
             "keypoints0": self.features[0].keypoints.tolist(),
             "keypoints1": self.features[1].keypoints.tolist(),
             "matches": self.matches.indices.tolist(),
             "inliers": self.inliers.tolist(),
             "geometry": self.geometry,
+            "reason": "not verified" if found is None else found.reason,
+            "significance": None if found is None else found.significance,
             "model": None if self.model is None else self.model.tolist(),
             "seconds": {stage: round(self.seconds[stage], 6) for stage in STAGES},
         }
@@ -136,8 +145,8 @@ def match_images(
     if chosen.geometry != "none":
         with timed("verify", seconds):
             ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
-            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels)
-    return ImageMatches((first, second), found, verification, chosen.geometry, seconds)
+            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=second.image_size)
+    return ImageMatches((first, second), found, verification, seconds)
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:

@@ -1,21 +1,42 @@
-"""Find the matches that agree on a homography or a fundamental matrix, with OpenCV's MAGSAC++."""
+"""Find the matches that agree on a homography or a fundamental matrix, and whether that can be chance.
 
-from dataclasses import dataclass
+Models are fitted by OpenCV's MAGSAC++. With geometry "auto" the homography is taken unless matches off its plane agree
+on an epipolar geometry: then the scene has depth and the fundamental matrix is taken.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.homography import check_homography, warp_points
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.homography import check_homography, warp_frames, warp_points
+from matchkernel.photos.significance import (
+    chance_of_a_homography,
+    chance_of_a_line,
+    counted_chance,
+    distinct,
+    log10_tests,
+    significance,
+)
 from matchkernel.storage.extras import need_opencv
 
-Geometry = Literal["homography", "fundamental"]
+Model = Literal["homography", "fundamental"]
+Geometry = Literal["auto", "homography", "fundamental"]
 
 LEAST = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
+MINIMAL = {"homography": (4, 1), "fundamental": (7, 3)}  # matches that determine models, and how many models
+NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
 CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
+SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
+MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
+NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
+NOT_THE_SAME = "these photos do not seem to show the same thing"
 
 
 @dataclass(frozen=True)
@@ -23,56 +44,70 @@ class Verification:
     """The geometry that M matches agree on.
 
     Attributes:
-        geometry: "homography" or "fundamental".
-        model: (3, 3) float64, or None if the matches determine none. A homography maps image A to image B; a
-            fundamental matrix F satisfies x_B^T F x_A = 0. Coordinates: the centre of the top-left pixel is (0, 0).
+        geometry: of the model: "homography" or "fundamental"; with "auto" None if there is no model.
+        model: (3, 3) float64, or None if no model has more support than chance gives. A homography maps image A to
+            image B; a fundamental matrix F satisfies x_B^T F x_A = 0. Coordinates: the centre of the top-left pixel is
+            (0, 0).
         inliers: (M,) bool.
         errors: (M,) float64 pixels: distance in B from the mapped point of A, or Sampson distance; infinite if there
             is no model.
+        significance: -log10 of how many models with such support are expected by chance (see significance.py); of the
+            best one that was found, or None if none could be fitted.
+        reason: why this geometry, or why none, in words.
     """
 
-    geometry: Geometry
+    geometry: Model | None
     model: np.ndarray | None
     inliers: np.ndarray
     errors: np.ndarray
+    significance: float | None
+    reason: str
 
 
 def verify(
     points_a: np.ndarray,
     points_b: np.ndarray,
-    geometry: Geometry = "homography",
+    geometry: Geometry = "auto",
     *,
     threshold: float = INLIER_PIXELS,
     iterations: int = ITERATIONS,
+    size_b: tuple[int, int] | None = None,
 ) -> Verification:
     """Fit a model to matches and find its inliers; the same matches always give the same answer.
 
-    Too few different matches, or points on one line, determine no model: then it is None and there are no inliers.
+    If there are too few different matches, if they lie on one line, or if as many would agree by chance, there is no
+    model and there are no inliers.
 
     Args:
         points_a: (M, 2) x, y in image A.
         points_b: (M, 2) their matches in image B.
-        geometry: what to fit.
+        geometry: what to fit; "auto" for a homography or a fundamental matrix, whichever the matches call for.
         threshold: maximum error of an inlier in pixels.
         iterations: maximum number of iterations.
+        size_b: width and height of image B (default: the extent of its points), for the probability of chance.
     """
-    if geometry not in LEAST:
-        raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
+    if geometry not in get_args(Geometry):
+        raise ArgumentError(f"geometry must be one of {', '.join(get_args(Geometry))}, got {geometry!r}")
     check_pixels(threshold)
     if iterations < 1:
         raise ArgumentError(f"iterations must be 1 or more, got {iterations}")
-    points_a, points_b = _points(points_a, points_b)
-    nothing = Verification(geometry, None, np.zeros(len(points_a), bool), np.full(len(points_a), np.inf))
-    if not _determine(points_a, points_b, geometry):
-        return nothing
-    model = _fit(points_a, points_b, geometry, threshold, iterations)
-    if model is None:
-        return nothing
-    errors = (transfer_errors if geometry == "homography" else sampson_errors)(model, points_a, points_b)
-    inliers = errors <= threshold
-    if not _determine(points_a[inliers], points_b[inliers], geometry):
-        return nothing
-    return Verification(geometry, model, inliers, errors)
+    a, b = _points(points_a, points_b)
+    size = _extent(b) if size_b is None else (float(size_b[0]), float(size_b[1]))
+    fit = partial(_verified, a, b, size=size, threshold=threshold, iterations=iterations)
+    if geometry != "auto":
+        return fit(geometry)
+    plane, depth = fit("homography"), fit("fundamental")
+    if plane.model is None and depth.model is None:
+        best = max(plane, depth, key=lambda found: -np.inf if found.significance is None else found.significance)
+        return replace(best, geometry=None)
+    if plane.model is None:
+        return replace(depth, reason="only an epipolar geometry explains the matches: a scene in depth")
+    if depth.model is None:
+        return replace(plane, reason="only a homography explains the matches")
+    off, beyond_chance = _off_the_plane(a, b, plane, depth, threshold, size)
+    if beyond_chance >= SIGNIFICANT:
+        return replace(depth, reason=f"{off:,} matches off a plane agree on an epipolar geometry: a scene in depth")
+    return replace(plane, reason="no sign of depth: a flat scene, or a camera that only turned")
 
 
 def check_pixels(threshold: float) -> None:
@@ -98,7 +133,93 @@ def sampson_errors(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) ->
     return np.where(slopes > 0, values / np.where(slopes > 0, slopes, 1), np.where(values > 0, np.inf, 0.0))
 
 
-def _fit(a: np.ndarray, b: np.ndarray, geometry: Geometry, threshold: float, iterations: int) -> np.ndarray | None:
+ERRORS = {"homography": transfer_errors, "fundamental": sampson_errors}
+
+
+def _verified(
+    a: np.ndarray, b: np.ndarray, geometry: Model, *, size: tuple[float, float], threshold: float, iterations: int
+) -> Verification:
+    """One kind of model, if the matches determine one and chance does not explain its support."""
+    nothing = Verification(geometry, None, np.zeros(len(a), bool), np.full(len(a), np.inf), None, "")
+    if not _determine(a, b, geometry):
+        return replace(nothing, reason=f"too few different matches for a {NAMES[geometry]}, or all on a line")
+    model = _fit(a, b, geometry, threshold, iterations)
+    errors = nothing.errors if model is None else ERRORS[geometry](model, a, b)
+    inliers = errors <= threshold
+    if model is None or not _determine(a[inliers], b[inliers], geometry):
+        return replace(nothing, reason=f"no {NAMES[geometry]} fits the matches")
+    if geometry == "homography" and _distorts(model, a[inliers]):
+        return replace(nothing, reason="the best homography distorts too much to be one of two photos")
+    beyond_chance = _beyond_chance(a, b, inliers, model, geometry, threshold, size)
+    reason = f"{int(inliers.sum()):,} of {len(a):,} matches agree on a {NAMES[geometry]}"
+    if beyond_chance < SIGNIFICANT:
+        return replace(nothing, significance=beyond_chance, reason=f"{reason}, as many as chance can give")
+    return Verification(geometry, model, inliers, errors, beyond_chance, reason)
+
+
+def _beyond_chance(
+    a: np.ndarray,
+    b: np.ndarray,
+    inliers: np.ndarray,
+    model: np.ndarray,
+    geometry: Model,
+    threshold: float,
+    size: tuple[float, float],
+) -> float:
+    """The significance of a model with these inliers."""
+    some = np.flatnonzero(inliers)[distinct(a[inliers], b[inliers], threshold)]
+    by_area = (
+        chance_of_a_homography(threshold, size[0] * size[1])
+        if geometry == "homography"
+        else chance_of_a_line(threshold, size)
+    )
+    chance = max(by_area, counted_chance(partial(ERRORS[geometry], model), a[some], b[some], threshold))
+    return significance(len(a), len(some), MINIMAL[geometry][0], float(np.log10(chance)), MINIMAL[geometry][1])
+
+
+def _off_the_plane(
+    a: np.ndarray, b: np.ndarray, plane: Verification, depth: Verification, threshold: float, size: tuple[float, float]
+) -> tuple[int, float]:
+    """How many matches off the plane lie on their epipolar lines, and the significance of that.
+
+    With the homography given, two matches off its plane determine the epipolar geometry. Those far off may be wrong
+    matches, which lie on their lines by chance. Those near it may be inaccurate matches of the plane: r pixels off in
+    any direction, they lie on their lines, of half width w, with probability 2/pi asin(w / r).
+    """
+    width = 2**0.5 * threshold  # in B, of a Sampson distance in both images
+    agreeing = depth.inliers.copy()
+    agreeing[agreeing] = distinct(a[agreeing], b[agreeing], threshold)
+    is_far, is_near = plane.errors > NEAR * width, (plane.errors > width) & (plane.errors <= NEAR * width)
+    far, near = is_far & agreeing, is_near & agreeing
+    line = chance_of_a_line(threshold, size)
+    if far.any() and depth.model is not None:
+        line = max(line, counted_chance(partial(sampson_errors, depth.model), a[far], b[far], threshold))
+    chances = np.where(far, line, 2 / np.pi * np.arcsin(np.minimum(1, width / np.maximum(plane.errors, width))))
+    found = [
+        -log10_tests(int(possible.sum()), int(agree.sum()), 2, models=3)
+        - float(np.sort(np.log10(chances[agree]))[2:].sum())
+        for possible, agree in ((is_far, far), (is_near, near), (is_far | is_near, far | near))
+        if agree.sum() > 2
+    ]
+    return int((far | near).sum()), max(found, default=0.0)
+
+
+def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
+    """Whether H, at some of these points, mirrors the image, or changes sizes or proportions beyond belief."""
+    squares = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
+    shapes = warp_frames(H, squares)[0].shapes
+    stretches = np.linalg.svd(shapes, compute_uv=False)
+    scale = np.sqrt(stretches.prod(1))
+    is_mirrored = (np.linalg.det(shapes) <= 0).any()
+    return bool(
+        is_mirrored
+        or scale.max() > MOST_SCALE
+        or scale.min() < 1 / MOST_SCALE
+        or (stretches[:, 0] > MOST_STRETCH * stretches[:, 1]).any()
+    )
+
+
+def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterations: int) -> np.ndarray | None:
     cv2 = need_opencv()
     options: dict[str, Any] = {"maxIters": iterations, "confidence": CONFIDENCE}
     try:
@@ -121,16 +242,22 @@ def _usable_homography(H: np.ndarray) -> np.ndarray | None:
     return H / H[2, 2] if abs(H[2, 2]) > 1e-12 else H
 
 
-def _determine(a: np.ndarray, b: np.ndarray, geometry: Geometry) -> bool:
+def _determine(a: np.ndarray, b: np.ndarray, geometry: Model) -> bool:
     """Whether there are enough distinct matches that do not lie on one line in either image."""
-    distinct = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
-    if len(distinct) < LEAST[geometry]:
+    distinct_rows = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
+    if len(distinct_rows) < LEAST[geometry]:
         return False
-    for points in (np.unique(distinct[:, :2], axis=0), np.unique(distinct[:, 2:], axis=0)):
+    for points in (np.unique(distinct_rows[:, :2], axis=0), np.unique(distinct_rows[:, 2:], axis=0)):
         spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
         if len(points) < LEAST[geometry] or spread[1] <= FLAT * spread[0]:
             return False
     return True
+
+
+def _extent(points: np.ndarray) -> tuple[float, float]:
+    """Width and height of the box around points, at least one pixel each."""
+    width, height = np.ptp(points, axis=0) if len(points) else (0, 0)
+    return max(1.0, float(width)), max(1.0, float(height))
 
 
 def _points(points_a: np.ndarray, points_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

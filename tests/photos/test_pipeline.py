@@ -15,7 +15,7 @@ from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, sav
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
 
-KEYS = {"keypoints0", "keypoints1", "matches", "inliers", "geometry", "model", "seconds"}
+KEYS = {"keypoints0", "keypoints1", "matches", "inliers", "geometry", "reason", "significance", "model", "seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,8 @@ def test_json_has_what_it_promises(geometry, tmp_path):
     read = json.loads((tmp_path / "m.json").read_text())
     assert read.keys() == KEYS
     assert read["geometry"] == geometry
+    assert read["reason"]
+    assert (read["significance"] is None) == (geometry == "none")
     assert len(read["inliers"]) == len(read["matches"]) == len(found.matches)
     assert all(isinstance(value, bool) for value in read["inliers"])
     assert read["seconds"].keys() == set(STAGES)

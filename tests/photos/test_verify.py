@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from matchkernel.data.rendering import turn
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.homography import corner_error, warp_points
-from matchkernel.photos.verify import sampson_errors, transfer_errors, verify
+from matchkernel.photos.verify import SIGNIFICANT, _distorts, sampson_errors, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])
 
@@ -43,7 +44,7 @@ def test_a_homography_takes_a_to_b():
     expected = np.linalg.norm(warp_points(found.model, a)[0] - b, axis=1)
     assert found.errors == pytest.approx(expected)
     assert (found.inliers == (found.errors <= 3)).all()
-    assert corner_error(verify(b, a).model, np.linalg.inv(H), (500, 500)) < 2
+    assert corner_error(verify(b, a, "homography").model, np.linalg.inv(H), (500, 500)) < 2
 
 
 def test_a_fundamental_matrix_puts_b_on_the_line_of_a():
@@ -68,7 +69,7 @@ def test_sampson_errors_are_pixels():
     assert sampson_errors(F, a, a + np.array([30, 2])) == pytest.approx([2 / np.sqrt(2)])
 
 
-@pytest.mark.parametrize("geometry", ["homography", "fundamental"])
+@pytest.mark.parametrize("geometry", ["auto", "homography", "fundamental"])
 def test_the_same_matches_give_the_same_answer(geometry):
     a, b = planar()
     first, second = verify(a, b, geometry), verify(a, b, geometry)
@@ -90,7 +91,7 @@ DEGENERATE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("geometry", ["homography", "fundamental"])
+@pytest.mark.parametrize("geometry", ["auto", "homography", "fundamental"])
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_matches_that_determine_nothing(name, geometry):
     a, b = DEGENERATE[name]
@@ -101,11 +102,15 @@ def test_matches_that_determine_nothing(name, geometry):
     assert np.isinf(found.errors).all()
 
 
-def test_four_right_matches_are_enough_for_a_homography():
-    a = np.array([[0, 0], [400, 10], [390, 300], [5, 310.0]])
-    found = verify(a, warp_points(H, a)[0])
+def test_few_matches_determine_a_homography_and_fewer_prove_nothing():
+    a = np.array([[0, 0], [400, 10], [390, 300], [5, 310.0], [200, 150], [100, 250]])
+    found = verify(a, warp_points(H, a)[0], "homography")
     assert corner_error(found.model, H, (400, 300)) < 0.01
     assert found.inliers.all()
+    found = verify(a[:4], warp_points(H, a[:4])[0], "homography")  # any four matches agree on one
+    assert found.model is None
+    assert found.significance == 0
+    assert "as many as chance can give" in found.reason
 
 
 def test_no_motion_is_the_identity():
@@ -133,3 +138,87 @@ def test_accuracy_against_the_truth():
     assert corner_error(None, H, (9, 9)) == np.inf
     shifted = np.array([[1, 0, 3], [0, 1, 4], [0, 0, 1.0]])
     assert corner_error(shifted, np.eye(3), (50, 40)) == pytest.approx(5)
+
+
+WIDTH, HEIGHT = 640, 480
+
+
+def seen_scene(kind, seed, count=150, wrong=0.4):
+    """Matches of a known scene, some of them wrong: a plane, a camera that only turns, or depth (some or all)."""
+    random = np.random.default_rng([seed, 77])
+    K = np.array([[560, 0, 320], [0, 560, 240], [0, 0, 1]], float)
+    R = turn(1, random.uniform(-0.2, 0.2)) @ turn(0, random.uniform(-0.1, 0.1)) @ turn(2, random.uniform(-0.3, 0.3))
+    t = random.normal(size=3)
+    t *= 0 if kind == "turned" else 0.8 / np.linalg.norm(t)
+    a = random.uniform(0, [WIDTH, HEIGHT], (6 * count, 2))
+    rays = np.column_stack([a, np.ones(len(a))]) @ np.linalg.inv(K).T
+    depths = 6 / (rays @ [random.uniform(-0.4, 0.4), random.uniform(-0.3, 0.3), 1])
+    if kind == "flat with things before it":
+        depths *= np.where(random.uniform(size=len(a)) < 0.35, random.uniform(0.4, 0.8, len(a)), 1)
+    elif kind != "flat":
+        depths = random.uniform(3, 12, len(a))
+    points = (rays * depths[:, None] @ R.T + t) @ K.T
+    b = points[:, :2] / points[:, 2:]
+    seen = ((b > 0) & (b < [WIDTH, HEIGHT])).all(1) & (points[:, 2] > 0)
+    a, b = a[seen][:count], b[seen][:count] + random.normal(0, 0.5, (min(count, seen.sum()), 2))
+    b[: int(wrong * len(b))] = random.uniform(0, [WIDTH, HEIGHT], (int(wrong * len(b)), 2))
+    return a, b
+
+
+@pytest.mark.parametrize(
+    ("kind", "geometry", "reason"),
+    [
+        ("flat", "homography", "a flat scene, or a camera that only turned"),
+        ("turned", "homography", "a flat scene, or a camera that only turned"),
+        ("depth", "fundamental", "a scene in depth"),
+        ("flat with things before it", "fundamental", "off a plane agree on an epipolar geometry"),
+    ],
+)
+def test_the_geometry_follows_from_the_scene(kind, geometry, reason):
+    for seed in range(8):
+        found = verify(*seen_scene(kind, seed, count=250), size_b=(WIDTH, HEIGHT))
+        assert found.geometry == geometry, seed
+        assert reason in found.reason or "only a" in found.reason
+        assert found.significance > 15
+        assert found.inliers.sum() >= 145  # of 150 right ones
+
+
+@pytest.mark.parametrize("geometry", ["auto", "homography", "fundamental"])
+def test_matches_by_chance_give_no_model(geometry):
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        spots = random.uniform(0, [WIDTH, HEIGHT], (2, 6, 2))
+        for count in (9, 30, 300):
+            scattered = random.uniform(0, [WIDTH, HEIGHT], (2, count, 2))
+            crowded = np.stack([s[random.integers(0, 6, count)] + random.normal(0, 12, (count, 2)) for s in spots])
+            for a, b in (scattered, crowded):
+                found = verify(a, b, geometry, size_b=(WIDTH, HEIGHT))
+                assert found.model is None
+                assert not found.inliers.any()
+                assert found.geometry == (None if geometry == "auto" else geometry)
+                assert found.significance is None or found.significance < SIGNIFICANT
+
+
+def test_one_place_counts_once():
+    """Keypoints of several sizes and directions at one place repeat a match, and prove no more than one."""
+    a = np.array([[0, 0], [400, 10], [390, 300], [5, 310.0], [200, 150], [100, 250]])
+    b = warp_points(H, a)[0]
+    many = np.repeat(np.arange(6), 10)
+    jitter = np.random.default_rng(0).uniform(0, 0.2, (2, 60, 2))
+    once, again = verify(a, b, "homography"), verify(a[many] + jitter[0], b[many] + jitter[1], "homography")
+    assert once.significance > SIGNIFICANT
+    assert again.significance < once.significance
+
+
+def test_homographies_that_no_two_photos_have_are_refused():
+    a = np.random.default_rng(0).uniform(0, [WIDTH, HEIGHT], (60, 2))
+    mirrored, squeezed, enlarged = np.diag([-1.0, 1, 1]), np.diag([1.0, 0.02, 1]), np.diag([40.0, 40, 1])
+    mirrored[0, 2] = WIDTH
+    for matrix in (mirrored, squeezed, enlarged):
+        found = verify(a, warp_points(matrix, a)[0], "homography", size_b=(WIDTH, HEIGHT))
+        assert found.model is None
+        assert not found.inliers.any()
+        assert "distorts too much" in found.reason or "no homography fits" in found.reason
+    assert _distorts(mirrored, a)
+    assert _distorts(squeezed, a)
+    assert not _distorts(H, a)

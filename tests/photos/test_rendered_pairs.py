@@ -1,0 +1,35 @@
+"""Rendered photos with known geometry through the whole of match: keypoints, rows, filter, geometry."""
+
+import numpy as np
+import pytest
+from rendered_pairs import SHAPES, rendered_pair
+
+from matchkernel.photos.pipeline import match_images
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_geometry_of_the_scene_is_found_without_an_option(kind, seed):
+    pair = rendered_pair(kind, seed)
+    found = match_images(*pair.photos, "rootsift", keypoints=500)
+    expected = "homography" if kind in ("flat", "turned") else "fundamental"
+    assert found.geometry == expected, found.one_line()
+    right = pair.errors(*found.points) < 3
+    assert right.sum() > 60
+    assert found.inliers[right].mean() > 0.97
+    assert right[found.inliers].mean() > 0.95
+    if expected == "fundamental":  # a plane explains only part of it
+        plane = match_images(*pair.photos, "rootsift", keypoints=500, geometry="homography")
+        assert plane.inliers.sum() < 0.9 * found.inliers.sum()
+
+
+def test_photos_of_different_scenes_are_told():
+    photos = [rendered_pair(kind, seed).photos[0] for kind, seed in (("flat", 3), ("depth", 4), ("facade", 5))]
+    for a, b, geometry in ((0, 1, "auto"), (1, 2, "homography"), (2, 0, "fundamental")):
+        found = match_images(photos[a], photos[b], "rootsift", keypoints=300, filter="none", geometry=geometry)
+        assert len(found.matches) > 30
+        assert found.model is None
+        assert not found.inliers.any()
+        assert "these photos do not seem to show the same thing" in found.one_line()
+        assert found.to_json()["geometry"] == (None if geometry == "auto" else geometry)
+        assert np.isinf(found.verification.errors).all()
