@@ -70,11 +70,12 @@ def hits(planes: list[Plane], origin: np.ndarray, rays: np.ndarray) -> Hits:
         normal = np.cross(plane.u, plane.v)
         with np.errstate(divide="ignore", invalid="ignore"):
             depth = ((plane.corner - origin) @ normal) / (rays @ normal)
-        depth = np.where(np.isfinite(depth), depth, -1)
+        near = np.flatnonzero((depth > 1e-6) & (depth < depths))
         across = _dual(plane.u, plane.v)
-        at = (origin - plane.corner) @ across + (rays @ across) * depth[:, None]
-        here = (depth > 1e-6) & (depth < depths) & (at >= 0).all(1) & (at <= 1).all(1)
-        depths[here], index[here], uv[here] = depth[here], number, at[here]
+        at = (origin - plane.corner) @ across + (rays[near] @ across) * depth[near][:, None]
+        inside = (at >= 0).all(1) & (at <= 1).all(1)
+        here = near[inside]
+        depths[here], index[here], uv[here] = depth[here], number, at[inside]
     return Hits(depths, index, uv)
 
 
@@ -122,6 +123,14 @@ def turn(axis: int, angle: float) -> np.ndarray:
 
 
 def quaternion(R: np.ndarray) -> np.ndarray:
-    """(4,) w, x, y, z of a rotation that is no half turn."""
-    w = np.sqrt(max(0.0, 1 + np.trace(R))) / 2
-    return np.array([w, (R[2, 1] - R[1, 2]) / (4 * w), (R[0, 2] - R[2, 0]) / (4 * w), (R[1, 0] - R[0, 1]) / (4 * w)])
+    """(4,) w, x, y, z of a rotation, computed from its largest component."""
+    x, y, z = np.diag(R)
+    squares = np.array([1 + x + y + z, 1 + x - y - z, 1 - x + y - z, 1 - x - y + z]) / 4
+    wx, wy, wz = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
+    xy, xz, yz = R[0, 1] + R[1, 0], R[0, 2] + R[2, 0], R[1, 2] + R[2, 1]
+    products = np.array([[0, wx, wy, wz], [wx, 0, xy, xz], [wy, xy, 0, yz], [wz, xz, yz, 0]]) / 4
+    k = int(squares.argmax())
+    largest = np.sqrt(squares[k])
+    row = products[k] / largest
+    row[k] = largest
+    return row

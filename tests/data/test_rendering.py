@@ -42,6 +42,12 @@ def test_places_of_a_pixel_are_spread_evenly_about_its_centre():
     assert np.ptp(places[:, 0], axis=0) == pytest.approx(2 / 3)
 
 
-def test_a_quaternion_is_its_rotation():
-    w, *xyz = quaternion(turn(1, 0.7))
-    assert (w, xyz) == (pytest.approx(np.cos(0.35)), pytest.approx([0, np.sin(0.35), 0]))
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("angle", [0.0, 0.7, -2.0, np.pi])
+def test_a_quaternion_is_its_rotation(axis, angle):
+    w, *xyz = quaternion(turn(axis, angle))
+    expected = np.zeros(3)
+    expected[axis] = np.sin(angle / 2)
+    sign = 1 if w * np.cos(angle / 2) + xyz @ expected > 0 else -1  # q and -q are the same rotation
+    assert sign * w == pytest.approx(np.cos(angle / 2))
+    assert sign * np.array(xyz) == pytest.approx(expected)

@@ -1,0 +1,194 @@
+"""What docs/photos.md compares, as tables: the scenes, and for each step the methods, keypoints and filters tried."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))
+
+from data import GROUPS, NON_COMMERCIAL, SHIPPED  # of experiments/paper
+
+from matchkernel.geometry.detect import Detector
+
+BUDGET = 2000
+MOST_PAIRS = 60  # of a training scene
+RENDERED = "street"  # the rendered scene of the test
+SCENES = {"training": SHIPPED, "validation": GROUPS["validation"], "test": (*NON_COMMERCIAL, RENDERED)}
+
+DESDIS = "desdis-32"
+OURS = ("dual", "light", "dual-paper", "fc")
+RATIO = {"sift": 0.8, "rootsift": 0.8}  # of step 1; that of learned descriptors is:
+LEARNED = 0.85
+RATIOS = tuple(round(0.76 + 0.02 * k, 2) for k in range(12))
+# The keypoints before any choice of this page, whatever the defaults of the package are by now.
+BEFORE: dict[str, Any] = {"choice": "strongest", "orientations": "all", "contrast": 0.04}
+BASE = Detector(keypoints=BUDGET, edge=10.0, upright=False, magnification=8.0, **BEFORE)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with its keypoints and filter, and the groups of SCENES it is scored on."""
+
+    method: str
+    changes: dict[str, Any] = field(default_factory=dict)  # of BASE
+    filter: str = "none"
+    groups: tuple[str, ...] = ("validation",)
+
+    @property
+    def key(self) -> str:
+        """The name of its results."""
+        changes = " ".join(f"{name}={value}" for name, value in sorted(self.changes.items()))
+        return " | ".join(part for part in (self.method, changes, self.filter) if part)
+
+    @property
+    def detector(self) -> Detector:
+        """How it finds keypoints."""
+        return replace(BASE, **self.changes)
+
+
+# Step 1
+
+CHOICES = ("strongest", "largest", "spread", "cells")
+TURNS: dict[str, dict[str, Any]] = {
+    "all": {"orientations": "all"},
+    "one": {"orientations": "one"},
+    "upright": {"orientations": "all", "upright": True},
+}
+CONTRASTS = (0.04, 0.02, 0.01, 0.005)
+ON_TRAINING, ON_VALIDATION = ("rootsift", DESDIS), ("rootsift", DESDIS, "light")
+
+
+def keypoint_settings() -> dict[tuple[str, str, float], dict[str, Any]]:
+    """(Choice, orientations, contrast) -> fields of Detector."""
+    every = product(CHOICES, TURNS, CONTRASTS)
+    return {(c, o, t): {"choice": c, "contrast": t, **TURNS[o]} for c, o, t in every}
+
+
+def keypoints() -> list[Candidate]:
+    """Every way to fill the budget, with the descriptors that decide it."""
+    return [
+        Candidate(method, changes, f"ratio:{RATIO.get(method, LEARNED)}", groups_of(method))
+        for changes in keypoint_settings().values()
+        for method in ON_VALIDATION
+    ]
+
+
+def groups_of(method: str) -> tuple[str, ...]:
+    """Our weights were trained on the training scenes, the others were not."""
+    return ("training", "validation") if method in ("sift", "rootsift", DESDIS) else ("validation",)
+
+
+# Step 2
+
+FILTERED = ("sift", "rootsift", DESDIS, *OURS)
+SIMPLEST_FIRST = ("ratio", "distance", "both", "either", "adalam", "guided")
+
+
+def filters(taken: dict[str, Any]) -> list[Candidate]:
+    """Filters that need no calibrated ratio, and every ratio, at the keypoints taken."""
+    plain = ("none", *(f"ratio:{ratio}" for ratio in RATIOS), "distance", "adalam")
+    return [
+        Candidate(method, taken, name, groups_of(method))
+        for method in FILTERED
+        for name in plain
+        if (method, name) != (DESDIS, "distance")  # nobody calibrated one
+    ]
+
+
+def combined_filters(
+    taken: dict[str, Any], ratios: dict[str, float], distances: dict[str, float], guided: bool = False
+) -> list[Candidate]:
+    """Ratio and distance together, with the ratios calibrated on the filters above."""
+    found = []
+    for method in FILTERED:
+        if method in distances:
+            limits = f"{ratios[method]},{distances[method]}"
+            names = [f"both:{limits}", f"either:{limits}"]
+            found += [Candidate(method, taken, name, groups_of(method)) for name in names]
+        if guided:
+            found.append(Candidate(method, taken, f"guided:{ratios[method]}", groups_of(method)))
+    return found
+
+
+# Step 3
+
+MAGNIFICATIONS = (6.0, 8.0, 10.0, 12.0)
+
+
+def models(taken: dict[str, Any], filter_of: dict[str, str], weights: Sequence[str]) -> list[Candidate]:
+    """Models and magnifications.
+
+    Args:
+        taken: the keypoints of step 1.
+        filter_of: the filter of step 2 with the limits of `dual` and `light`, by model.
+        weights: further weight files, by the names that they have in the folder of weights.
+    """
+    return [
+        Candidate(name, {**taken, "magnification": size}, filter_of[family(name)])
+        for name in ("dual", "light", *weights)
+        for size in MAGNIFICATIONS
+    ]
+
+
+def family(name: str) -> str:
+    """The model whose limits a weight file uses."""
+    return "light" if name.startswith("light") else "dual"
+
+
+# Step 4
+
+FRAMES: dict[str, dict[str, Any]] = {
+    "upright": {"upright": True},
+}
+
+
+def frames(default: Candidate) -> list[Candidate]:
+    """Other frames for the model taken."""
+    return [replace(default, changes={**default.changes, **changes}) for changes in ({}, *FRAMES.values())]
+
+
+# Test, and the same rows on validation
+
+PEERS = ("aliked-n16", "aliked-n16+lightglue", "disk", "disk+lightglue", "xfeat", "xfeat+lighterglue")
+BUDGETS = (1000, 2000, 8000)
+PEERS_ALONE = tuple(name for name in PEERS if "+" not in name)
+
+
+def peer_filters() -> list[Candidate]:
+    """Ratios of the peers that are matched by nearest neighbours, calibrated as those of the others are."""
+    return [
+        Candidate(name, {}, kept) for name in PEERS_ALONE for kept in ("none", *(f"ratio:{ratio}" for ratio in RATIOS))
+    ]
+
+
+def final(
+    default: Candidate, filter_of: dict[str, str], frames_taken: Sequence[dict[str, Any]] = ()
+) -> list[Candidate]:
+    """All rows of the table of the test.
+
+    Args:
+        default: the model, keypoints and filter that were taken.
+        filter_of: the filter of every other method, with calibrated limits; peers by nearest neighbours too.
+        frames_taken: changes of step 4 to show.
+    """
+    now = {name: value for name, value in default.changes.items() if name != "magnification"}
+    rows = [Candidate("dual", BEFORE, "distance"), default]
+    rows += [
+        Candidate(name, changes, filter_of[name]) for name in ("sift", "rootsift", DESDIS) for changes in (BEFORE, now)
+    ]
+    rows += [Candidate(name, default.changes, filter_of[name]) for name in OURS if name != default.method]
+    others = ("none", *(kept for key, kept in filter_of.items() if key.startswith(f"{default.method}, ")))
+    rows += [replace(default, filter=kept) for kept in others]
+    rows += [replace(default, changes={**default.changes, **changes}) for changes in frames_taken]
+    rows += [Candidate(name, {}, filter_of.get(name, "none")) for name in PEERS]
+    for budget in BUDGETS:
+        changes = {"keypoints": budget}
+        rows += [replace(default, changes={**default.changes, **changes})]
+        rows += [Candidate("rootsift", {**now, **changes}, filter_of["rootsift"])]
+        rows += [Candidate("dual", {**BEFORE, **changes}, "distance")]
+        rows += [Candidate("aliked-n16", changes, filter_of["aliked-n16"])]
+    unique = {row.key: row for row in rows}
+    return list(unique.values())

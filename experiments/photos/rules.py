@@ -1,0 +1,223 @@
+"""The rules of docs/photos.md, applied to the stored measurements."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from candidates import (
+    BEFORE,
+    DESDIS,
+    LEARNED,
+    ON_TRAINING,
+    ON_VALIDATION,
+    OURS,
+    RATIO,
+    RATIOS,
+    SCENES,
+    SIMPLEST_FIRST,
+    Candidate,
+    family,
+    groups_of,
+    keypoint_settings,
+    models,
+)
+from jobs import PACKAGE  # of experiments/paper
+from measured import RESULTS, Measured, Scores, mean_of, minus, read
+from results import read as read_paper
+
+from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
+
+Setting = tuple[str, str, float]
+ALLOWED = 1.05  # seconds per photo / those of the default before: the limit, and a twentieth for the noise of timing
+MOST_TIMES = 2.0  # seconds of other frames / those of the choice of step 3
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate with its value in percent, how far it is below the best, and the standard error of that."""
+
+    name: Any
+    value: float
+    below: float
+    error: float
+    cost: Any
+
+    @property
+    def ties(self) -> bool:
+        """Whether it is within one standard error of the best."""
+        return self.below <= self.error
+
+
+def ranked(values: Mapping[Any, list[Scores]], cost: Mapping[Any, Any]) -> list[Ranked]:
+    """Candidates, the best first.
+
+    Args:
+        values: for each candidate one set of scores per group of scenes; the value is the mean of their means.
+        cost: that decides between ties.
+    """
+    means = {name: _mean(groups) for name, groups in values.items()}
+    best = max(means, key=lambda name: means[name])
+    found = []
+    for name, groups in values.items():
+        parts = [estimate(minus(one, other)) for one, other in zip(values[best], groups, strict=True)]
+        error = math.sqrt(sum(part.std**2 for part in parts)) / len(parts)
+        found.append(Ranked(name, 100 * means[name], 100 * (means[best] - means[name]), 100 * error, cost[name]))
+    return sorted(found, key=lambda row: -row.value)
+
+
+def _mean(groups: list[Scores]) -> float:
+    return sum(estimate(group).mean for group in groups) / len(groups)
+
+
+def taken(rows: list[Ranked]) -> Ranked:
+    """The cheapest of those that tie with the best; of equally cheap ones the best."""
+    return min((row for row in rows if row.ties), key=lambda row: (row.cost, -row.value))
+
+
+# Step 1
+
+
+def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ranked]:
+    """Ways to fill the budget by the mean of training and validation scenes."""
+    values = {}
+    for setting, changes in keypoint_settings().items():
+        groups = []
+        for group, methods in (("training", ON_TRAINING), ("validation", ON_VALIDATION)):
+            keys = [Candidate(m, changes, f"ratio:{RATIO.get(m, LEARNED)}").key for m in methods]
+            groups.append(mean_of(found.scores(key, SCENES[group]) for key in keys))
+        values[setting] = groups
+    return ranked(values, seconds)
+
+
+def taken_keypoints(folder: Path = RESULTS) -> dict[str, Any]:
+    """The fields of Detector that step 1 takes; whether regions are upright is decided in step 4."""
+    rows = rank_keypoints(read("keypoints", folder), detection_seconds(folder))
+    turned = [row for row in rows if row.name[1] != "upright"]
+    best = taken(_among(turned))
+    return keypoint_settings()[best.name]
+
+
+def _among(rows: list[Ranked]) -> list[Ranked]:
+    """The same rows; if the best was left out, ties are judged by the distance to the best that is left."""
+    first = rows[0].below
+    return [Ranked(row.name, row.value, row.below - first, row.error, row.cost) for row in rows]
+
+
+def detection_seconds(folder: Path = RESULTS) -> dict[Setting, float]:
+    """Seconds of detection per photo of each way to fill the budget, as seconds.py measured them."""
+    found = read("seconds", folder).rows
+    return {setting: found[Candidate("detect", c).key]["seconds"] for setting, c in keypoint_settings().items()}
+
+
+# Step 2
+
+
+def calibrated_ratio(found: Measured, method: str, changes: dict[str, Any]) -> float:
+    """The ratio with the best mAA after averaging each with its neighbours; scenes as in step 2."""
+    values = [_value(found, Candidate(method, changes, f"ratio:{ratio}")) for ratio in RATIOS]
+    smooth = [sum(values[max(0, k - 1) : k + 2]) / len(values[max(0, k - 1) : k + 2]) for k in range(len(values))]
+    return RATIOS[smooth.index(max(smooth))]
+
+
+def _value(found: Measured, candidate: Candidate) -> float:
+    groups = [found.scores(candidate.key, SCENES[group]) for group in groups_of(candidate.method)]
+    return _mean(groups)
+
+
+def kinds_of(found: Measured, method: str, changes: dict[str, Any]) -> dict[str, str]:
+    """Kind of filter -> the filter of a method with its limits, of those that were measured."""
+    kinds = {"ratio": f"ratio:{calibrated_ratio(found, method, changes)}"}
+    start = Candidate(method, changes).key.removesuffix("none")
+    for key in found.rows:
+        kind = key.removeprefix(start).partition(":")[0]
+        if key.startswith(start) and kind != "ratio":
+            kinds[kind] = key.removeprefix(start)
+    return kinds
+
+
+def rank_filters(found: Measured, changes: dict[str, Any]) -> list[Ranked]:
+    """Filters by the mean of our models on validation; the simpler one wins a tie."""
+    by_method = {method: kinds_of(found, method, changes) for method in OURS}
+    values = {
+        kind: [
+            mean_of(
+                found.scores(Candidate(method, changes, by_method[method][kind]).key, SCENES["validation"])
+                for method in OURS
+            )
+        ]
+        for kind in SIMPLEST_FIRST
+        if all(kind in kinds for kinds in by_method.values())
+    }
+    return ranked(values, {kind: SIMPLEST_FIRST.index(kind) for kind in values})
+
+
+def taken_filters(folder: Path = RESULTS) -> dict[str, str]:
+    """Method -> its filter; those that are not ours use their calibrated ratio."""
+    changes, found = taken_keypoints(folder), read("filters", folder)
+    kind = taken(rank_filters(found, changes)).name
+    filters = {method: kinds_of(found, method, changes)[kind] for method in OURS}
+    for method in ("sift", "rootsift", DESDIS):
+        filters[method] = f"ratio:{calibrated_ratio(found, method, changes)}"
+    return filters
+
+
+# Step 3
+
+
+def rank_models(found: Measured, seconds: Mapping[str, float]) -> list[Ranked]:
+    """Models and magnifications on validation; `name` is the key of the candidate.
+
+    A tie goes to the cheaper architecture, then to the better score on validation patches.
+    """
+    scores = patch_scores()
+    values = {key: [found.scores(key, SCENES["validation"])] for key in found.rows}
+    return ranked(values, {key: (seconds[family(key)], -scores.get(method_of(key), 0.0)) for key in values})
+
+
+def method_of(key: str) -> str:
+    """The method of a candidate's key."""
+    return key.split(" | ")[0]
+
+
+def patch_scores() -> dict[str, float]:
+    """Models -> matching on the validation sequences' patches, as experiments/paper measured it."""
+    found = {job: run for name in ("ship", "poses") for job, run in read_paper(name).items()}
+    known = {job: 100 * run["scores"]["validation"]["matching"] for job, run in found.items()}
+    return {**known, **{name: known[job] for name, job in PACKAGE.items()}}
+
+
+def model_seconds(folder: Path = RESULTS) -> dict[str, float]:
+    """Seconds per photo of `dual` and `light` at the keypoints taken."""
+    found, changes = read("seconds", folder).rows, taken_keypoints(folder)
+    return {name: found[Candidate(name, changes).key]["seconds"] for name in ("dual", "light")}
+
+
+def taken_model(folder: Path = RESULTS) -> Candidate:
+    """The default: model, keypoints with magnification, and filter."""
+    seconds = model_seconds(folder)
+    limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
+    found, keypoints, filters = read("models", folder), taken_keypoints(folder), taken_filters(folder)
+    rows = [row for row in rank_models(found, seconds) if seconds[family(row.name)] <= limit]
+    best = taken(_among(rows)).name
+    names = dict.fromkeys(method_of(key) for key in found.rows)
+    return next(c for c in models(keypoints, filters, list(names)) if c.key == best)
+
+
+# Step 4
+
+
+def rank_frames(found: Measured, default: Candidate) -> list[tuple[str, Estimate]]:
+    """Candidates of step 4, and their paired differences to the choice of step 3."""
+    base = found.scores(default.key, SCENES["validation"])
+    return [
+        (key, estimate(minus(found.scores(key, SCENES["validation"]), base)))
+        for key in found.rows
+        if key != default.key
+    ]
+
+
+def is_worth(difference: Estimate, seconds: float, before: float) -> bool:
+    """Whether a change of frames is taken."""
+    return difference.mean > difference.std and seconds <= MOST_TIMES * before
