@@ -176,8 +176,8 @@ def photos(
     model: Annotated[
         list[str],
         typer.Option(
-            help="name of trained weights, a .safetensors file, sift, rootsift, a peer, BASELINE:FILE, "
-            "hloc:FEATURES.h5[,MATCHES.h5]; may be given several times"
+            help="[NAME=]name of trained weights, a .safetensors file, sift, rootsift, a peer, BASELINE:FILE, "
+            "hloc:FEATURES.h5[,MATCHES.h5]; NAME is for tables; may be given several times"
         ),
     ],
     filters: Annotated[
@@ -220,13 +220,13 @@ def photos(
 
     with user_errors():
         chosen = [
-            MethodSpec(text, replace(detector, keypoints=number), kept, device)
-            for text in model
+            MethodSpec(text, replace(detector, keypoints=number), kept, device, name)
+            for name, text in map(_named, model)
             for number in budget or [detector.keypoints]
             for kept in filters or ["ratio"]
         ]
         if out is not None:
-            check_target(out, len(chosen) > 1, *scenes, *weight_files(*model))
+            check_target(out, len(chosen) > 1, *scenes, *weight_files(*(spec.text for spec in chosen)))
         if work is not None:
             check_folder(work, *scenes)
         cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1

@@ -56,6 +56,11 @@ def test_json_and_the_same_bytes_again_but_for_the_seconds(rendered, tmp_path):
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
+def test_rows_can_be_named(rendered):
+    arguments = ("evaluate", "photos", rendered, *FEW, "--model", "first=sift", "--model", "second=sift", "--json")
+    assert [found["descriptor"] for found in json.loads(good(*arguments).stdout)] == ["first", "second"]
+
+
 def test_pairs_from_a_file(rendered, tmp_path):
     (tmp_path / "pairs.txt").write_text("004.png 001.png\n")
     arguments = ("evaluate", "photos", rendered, "--model", "sift", *FEW, "--pairs", tmp_path / "pairs.txt", "--json")

@@ -37,8 +37,8 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
         settings = result.get("settings") or {}
         for key in sorted({key for other in alike for key in other.get("settings") or {}}):
             values = {json.dumps((other.get("settings") or {}).get(key)) for other in alike}
-            if len(values) > 1 and key not in ("weights", "detector"):
-                words.append(f"{key} {settings.get(key)}")
+            if len(values) > 1:
+                words.append(f"{key} {str(settings.get(key))[:12]}")
         labels.append(", ".join(words))
     return labels
 

@@ -45,10 +45,12 @@ class MethodSpec:
     detector: Detector
     filter: str = "ratio"
     device: str | None = None
+    name: str | None = None  # in tables, instead of the method's own
 
     def open(self) -> PhotoMethod:
         """The method."""
-        return _opened(self)
+        method = _opened(replace(self, name=None))
+        return method if self.name is None else replace(method, name=self.name)
 
 
 @dataclass(frozen=True)
