@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -101,6 +105,37 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, m
     (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
     assert len(done) == len(scene.pairs) - 2
     assert without_seconds(found) == without_seconds(result)
+
+
+def test_a_killed_run_resumes_to_the_same_bytes_and_leaves_no_process(rendered, tmp_path):
+    """Killed without warning, in two processes, as soon as a pair is done."""
+    work, pairs = tmp_path / "work", read_scene(rendered).pairs
+    arguments = ["evaluate", "photos", rendered, "--model", "rootsift", "--keypoints", "300", "--filter", "ratio:0.85"]
+    command = [sys.executable, "-m", "matchkernel", *arguments, "--repeats", "1", "--workers", "2", "--work", work]
+    running = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    waited_for(lambda: [path for path in work.rglob("*.jsonl") if path.read_text().count("\n")])
+    workers = [int(pid) for pid in children(running.pid)]
+    running.kill()
+    running.wait()
+    assert len(workers) >= 2
+    waited_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    done = sum(path.read_text().count("\n") for path in work.rglob("*.jsonl"))
+    (found,) = evaluate_photos([read_scene(rendered)], [ROOTSIFT], ONCE, work=work)
+    (whole,) = evaluate_photos([read_scene(rendered)], [ROOTSIFT], ONCE)
+    assert 0 < done <= len(pairs)
+    assert without_seconds(found) == without_seconds(whole)
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def waited_for(condition, seconds=120):
+    for _ in range(seconds * 50):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"did not happen within {seconds} seconds")
 
 
 def test_other_filters_reuse_the_features_and_damaged_ones_are_made_again(scene, result, tmp_path):

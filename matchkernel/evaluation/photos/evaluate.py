@@ -8,6 +8,7 @@ import platform
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -254,6 +255,15 @@ def _begin(threads_each: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OMP_NUM_THREADS"] = str(threads_each)
     threads(threads_each).__enter__()
+    threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+
+
+def _end_with_the_main_process() -> None:
+    """If the main process is killed, nobody tells the others, and they would wait for work for ever."""
+    main = multiprocessing.parent_process()
+    if main is not None:
+        main.join()
+        os._exit(1)
 
 
 def _truth(scene: Scene) -> list[Any]:
