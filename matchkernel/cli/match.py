@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Device, Json, MatchFilter, PhotoModel, Untrained, weight_files
 from matchkernel.geometry.detect import Detector
@@ -29,31 +29,41 @@ def match(
     *,
     a: Annotated[Path, typer.Argument(metavar="A", help="image")],
     b: Annotated[Path, typer.Argument(metavar="B", help="another image")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="PNG file to draw the matches to")] = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="PNG to draw the matches to, or CSV to list them; may be given several times"),
+    ] = None,
     model: PhotoModel = "dual",
     untrained: Untrained = False,
     detector: Detector,
     geometry: Annotated[Geometry, typer.Option(help="model to verify matches with; auto tries both")] = Geometry.auto,
     pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
+    guided: Annotated[
+        bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
+    ] = False,
     mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
     keep: MatchFilter = str(FOR_A_PAIR),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Match two images: detect, describe, match, verify; draw the matches or print them as JSON."""
+    """Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON."""
     from matchkernel.photos.describers import open_describer
-    from matchkernel.photos.pipeline import MatchSettings, match_images
+    from matchkernel.photos.pipeline import MatchSettings, match_images, save_csv
     from matchkernel.plots.matches import save_picture
     from matchkernel.storage.files import check_output
 
     with user_errors():
-        if out:
-            check_output(out, a, b, *weight_files(model), suffixes=(".png",))
-        settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels)
+        for path in out or []:
+            check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
+        settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)
         describer = open_describer(model, untrained=untrained, device=device)
-        found = match_images(a, b, describer, settings)
-        if out:
-            save_picture(found, a, b, out)
+        with progress_bar("reading") as bar:
+            found = match_images(a, b, describer, settings, say=bar.rename, progress=bar)
+        for path in out or []:
+            if path.suffix.lower() == ".csv":
+                save_csv(found, path)
+            else:
+                save_picture(found, a, b, path)
         if as_json:
             print(json.dumps(found.to_json()))
         say(found.one_line())

@@ -18,6 +18,7 @@ from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.weights import load, state_digest
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.progress import Progress, within
 
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
@@ -34,14 +35,15 @@ class Describer:
         name: of the descriptor.
         D: dimension of a descriptor.
         settings: everything that determines the descriptors (weights, patch size, sampler), JSON values.
-        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content.
+        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content; it may
+            be given a `progress` too.
         device: where it runs, and where descriptors are matched.
     """
 
     name: str
     D: int
     settings: dict[str, Any]
-    compute: Callable[[np.ndarray, Frames, float], np.ndarray] = field(repr=False)
+    compute: Callable[..., np.ndarray] = field(repr=False)
     device: torch.device = CPU
 
 
@@ -96,18 +98,21 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
     if network.card.match_threshold is not None:
         settings[THRESHOLD] = network.card.match_threshold
 
-    def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
+    def compute(image: np.ndarray, frames: Frames, _: float, progress: Progress | None = None) -> np.ndarray:
         rows = np.zeros((len(frames), config.D or 0), np.float32)
         for start in range(0, len(frames), FRAMES_AT_A_TIME):
             part = slice(start, start + FRAMES_AT_A_TIME)
-            rows[part] = describe(extract_patches(image, frames[part], CUT), runner, resize=True)
+            patches = extract_patches(image, frames[part], CUT)
+            rows[part] = describe(patches, runner, resize=True, progress=within(progress, start, len(frames)))
         return rows
 
     return Describer(network.name, config.D or 0, settings, compute, place)
 
 
 def _of_sift(name: str, device: torch.device) -> Describer:
-    def compute(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
+    def compute(
+        image: np.ndarray, frames: Frames, magnification: float, progress: Progress | None = None
+    ) -> np.ndarray:
         rows = frame_sift(image, frames, magnification)
         rows = to_rootsift(rows) if name == "rootsift" else rows
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -15,6 +15,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.storage.images import read_gray
+from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import with_options
 
 FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
@@ -60,14 +61,31 @@ def extract(
 
 
 def extract_with(
-    gray: np.ndarray, describer: Describer, detector: Detector, seconds: dict[str, float] | None = None
+    gray: np.ndarray,
+    describer: Describer,
+    detector: Detector,
+    seconds: dict[str, float] | None = None,
+    say: Say = lambda stage: None,
+    progress: Progress | None = None,
 ) -> Features:
-    """Features of (H, W) uint8 gray; the time of "detect" and "describe" is added to `seconds`."""
+    """Features of (H, W) uint8 gray; the time of "detect" and "describe" is added to `seconds`.
+
+    Args:
+        gray: the image.
+        describer: describes the keypoints.
+        detector: finds them.
+        seconds: by stage.
+        say: called with the name of each stage.
+        progress: called with the number of keypoints described and their total.
+    """
     seconds = {} if seconds is None else seconds
+    say("detecting")
     with timed("detect", seconds):
         found = detector.detect(gray, device=describer.device)
+    say("describing")
     with timed("describe", seconds):
-        rows = describer.compute(gray, found.frames, detector.magnification)
+        watched = {} if progress is None else {"progress": progress}
+        rows = describer.compute(gray, found.frames, detector.magnification, **watched)
     size = (gray.shape[1], gray.shape[0])
     settings = recorded_settings(describer, detector)
     return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)

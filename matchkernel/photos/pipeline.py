@@ -1,7 +1,7 @@
 """Match two images: detect, describe, match, verify."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +13,11 @@ from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, as_gray, extract_with, timed
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
+from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.storage.files import replacing
+from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges, setting, with_options
 
 STAGES = ("read", "detect", "describe", "match", "verify")
@@ -32,6 +34,7 @@ class MatchSettings:
         geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever the
             matches call for.
         pixels: maximum error of an inlier.
+        guided: with the geometry found, match again among the keypoints that agree with it.
     """
 
     detector: Detector = field(default_factory=Detector)
@@ -39,6 +42,7 @@ class MatchSettings:
     filter: Filter = FOR_A_PAIR
     geometry: Literal["auto", "homography", "fundamental", "none"] = "auto"
     pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
+    guided: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", as_filter(self.filter))
@@ -121,6 +125,8 @@ def match_images(
     settings: MatchSettings | None = None,
     *,
     device: str | torch.device | None = None,
+    say: Say = lambda stage: None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> ImageMatches:
     """Detect, describe, match and verify.
@@ -131,22 +137,51 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
+        say: called with the name of each stage.
+        progress: called with the number of keypoints described and their total.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
     """
     chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device)
     seconds = dict.fromkeys(STAGES, 0.0)
+    say("reading")
     with timed("read", seconds):
         pixels = as_gray(a), as_gray(b)
-    first, second = (extract_with(gray, describer, chosen.detector, seconds) for gray in pixels)
+    first, second = (extract_with(gray, describer, chosen.detector, seconds, say, progress) for gray in pixels)
+    say("matching")
     with timed("match", seconds):
         found = match(first, second, mutual=chosen.mutual, filter=chosen.filter, device=describer.device)
     verification = None
     if chosen.geometry != "none":
+        say("verifying")
         with timed("verify", seconds):
             ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
             verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=second.image_size)
+            if chosen.guided:
+                found, verification = _guided(first, second, found, verification, chosen.pixels)
     return ImageMatches((first, second), found, verification, seconds)
+
+
+def _guided(
+    a: Features, b: Features, found: Matches, verification: Verification, pixels: float
+) -> tuple[Matches, Verification]:
+    """Match again with the model, and fit it to these matches; they were chosen by it and prove no more than before."""
+    if verification.model is None or verification.geometry is None:
+        return found, verification
+    more = guided_matches(a, b, verification.model, verification.geometry, pixels=pixels, first=found)
+    ends = a.keypoints[more.indices[:, 0]], b.keypoints[more.indices[:, 1]]
+    again = verify(*ends, verification.geometry, threshold=pixels, size_b=b.image_size)
+    if again.inliers.sum() < verification.inliers.sum():
+        return found, verification
+    return more, replace(again, significance=verification.significance, reason=verification.reason)
+
+
+def save_csv(found: ImageMatches, path: str | Path) -> None:
+    """Write one line per match to a file, atomically: places in A and B, distance, ratio, and 1 for an inlier or 0."""
+    numbers = np.column_stack([*found.points, found.matches.distances, found.matches.ratios, found.inliers])
+    with replacing(path) as part, part.open("w", encoding="ascii", newline="") as file:
+        file.write("x0,y0,x1,y1,distance,ratio,inlier\n")
+        np.savetxt(file, numbers, fmt=["%.4f"] * 4 + ["%.6f"] * 2 + ["%d"], delimiter=",")
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:

@@ -12,6 +12,7 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 from rich.console import Console
 
 import matchkernel
+from matchkernel.cli import console
 from matchkernel.cli.demo import DemoRow, results_table
 
 
@@ -52,6 +53,43 @@ def test_a_weight_file_and_options(pair):
     assert len(found["keypoints0"]) == 50
     assert found["geometry"] == "fundamental"
     assert "small" in result.stderr
+
+
+def test_matches_as_csv_beside_the_picture(pair):
+    result = run("match", "a.png", "b.png", "-o", "m.csv", "-o", "m.png", "--json", "--model", "rootsift")
+    assert result.exit_code == 0, result.stderr
+    found, lines = json.loads(result.stdout), Path("m.csv").read_text().splitlines()
+    assert lines[0] == "x0,y0,x1,y1,distance,ratio,inlier"
+    rows = np.array([[float(value) for value in line.split(",")] for line in lines[1:]])
+    indices = np.array(found["matches"])
+    assert rows[:, :2] == pytest.approx(np.array(found["keypoints0"])[indices[:, 0]], abs=1e-4)
+    assert rows[:, 2:4] == pytest.approx(np.array(found["keypoints1"])[indices[:, 1]], abs=1e-4)
+    assert rows[:, 6].astype(bool).tolist() == found["inliers"]
+    assert ((rows[:, 5] >= 0) & (rows[:, 5] <= 1)).all()
+    assert Path("m.png").stat().st_size > 1000
+    save(np.full((50, 60), 128, np.uint8), Path("one_colour.png"))
+    result = run("match", "a.png", "one_colour.png", "-o", "none.csv", "--model", "sift")
+    assert (result.exit_code, Path("none.csv").read_text()) == (0, lines[0] + "\n")
+
+
+def test_guided_matching_is_an_option(pair):
+    plain, guided = (
+        json.loads(run("match", "a.png", "b.png", "--json", "--model", "rootsift", *option).stdout)
+        for option in ([], ["--guided"])
+    )
+    assert sum(guided["inliers"]) >= sum(plain["inliers"])
+    assert (guided["geometry"], guided["significance"]) == (plain["geometry"], plain["significance"])
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(pair, monkeypatch):
+    options = ("match", "a.png", "b.png", "--model", "sum", "--untrained", "--keypoints", 60)
+    assert run(*options).stderr.count("\n") == 1
+    seen = []
+    monkeypatch.setattr(console.Bar, "rename", lambda bar, what: seen.append(what))
+    monkeypatch.setattr(console.Bar, "__call__", lambda bar, done, total: seen.append((done, total)))
+    run(*options)
+    stages = ["reading", "detecting", "describing", (60, 60), "detecting", "describing", (60, 60)]
+    assert [what for what in seen if isinstance(what, str) or what == (60, 60)] == [*stages, "matching", "verifying"]
 
 
 def test_no_input_is_overwritten(pair):

@@ -28,10 +28,16 @@ class Pair:
         return np.where(seen, np.linalg.norm(true - points_b, axis=1), np.inf)
 
 
-def rendered_pair(kind: str, seed: int = 0) -> Pair:
-    """Two photos: "flat", "turned", "depth" (walls, floor, a board) or "facade" (a wall at an angle with pillars)."""
+def rendered_pair(kind: str, seed: int = 0, repeats: int = 1) -> Pair:
+    """Two photos of a scene with known geometry.
+
+    Args:
+        kind: "flat", "turned", "depth" (walls, floor, a board) or "facade" (a wall at an angle with pillars).
+        seed: of the textures and cameras.
+        repeats: how often a pattern nearly repeats along a wall.
+    """
     random = np.random.default_rng(seed)
-    planes = [Plane(*np.array(shape, float), wall_paper(random)) for shape in SHAPES[kind]]
+    planes = [Plane(*np.array(shape, float), wall_paper(random, repeats)) for shape in SHAPES[kind]]
     move = np.zeros(3) if kind == "turned" else np.array([0.9, random.uniform(-0.2, 0.2), random.uniform(-0.2, 0.2)])
     R = turn(2, random.normal(0, 0.1)) @ turn(0, random.normal(0, 0.03)) @ turn(1, random.uniform(0.08, 0.15))
     first = View(np.eye(3), np.zeros(3), FOCAL, WIDTH, HEIGHT)
@@ -39,9 +45,12 @@ def rendered_pair(kind: str, seed: int = 0) -> Pair:
     return Pair(planes, (first, second), (photograph(planes, first, random), photograph(planes, second, random)))
 
 
-def wall_paper(random: np.random.Generator, side: int = 512) -> np.ndarray:
+def wall_paper(random: np.random.Generator, repeats: int, side: int = 512) -> np.ndarray:
     """(side, side) float32 noise with structure of several sizes."""
     noise = random.uniform(-1, 1, (side, side)).astype(np.float32)
+    if repeats > 1:
+        tile = random.uniform(-1, 1, (side // repeats, side // repeats)).astype(np.float32)
+        noise = 0.12 * noise + np.tile(tile, (repeats, repeats))
     layers = [cv2.GaussianBlur(noise, (0, 0), sigma) for sigma in (1.5, 3, 6, 12)]
     return np.clip(128 + 30 * sum(layer / layer.std() for layer in layers), 0, 255)
 

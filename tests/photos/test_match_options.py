@@ -27,7 +27,8 @@ from matchkernel.storage.settings import with_options
     ("options", "message"),
     [
         (["-o", "a.png/m.png", "--json"], "a.png is not a folder"),
-        (["-o", "m.jpg"], "must end in .png"),
+        (["-o", "m.jpg"], "must end in .png or .csv"),
+        (["-o", "m.png", "-o", "m.txt"], "must end in .png or .csv"),
         (["-o", "a.png"], "is one of the inputs"),
         (["--pixels", "nan", "--json"], "pixels must be above 0"),
         (["--magnification", "1e300"], "magnification must be above 0 and at most 1,000"),

@@ -1,0 +1,107 @@
+"""Matching among keypoints that agree with a model: equal to brute force, more right matches, none lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendered_pairs import rendered_pair
+
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos import guided
+from matchkernel.photos.extract import extract
+from matchkernel.photos.features import Features
+from matchkernel.photos.guided import guided_matches
+from matchkernel.photos.match import match
+from matchkernel.photos.pipeline import match_images
+from matchkernel.photos.verify import sampson_errors, transfer_errors, verify
+
+H = np.array([[0.9, -0.2, 10], [0.15, 1.1, -5], [1e-3, 5e-4, 1]])
+F = np.array([[0, 0, 0.1], [0.02, 0, -1], [0.1, 1, 0.3]])
+ERRORS = {"homography": (H, transfer_errors), "fundamental": (F, sampson_errors)}
+
+
+def features(points, rows):
+    frames = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
+    return Features(frames, rows.astype(np.float32), np.ones(len(points)), (60, 60), "ours")
+
+
+def brute_force(a, b, geometry, pixels):
+    """Index pairs, distances and ratios, the slow way."""
+    model, errors = ERRORS[geometry]
+    table = np.full((len(a), len(b)), np.inf)
+    for i in range(len(a)):
+        for j in range(len(b)):
+            x, y = a.keypoints[i : i + 1], b.keypoints[j : j + 1]
+            if a.descriptors[i].any() and b.descriptors[j].any() and errors(model, x, y)[0] <= pixels:
+                table[i, j] = np.linalg.norm(a.descriptors[i].astype(float) - b.descriptors[j].astype(float))
+    found = []
+    for i in range(len(a)):
+        j = int(table[i].argmin()) if len(b) else 0
+        if len(b) and np.isfinite(table[i, j]) and table[:, j].argmin() == i:
+            ratios = []
+            for line in (table[i], table[:, j]):
+                first, second = [*np.sort(line), np.inf][:2]
+                ratios.append(first / second if second > 0 else 1.0)
+            found.append((i, j, table[i, j], max(ratios)))
+    return found
+
+
+@given(
+    sizes=st.tuples(st.integers(0, 25), st.integers(0, 25)),
+    seed=st.integers(0, 10**6),
+    geometry=st.sampled_from(list(ERRORS)),
+    pixels=st.sampled_from([3.0, 15.0, 100.0]),
+    block=st.sampled_from([(1, 1), (7, 5), (2**20, 2**15)]),
+)
+@settings(max_examples=60)
+def test_equals_brute_force_in_any_blocks(sizes, seed, geometry, pixels, block):
+    random = np.random.default_rng(seed)
+    a, b = (features(random.uniform(0, 60, (n, 2)), random.integers(-1, 2, (n, 4))) for n in sizes)  # with ties
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guided, "PAIRS_AT_A_TIME", block[0])
+        patch.setattr(guided, "ROWS_AT_A_TIME", block[1])
+        found = guided_matches(a, b, ERRORS[geometry][0], geometry, pixels=pixels, filter="none")
+    expected = brute_force(a, b, geometry, pixels)
+    assert [tuple(pair) for pair in found.indices.tolist()] == [row[:2] for row in expected]
+    assert found.distances == pytest.approx([row[2] for row in expected])
+    assert found.ratios == pytest.approx([row[3] for row in expected])
+
+
+@pytest.mark.parametrize(("kind", "geometry"), [("flat", "homography"), ("depth", "fundamental")])
+def test_more_right_matches_and_none_lost(kind, geometry):
+    pair = rendered_pair(kind, 2, repeats=8)  # the ratio test drops much that is right
+    a, b = (extract(photo, "rootsift", keypoints=700) for photo in pair.photos)
+    first = match(a, b, filter="ratio")
+    points = a.keypoints[first.indices[:, 0]], b.keypoints[first.indices[:, 1]]
+    checked = verify(*points)
+    assert checked.geometry == geometry
+    more = guided_matches(a, b, checked.model, geometry, first=first)
+    again = guided_matches(a, b, checked.model, geometry, first=first)
+    assert (more.indices == again.indices).all()
+    agreeing = {tuple(p) for p in first.indices[checked.inliers].tolist()}
+    assert agreeing <= {tuple(p) for p in more.indices.tolist()}
+    right = pair.errors(*points) < 3
+    now = pair.errors(a.keypoints[more.indices[:, 0]], b.keypoints[more.indices[:, 1]]) < 3
+    assert now.sum() > 1.1 * right.sum()
+    assert now.mean() > 0.8  # in depth, a pattern repeats along the lines
+    plain, whole = (
+        match_images(*pair.photos, "rootsift", keypoints=700, filter="ratio", guided=g) for g in (False, True)
+    )
+    assert whole.inliers.sum() > 1.1 * plain.inliers.sum()
+    assert (whole.geometry, whole.verification.significance) == (geometry, plain.verification.significance)
+
+
+def test_without_a_model_there_is_nothing_to_be_guided_by():
+    photos = [rendered_pair("flat", seed).photos[0] for seed in (0, 1)]
+    found = match_images(*photos, "rootsift", keypoints=100, guided=True)
+    assert found.model is None
+    assert not found.inliers.any()
+
+
+def test_what_is_refused():
+    one = features(np.zeros((1, 2)), np.ones((1, 4)))
+    with pytest.raises(ArgumentError, match="geometry must be homography or fundamental"):
+        guided_matches(one, one, H, "affine")
+    with pytest.raises(ArgumentError, match="maximum error"):
+        guided_matches(one, one, H, "homography", pixels=0)
