@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import skimage.data
 from helpers import write_sequence
+from made_networks import write_networks
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -45,6 +46,8 @@ def write_files(folder, text, request):
         (folder / "out" / "demo").mkdir(parents=True)
         for name, image in zip(("left", "right"), skimage.data.stereo_motorcycle()[:2], strict=True):
             Image.fromarray(image).save(folder / "out" / "demo" / f"{name}.png")
+    if "AffNet.pth" in text:
+        write_networks(folder)
     if " scene/" in text:
         shutil.copytree(request.getfixturevalue("rendered"), folder / "scene")
 

@@ -5,6 +5,7 @@ All else is tested on made files of the same layout, which the first test compar
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,8 @@ from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism
 from matchkernel.data.summary import verify
 from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.sampling import extract_patches
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
@@ -128,3 +131,66 @@ def test_patches_of_a_sequence_of_photos(tmp_path):
     settings = HomographySettings(most=60, verification=200)
     manifest = build_from_homographies(DATA / "homography", tmp_path / "set", settings, sequences=["oxford_graf"])
     assert manifest["sequences"]["oxford_graf"]["patches"] == 60
+
+
+@pytest.fixture(scope="module")
+def door():
+    """A part of a photo of a church portal."""
+    path = sorted((DATA / "scenes" / "lund_door" / "images").iterdir())[0]
+    return np.asarray(Image.open(path).convert("L"))[100:420, 200:600]
+
+
+def warped(photo, A):
+    """A photo under a 2 x 2 map about its middle, and the map of its pixels."""
+    middle = (np.array(photo.shape[::-1]) - 1) / 2
+    H = np.column_stack([A, middle - A @ middle])
+    return cv2.warpAffine(cv2.GaussianBlur(photo, (0, 0), 0.6), H, photo.shape[::-1], flags=cv2.INTER_CUBIC), H
+
+
+def partners(a, b, H):
+    """Indices of keypoints that are the same under a map: (K,) of a and (K,) of b."""
+    distances = np.linalg.norm((a.centers @ H[:, :2].T + H[:, 2])[:, None] - b.centers, axis=2)
+    ratios = b.half_widths / a.half_widths[:, None] / np.sqrt(np.linalg.det(H[:, :2]))
+    distances[np.abs(np.log(ratios)) > 0.3] = np.inf
+    found = np.flatnonzero(distances.min(1) < 1.5)
+    return found, distances.argmin(1)[found]
+
+
+NETWORK_FILES = {"keynet": "keynet.pth", "affnet": "AffNet.pth", "orinet": "OriNet.pth"}
+
+
+def detected(photo, *names, **options):
+    networks = {name: DATA / "weights" / NETWORK_FILES[name] for name in names}
+    return Detector(keypoints=300, contrast=0.01, orientations="one", **networks, **options).detect(photo).frames
+
+
+def test_orinet_turns_with_the_photo(door):
+    angle = np.deg2rad(30)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    copy, H = warped(door, turn)
+    a, b = detected(door, "orinet"), detected(copy, "orinet")
+    i, j = partners(a, b, H)
+    turned = np.rad2deg((b.angles[j] - a.angles[i] + np.pi) % (2 * np.pi) - np.pi)
+    assert len(i) > 40
+    assert np.median(np.abs(turned - 30)) < 5
+    assert (np.abs(turned - 30) < 15).mean() > 0.75
+
+
+def test_affnet_makes_patches_of_a_sheared_photo_more_alike(door):
+    copy, H = warped(door, np.array([[0.6, 0.0], [0.3, 1.0]]))
+    alike = {}
+    for name in ("", "affnet"):
+        a, b = (detected(photo, *([name] if name else [])) for photo in (door, copy))
+        i, j = partners(a, b, H)
+        patches = [extract_patches(*cut, 32).reshape(len(i), -1) for cut in ((door, a[i]), (copy, b[j]))]
+        alike[name] = np.median([np.corrcoef(p, q)[0, 1] for p, q in zip(*patches, strict=True)])
+    assert len(i) > 40
+    assert alike["affnet"] > alike[""] + 0.05
+
+
+def test_keynet_finds_the_same_places_in_a_turned_and_smaller_photo(door):
+    copy, H = warped(door, 0.8 * np.array([[0.8, -0.6], [0.6, 0.8]]))
+    a, b = detected(door, "keynet", upright=True), detected(copy, "keynet", upright=True)
+    i, j = partners(a, b, H)
+    assert len(i) > 40  # about 5 by chance
+    assert np.median(np.linalg.norm(a.centers[i] @ H[:, :2].T + H[:, 2] - b.centers[j], axis=1)) < 1

@@ -12,13 +12,14 @@ from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import check_ranges, setting, short_repr
 
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
 # Key.Net takes about 480 bytes per pixel: images for it are smaller by this factor.
 KEYNET_SHARE = 4
-NETWORKS = ("keynet", "affnet", "orinet")  # fields with weight files
+MOST_POOLED = 16
+NETWORKS: tuple[Literal["keynet", "affnet", "orinet"], ...] = ("keynet", "affnet", "orinet")  # fields: weight files
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Detector:
     orientations: Literal["all", "one"] = setting(
         "all", about="orientations per position: all the detector finds, or only the dominant one"
     )
+    pooling: str = setting(
+        "", about="average a keypoint's descriptors over regions of these half sides / sigma, such as 6,8,10"
+    )
     keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
     affnet: str | None = setting(None, about="weight file of AffNet, for regions that are stretched as it says")
     orinet: str | None = setting(None, about="weight file of OriNet, for one orientation per position, from it")
@@ -57,15 +61,32 @@ class Detector:
         for name in NETWORKS:
             path = getattr(self, name)
             object.__setattr__(self, name, str(path) if isinstance(path, Path) else path)
+        if isinstance(self.pooling, (list, tuple)):
+            object.__setattr__(self, "pooling", ",".join(map(str, self.pooling)))
         check_ranges(self)
+        object.__setattr__(self, "pooling", ",".join(f"{number:.9g}" for number in self.pooled_magnifications))
+
+    @property
+    def pooled_magnifications(self) -> tuple[float, ...]:
+        """The numbers of `pooling`; none without pooling."""
+        try:
+            found = tuple(float(part) for part in self.pooling.split(",")) if self.pooling else ()
+        except ValueError:
+            found = (0.0,)
+        if not all(0 < number <= 1000 for number in found) or len(found) > MOST_POOLED:
+            raise ArgumentError(
+                f"pooling must be up to {MOST_POOLED} numbers above 0, such as 6,8,10, got {short_repr(self.pooling)}"
+            )
+        return found
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded with features; of weight files their sha256."""
+        """What is recorded with features; of weight files their sha256. Files that cannot be used are refused here."""
         dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
         for name in (name for name in NETWORKS if found[name] is not None):
-            from matchkernel.geometry.frame_networks import library, weights_digest
+            from matchkernel.geometry.frame_networks import library, open_network, weights_digest
 
+            open_network(name, found[name])
             found[name] = weights_digest(found[name])
             found["networks"] = library()
         return found

@@ -25,7 +25,7 @@ CLASSES = {"keynet": "KeyNet", "affnet": "LAFAffNetShapeEstimator", "orinet": "O
 NAMES = {"keynet": "Key.Net", "affnet": "AffNet", "orinet": "OriNet"}
 MOST_BYTES = 2**24  # of a weight file; the published ones have at most 340 kB
 SIDE = 32  # of the patches that AffNet and OriNet see
-REGION = 8.0  # their half side / sigma
+REGION = 6.0  # their half side / sigma
 PATCHES_AT_A_TIME = 4096
 # Key.Net as published: maxima of 15 x 15 pixels, not within 15 pixels of the border, in levels sqrt(2) apart, one of
 # them above the image's own resolution. A keypoint's region has a half side of 22 pixels of its level.
@@ -64,10 +64,11 @@ def keynet_points(gray: np.ndarray, network: nn.Module) -> np.ndarray:
     """
     transform = need("kornia.geometry.transform", "kornia", "finding keypoints with Key.Net")
     device = next(network.parameters()).device
-    image = torch.from_numpy(gray).to(device, torch.float32)[None, None] / 255
+    image = torch.tensor(gray, dtype=torch.float32, device=device)[None, None] / 255
     height, width = gray.shape
     level, found = image, [np.zeros((0, 4))]
-    for number in LEVELS:
+    is_blank = gray.min() == gray.max()  # where the network has maxima of rounding errors
+    for number in () if is_blank else LEVELS:
         if number < 0:
             shown = transform.resize(image, (int(height * STEP), int(width * STEP)), align_corners=False)
         elif number == 0:

@@ -88,6 +88,7 @@ def extract_images(
     is_h5 = _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5 else out
     job = _Job(out, folder, is_h5, describer, detector, say)
+    job.settings()  # refuses weight files of the detector that cannot be used
     with exclusive(folder, f"{out}: another process is writing features to it"):
         for path in leftovers_of(out):
             path.unlink(missing_ok=True)

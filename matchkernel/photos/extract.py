@@ -38,7 +38,8 @@ def extract(
         image: a file, or (H, W) gray or (H, W, 3) RGB pixels, uint8 or uint16.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (see open_describer).
         detector: how keypoints are found (default: Detector()).
-        frames: regions to describe instead of detected ones; only the detector's `magnification` is then used.
+        frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
+            used.
         device: where to run the network (default: the model's device).
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
@@ -53,10 +54,11 @@ def extract(
     if frames is None:
         return extract_with(gray, describer, chosen)
     check_frames(frames)
-    rows = describer.compute(gray, frames, chosen.magnification)
+    rows = describe_frames(gray, frames, describer, chosen)
     rows[~_touch(frames, gray)] = 0
     scores = np.ones(len(frames), np.float32)
-    settings = {"detector": "frames given", "magnification": chosen.magnification, **describer.settings}
+    regions = {"magnification": chosen.magnification, "pooling": chosen.pooling}
+    settings = {"detector": "frames given", **regions, **describer.settings}
     return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
 
 
@@ -84,11 +86,29 @@ def extract_with(
         found = detector.detect(gray, device=describer.device)
     say("describing")
     with timed("describe", seconds):
-        watched = {} if progress is None else {"progress": progress}
-        rows = describer.compute(gray, found.frames, detector.magnification, **watched)
+        rows = describe_frames(gray, found.frames, describer, detector, progress)
     size = (gray.shape[1], gray.shape[0])
     settings = recorded_settings(describer, detector)
     return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
+
+
+def describe_frames(
+    gray: np.ndarray, frames: Frames, describer: Describer, detector: Detector, progress: Progress | None = None
+) -> np.ndarray:
+    """(K, D) unit rows of the regions, zeros without content.
+
+    With pooling, a keypoint's row is the mean of the rows of regions of several sizes, scaled to length 1. SIFT, whose
+    region is given by sigma alone, is computed as if sigma were larger or smaller by the same factor.
+    """
+    watched = {} if progress is None else {"progress": progress}
+    if not detector.pooled_magnifications:
+        return describer.compute(gray, frames, detector.magnification, **watched)
+    factors = [number / detector.magnification for number in detector.pooled_magnifications]
+    pooled = [Frames(frames.centers, frames.shapes * factor) for factor in factors]
+    rows = [describer.compute(gray, regions, detector.magnification, **watched) for regions in pooled]
+    total = np.sum(rows, axis=0, dtype=np.float64)
+    lengths = np.linalg.norm(total, axis=1, keepdims=True)
+    return np.asarray(total / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:

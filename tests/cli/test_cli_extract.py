@@ -94,3 +94,33 @@ def test_a_killed_run_leaves_whole_files_and_goes_on(photos):
         assert len(load_features(path))
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
     assert f"{9 - len(whole)} images done, {len(whole)} already there" in done.stderr
+
+
+def test_options_of_the_detector_reach_the_features_and_are_recorded(photos):
+    arguments = ("extract", photos, "-o", "rows", "--model", "rootsift", "--keypoints", 30)
+    options = ("--choice", "spread", "--orientations", "one", "--pooling", "6,8,10", "--contrast", "0.01")
+    assert run(*arguments, *options).exit_code == 0
+    settings = load_features("rows/1.png.npz").settings
+    recorded = {name: settings[name] for name in ("choice", "orientations", "pooling", "contrast", "affnet")}
+    assert recorded == {
+        "choice": "spread", "orientations": "one", "pooling": "6,8,10", "contrast": 0.01, "affnet": None,
+    }  # fmt: skip
+    other = run(*arguments, *options[2:])
+    assert other.exit_code == 2
+    assert "were made with choice 'spread', now '" in other.stderr
+
+
+def test_mistakes_in_options_of_the_detector_are_one_line(photos):
+    arguments = ("extract", photos, "-o", "rows", "--model", "rootsift")
+    for option, value, words in (
+        ("--pooling", "6;8", "pooling must be up to 16 numbers above 0"),
+        ("--affnet", "nothing.pth", "nothing.pth: cannot be read"),
+        ("--choice", "best", "'best' is not one of 'strongest', 'largest'"),
+    ):
+        result = run(*arguments, option, value)
+        assert result.exit_code == 2
+        assert words in " ".join(result.stderr.split()), result.stderr
+        assert not Path("rows").exists()
+    help_text = run("extract", "--help").stdout
+    assert "strongest|largest" in help_text
+    assert "all|one" in help_text

@@ -225,3 +225,54 @@ def test_a_large_image_is_reduced_for_detection_and_points_stay_where_they_are()
     assert (shrunk.shape, factor) == ((75, 100), 4)
     assert halved(np.zeros((1, 50), np.uint8), 10)[0].shape == (1, 7)
     assert halved(np.zeros((1, 1), np.uint8), 0)[0].shape == (1, 1)
+
+
+def test_pooled_rows_are_the_mean_of_the_rows_of_several_sizes(model):
+    image = texture()
+    plain, pooled = (extract(image, model, keypoints=40, pooling=sizes) for sizes in ("", "6,8,10"))
+    assert plain.frames.shapes.tobytes() == pooled.frames.shapes.tobytes()
+    sizes = [
+        extract(image, model, frames=Frames(plain.keypoints, plain.frames.shapes * size / 8)).descriptors.astype(float)
+        for size in (6, 8, 10)
+    ]
+    mean = sum(sizes) / 3
+    assert pooled.descriptors == pytest.approx(mean / np.linalg.norm(mean, axis=1, keepdims=True), abs=1e-6)
+    assert pooled.descriptors.dtype == np.float32
+    assert np.abs(pooled.descriptors - plain.descriptors).max() > 0.001
+    given = extract(image, model, frames=plain.frames, pooling=(6, 8.0, 10))
+    assert given.descriptors == pytest.approx(pooled.descriptors, abs=1e-6)
+    assert given.settings["pooling"] == pooled.settings["pooling"] == "6,8,10"
+
+
+def test_pooling_over_one_size_is_that_size_and_without_content_rows_stay_zero(model):
+    image = texture()
+    one, eight = extract(image, model, keypoints=40, pooling="8"), extract(image, model, keypoints=40)
+    assert one.descriptors == pytest.approx(eight.descriptors, abs=1e-6)
+    far = Frames.turned_squares(np.array([[9000.0, 9000.0]]), np.array([20.0]), np.zeros(1))
+    assert not extract(image, model, frames=far, pooling="6,8").descriptors.any()
+    assert extract(np.full((50, 50), 7, np.uint8), model, pooling="6,8").descriptors.shape == (0, 128)
+
+
+@pytest.mark.parametrize("wrong", ["6,", "a", "0", "6;8", "-1,8", "nan", "1e9", ",".join(["6"] * 17), (6, 0)])
+def test_pooling_that_cannot_be_read_is_refused(wrong):
+    with pytest.raises(ArgumentError, match="pooling must be up to 16 numbers above 0, such as 6,8,10, got"):
+        Detector(pooling=wrong)
+
+
+@pytest.mark.parametrize("name", ["sift", "rootsift"])
+def test_sift_of_stretched_regions_is_that_of_their_patches(name):
+    """A photo stretched by two, described in regions stretched alike: SIFT's own squares would show something else."""
+    image = texture(height=160, width=160)
+    plain = extract(image, name, keypoints=60, magnification=6.0)
+    wide = cv2.warpAffine(image, np.array([[2.0, 0, 0], [0, 1, 0]]), (320, 160))
+    inside = (np.abs(plain.keypoints - 80).max(1) + plain.frames.half_widths) < 70
+    stretch = np.diag([2.0, 1.0])
+    frames = Frames(plain.keypoints @ stretch, stretch @ plain.frames.shapes)[inside]
+    squares = Frames.turned_squares(frames.centers, frames.half_widths, frames.angles)
+    alike, unlike = (
+        (extract(wide, name, frames=regions, magnification=6.0).descriptors * plain.descriptors[inside]).sum(1)
+        for regions in (frames, squares)
+    )
+    assert inside.sum() > 15
+    assert np.median(alike) > 0.9
+    assert np.median(alike) > np.median(unlike) + 0.05
