@@ -1,47 +1,94 @@
 """Reconstruct one scene with COLMAP from several features, and with COLMAP's own SIFT, side by side.
 
-python experiments/colmap_scene.py fountain/images OUT rootsift untrained:dual
+    python experiments/colmap_scene.py fountain/images OUT rootsift untrained:dual
+    python experiments/colmap_scene.py fountain/images OUT dual light,choice=spread,orientations=one,filter=ratio:0.88
+
+After the name of a model come changes of the settings of `matchkernel colmap`. --results adds the rows to a JSON file.
 """
 
 import argparse
 import json
+import re
 import time
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
+from matchkernel.cli.console import run_script
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.data.from_photos import reconstruct_with_sift
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.reconstruct import analyze, reconstruct
+from matchkernel.photos.filters import parse_filter
+from matchkernel.photos.reconstruct import ReconstructSettings, analyze, reconstruct
+from matchkernel.storage.files import replacing
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("images", type=Path)
-parser.add_argument("out", type=Path, help="folder for the workspaces and result.json")
-parser.add_argument("models", nargs="+", help="name, weight file, rootsift, or untrained:VARIANT")
-arguments = parser.parse_args()
-
-arguments.out.mkdir(parents=True, exist_ok=True)
 SIFT = "COLMAP's own SIFT"
-results = {}
-start = time.perf_counter()
-workspace = arguments.out / "colmap-sift"
-if not workspace.exists():
-    reconstruct_with_sift(arguments.images, workspace)
-images = len(json.loads((workspace / "photos.json").read_text()))
-results[SIFT] = {"images": images, **analyze(workspace / "sparse")}
-results[SIFT]["seconds"] = round(time.perf_counter() - start)
-for name in arguments.models:
-    untrained = name.startswith("untrained:")
-    describer = open_describer(name.removeprefix("untrained:"), untrained=untrained)
-    start = time.perf_counter()
-    workspace = arguments.out / name.replace(":", "-").replace("/", "-")
-    found = vars(reconstruct(arguments.images, workspace, describer, say=print))
-    results[name] = {**found, "seconds": round(time.perf_counter() - start)}
+COLUMNS = ("images", "keypoints", "registered", "points", "observations", "track_length", "error", "seconds")
 
-for name, row in results.items():
-    folder = "colmap-sift" if name == SIFT else name.replace(":", "-").replace("/", "-")
-    row["keypoints"] = sum(map(len, read_database_keypoints(arguments.out / folder / "database.db").values()))
-columns = ("images", "keypoints", "registered", "points", "observations", "track_length", "error", "seconds")
-print(f"{'features':<22}" + "".join(f"{column:>14}" for column in columns))
-for name, row in results.items():
-    print(f"{name:<22}" + "".join(f"{row[column]:>14}" for column in columns))
-(arguments.out / "result.json").write_text(json.dumps(results, indent=1) + "\n")
+
+def main() -> None:
+    """Reconstruct and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path)
+    parser.add_argument("out", type=Path, help="folder for the workspaces and result.json")
+    parser.add_argument("models", nargs="+", help="name, weight file, rootsift, or untrained:VARIANT, with settings")
+    parser.add_argument("--results", type=Path, help="JSON file to which the rows are added")
+    options = parser.parse_args()
+    chosen = {text: settings_of(text) for text in options.models}
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = {SIFT: with_sift(options.images, options.out / "colmap-sift")}
+    for text, (name, settings) in chosen.items():
+        untrained = name.startswith("untrained:")
+        describer = open_describer(name.removeprefix("untrained:"), untrained=untrained)
+        start = time.perf_counter()
+        workspace = options.out / re.sub(r"[:/,=]", "-", text)
+        if not workspace.exists():
+            found = vars(reconstruct(options.images, workspace, describer, settings, say=print))
+        else:
+            found = {k: v for k, v in json.loads((workspace / "summary.json").read_text()).items() if k != "settings"}
+        results[text] = {**found, "seconds": round(time.perf_counter() - start), "keypoints": keypoints_in(workspace)}
+    print(f"{'features':<22}" + "".join(f"{column:>14}" for column in COLUMNS))
+    for text, row in results.items():
+        print(f"{text:<22}" + "".join(f"{row[column]:>14}" for column in COLUMNS))
+    (options.out / "result.json").write_text(json.dumps(results, indent=1) + "\n")
+    if options.results:
+        known = json.loads(options.results.read_text()) if options.results.is_file() else {}
+        with replacing(options.results) as part:
+            part.write_text(json.dumps({**known, **results}, indent=1) + "\n", encoding="utf-8")
+
+
+def with_sift(images: Path, workspace: Path) -> dict[str, Any]:
+    """The row of COLMAP's own features."""
+    start = time.perf_counter()
+    if not workspace.exists():
+        reconstruct_with_sift(images, workspace)
+    count = len(json.loads((workspace / "photos.json").read_text()))
+    seconds = round(time.perf_counter() - start)
+    return {"images": count, **analyze(workspace / "sparse"), "seconds": seconds, "keypoints": keypoints_in(workspace)}
+
+
+def keypoints_in(workspace: Path) -> int:
+    """Keypoints of all images."""
+    return sum(map(len, read_database_keypoints(workspace / "database.db").values()))
+
+
+def settings_of(text: str) -> tuple[str, ReconstructSettings]:
+    """The model, and the settings of `matchkernel colmap` with its changes; a comma before a number belongs to it."""
+    name, *changes = re.split(r",(?=[a-z])", text)
+    kinds = {field.name: type(field.default) for field in fields(Detector)}
+    detector, chosen = {}, ReconstructSettings()
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key == "filter":
+            chosen = replace(chosen, filter=parse_filter(value))
+        elif key in kinds and value:
+            detector[key] = value == "True" if kinds[key] is bool else kinds[key](value)
+        else:
+            raise ArgumentError(f"{text}: {change!r} is not a setting of the detector, nor filter=...")
+    return name, replace(chosen, detector=replace(COLMAP_LIKE, **detector))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -6,9 +6,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from candidates import CONTRASTS, LEARNED, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
 from jobs import AGAIN, BEST, EXPERIMENTS, PACKAGE, REGIONS, TRANSFERRED
 from results import kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
+
+from matchkernel.evaluation.photos.work import Protocol
 
 OURS = {"dual": "dual", "light": "light-cartesian"}  # models by our recipe -> their jobs, without the regions
 
@@ -211,4 +214,16 @@ def models_page() -> list[str]:
     return [*said, "COLMAP 3.8", "Apache-2.0", "CC BY-NC 4.0", "dropout of 0.3"]
 
 
-PROSE = {"results.md": results_page, "models.md": models_page}
+def photos_page() -> list[str]:
+    """Numbers of the rules of docs/photos.md, which are no measurements."""
+    ratios = f"{RATIOS[0]}, {RATIOS[1]}, … {RATIOS[-1]}"
+    contrasts = f"{CONTRASTS[0]} (today), {', '.join(map(str, CONTRASTS[1:]))}"
+    return [
+        f"essential matrix by MAGSAC at {Protocol().pixels} px",
+        f"{RATIO['rootsift']} for RootSIFT, {LEARNED} for learned descriptors",
+        f"| contrast of the detector | {contrasts} |",
+        f"| `ratio` | {ratios} |",
+    ]
+
+
+PROSE = {"results.md": results_page, "models.md": models_page, "photos.md": photos_page}

@@ -1,4 +1,4 @@
-"""Fill the tables of docs/results.md and docs/models.md from the stored results, and check the numbers of their prose.
+"""Fill the tables of the PAGES from the stored results, and check the numbers of their prose.
 
 python experiments/paper/tables.py            # write the tables and the charts
 python experiments/paper/tables.py --check    # only say what does not agree; 1 where something does not
@@ -13,7 +13,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "photos"))
+
 import jobs
+import photo_charts
+import photo_tables
 from charts import CHARTS
 from claims import Claim, own_targets, paper_claims
 from data import GROUPS, SEQUENCES
@@ -41,6 +45,7 @@ from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.tables import grid_markdown, markdown_table
 from matchkernel.storage.files import replacing
 
+PAGES = ("results.md", "models.md", "photos.md")
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NUMBER = re.compile(r"[+−]?\d+\.\d+")
@@ -247,6 +252,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "regions": regions,
     "sizes": sizes,
     "models": models,
+    **photo_tables.TABLES,
 }
 
 
@@ -273,13 +279,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a number is wrong")
     check = parser.parse_args().check
-    pages = {page: (DOCS / page).read_text(encoding="utf-8") for page in ("results.md", "models.md")}
+    pages = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
     if not check:
         pages = {page: filled(text) for page, text in pages.items()}
         for page, text in pages.items():
             with replacing(DOCS / page) as part:
                 part.write_text(text, encoding="utf-8")
-        for name, draw in CHARTS.items():
+        for name, draw in (CHARTS | photo_charts.charts()).items():
             save_png(draw(), DOCS / "images" / name, dpi=130)
     found = [line for page, text in pages.items() for line in wrong(page, text)]
     print("\n".join(found) or "every number agrees with the results")

@@ -44,6 +44,11 @@ class Candidate:
         return " | ".join(part for part in (self.method, changes, self.filter) if part)
 
     @property
+    def budget(self) -> int:
+        """Keypoints per photo."""
+        return int(self.changes.get("keypoints", BUDGET))
+
+    @property
     def detector(self) -> Detector:
         """How it finds keypoints."""
         return replace(BASE, **self.changes)
@@ -98,9 +103,7 @@ def filters(taken: dict[str, Any]) -> list[Candidate]:
     ]
 
 
-def combined_filters(
-    taken: dict[str, Any], ratios: dict[str, float], distances: dict[str, float], guided: bool = False
-) -> list[Candidate]:
+def combined_filters(taken: dict[str, Any], ratios: dict[str, float], distances: dict[str, float]) -> list[Candidate]:
     """Ratio and distance together, with the ratios calibrated on the filters above."""
     found = []
     for method in FILTERED:
@@ -108,8 +111,7 @@ def combined_filters(
             limits = f"{ratios[method]},{distances[method]}"
             names = [f"both:{limits}", f"either:{limits}"]
             found += [Candidate(method, taken, name, groups_of(method)) for name in names]
-        if guided:
-            found.append(Candidate(method, taken, f"guided:{ratios[method]}", groups_of(method)))
+        found.append(Candidate(method, taken, f"guided:{ratios[method]}", groups_of(method)))
     return found
 
 
@@ -141,7 +143,14 @@ def family(name: str) -> str:
 # Step 4
 
 FRAMES: dict[str, dict[str, Any]] = {
+    "Key.Net": {"keynet": "keynet.pth"},
+    "AffNet": {"affnet": "AffNet.pth"},
+    "OriNet": {"orinet": "OriNet.pth"},
+    "AffNet, OriNet": {"affnet": "AffNet.pth", "orinet": "OriNet.pth"},
+    "Key.Net, AffNet, OriNet": {"keynet": "keynet.pth", "affnet": "AffNet.pth", "orinet": "OriNet.pth"},
     "upright": {"upright": True},
+    "AffNet, upright": {"affnet": "AffNet.pth", "upright": True},
+    "mean over 6, 8, 10 σ": {"pooling": "6,8,10"},
 }
 
 
@@ -164,15 +173,12 @@ def peer_filters() -> list[Candidate]:
     ]
 
 
-def final(
-    default: Candidate, filter_of: dict[str, str], frames_taken: Sequence[dict[str, Any]] = ()
-) -> list[Candidate]:
+def final(default: Candidate, filter_of: dict[str, str]) -> list[Candidate]:
     """All rows of the table of the test.
 
     Args:
         default: the model, keypoints and filter that were taken.
         filter_of: the filter of every other method, with calibrated limits; peers by nearest neighbours too.
-        frames_taken: changes of step 4 to show.
     """
     now = {name: value for name, value in default.changes.items() if name != "magnification"}
     rows = [Candidate("dual", BEFORE, "distance"), default]
@@ -182,10 +188,10 @@ def final(
     rows += [Candidate(name, default.changes, filter_of[name]) for name in OURS if name != default.method]
     others = ("none", *(kept for key, kept in filter_of.items() if key.startswith(f"{default.method}, ")))
     rows += [replace(default, filter=kept) for kept in others]
-    rows += [replace(default, changes={**default.changes, **changes}) for changes in frames_taken]
+    rows += frames(default)
     rows += [Candidate(name, {}, filter_of.get(name, "none")) for name in PEERS]
     for budget in BUDGETS:
-        changes = {"keypoints": budget}
+        changes = {"keypoints": budget} if budget != BUDGET else {}
         rows += [replace(default, changes={**default.changes, **changes})]
         rows += [Candidate("rootsift", {**now, **changes}, filter_of["rootsift"])]
         rows += [Candidate("dual", {**BEFORE, **changes}, "distance")]

@@ -2,21 +2,24 @@
 
     python experiments/photos/choose.py keypoints DATA --weights BASELINES --workers 16
 
-DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate photos`), BASELINES other people's
-weights (desdis-32.pth) and further weights of ours (*.safetensors, for the step `models`). A step reads what the steps
-before it have measured. What is in the file of results is not measured again; `--seconds 540` starts nothing new after
-nine minutes. Steps: keypoints, filters, models, frames, peers, final; and `final --split test`, once.
+DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate photos`). BASELINES holds other
+people's weights (desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights of ours (*.safetensors, for the
+step `models`). A step reads what the steps before it have measured. What is in the file of results is not measured
+again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters, models, frames, peers, final;
+and `final --split test`, once.
 """
 
 import argparse
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import candidates as tables
 import numpy as np
 from candidates import DESDIS, MOST_PAIRS, SCENES, Candidate
+from guided_spec import GUIDED, GuidedSpec
 from measured import RESULTS, Measured, compact, read
 from rules import calibrated_ratio, kinds_of, taken_filters, taken_keypoints, taken_model
 
@@ -26,8 +29,9 @@ from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.scenes import Scene, read_scene
 from matchkernel.evaluation.photos.work import MethodSpec, Protocol
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.filters import NUMBERS, THRESHOLD
+from matchkernel.photos.filters import THRESHOLD
 
+NETWORKS = ("keynet", "affnet", "orinet")  # fields of Detector that name a file of BASELINES
 STEPS = ("keypoints", "filters", "models", "frames", "peers", "final")
 
 
@@ -70,22 +74,18 @@ def candidates_of(options: argparse.Namespace) -> list[Candidate]:
     if options.step == "models":
         names = sorted(path.stem for path in options.weights.glob("*.safetensors"))
         return tables.models(keypoints, filters, names)
-    default = taken_model(options.results)
     if options.step == "frames":
-        return tables.frames(default)
-    return tables.final(default, {**filters, **peer_filters(options), **other_filters(default, options)})
+        return tables.frames(taken_model(options.results))
+    return final_rows(options.results)
 
 
-def peer_filters(options: argparse.Namespace) -> dict[str, str]:
-    """The filters of the peers that are matched by nearest neighbours, as calibrated on validation."""
-    found = read("peers", options.results)
-    return {name: f"ratio:{calibrated_ratio(found, name, {})}" for name in tables.PEERS_ALONE}
-
-
-def other_filters(default: Candidate, options: argparse.Namespace) -> dict[str, str]:
-    """The filters that were not taken, with the limits of the default."""
-    kinds = kinds_of(read("filters", options.results), tables.family(default.method), taken_keypoints(options.results))
-    return {f"{default.method}, {kind}": text for kind, text in kinds.items()}
+def final_rows(results: Path | None = None) -> list[Candidate]:
+    """The rows of the tables of all methods, with the limits that were calibrated on validation."""
+    default, peers = taken_model(results), read("peers", results)
+    filters = dict(taken_filters(results))
+    filters |= {name: f"ratio:{calibrated_ratio(peers, name, {})}" for name in tables.PEERS_ALONE}
+    kinds = kinds_of(read("filters", results), tables.family(default.method), taken_keypoints(results))
+    return tables.final(default, {**filters, **{f"{default.method}, {kind}": text for kind, text in kinds.items()}})
 
 
 def combined(found: Measured, options: argparse.Namespace) -> list[Candidate]:
@@ -93,7 +93,7 @@ def combined(found: Measured, options: argparse.Namespace) -> list[Candidate]:
     keypoints = taken_keypoints(options.results)
     ratios = {method: calibrated_ratio(found, method, keypoints) for method in tables.FILTERED}
     distances = {m: open_describer(m).settings[THRESHOLD] for m in tables.FILTERED if m != DESDIS}
-    return tables.combined_filters(keypoints, ratios, distances, guided="guided" in NUMBERS)
+    return tables.combined_filters(keypoints, ratios, distances)
 
 
 def score(wanted: list[Candidate], target: Measured, options: argparse.Namespace, end: float) -> None:
@@ -137,7 +137,11 @@ def spec_of(candidate: Candidate, options: argparse.Namespace) -> MethodSpec:
     method = candidate.method
     file = options.weights / f"{method}.safetensors"
     text = f"{method}:{options.weights / method}.pth" if method == DESDIS else str(file) if file.is_file() else method
-    return MethodSpec(text, candidate.detector, candidate.filter, options.device)
+    networks = {name: str(options.weights / candidate.changes[name]) for name in NETWORKS if name in candidate.changes}
+    detector = replace(candidate.detector, **networks)
+    if candidate.filter.startswith(GUIDED):
+        return GuidedSpec(text, detector, f"ratio:{candidate.filter.removeprefix(GUIDED)}", options.device)
+    return MethodSpec(text, detector, candidate.filter, options.device)
 
 
 def about(target: Measured, scenes: list[Scene]) -> dict[str, Any]:

@@ -105,9 +105,9 @@ class Measured:
         return estimate(self.scores(key, scenes, limit))
 
 
-def read(name: str, folder: Path = RESULTS) -> Measured:
-    """`experiments/results/photos_NAME.json`; empty if it is not there."""
-    return Measured(folder / f"photos_{name}.json")
+def read(name: str, folder: Path | None = None) -> Measured:
+    """`photos_NAME.json` of a folder, by default experiments/results; empty if it is not there."""
+    return Measured((folder or RESULTS) / f"photos_{name}.json")
 
 
 def mean_of(several: Iterable[Scores]) -> Scores:

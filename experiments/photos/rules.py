@@ -24,7 +24,7 @@ from candidates import (
     models,
 )
 from jobs import PACKAGE  # of experiments/paper
-from measured import RESULTS, Measured, Scores, mean_of, minus, read
+from measured import Measured, Scores, mean_of, minus, read
 from results import read as read_paper
 
 from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
@@ -91,7 +91,7 @@ def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ra
     return ranked(values, seconds)
 
 
-def taken_keypoints(folder: Path = RESULTS) -> dict[str, Any]:
+def taken_keypoints(folder: Path | None = None) -> dict[str, Any]:
     """The fields of Detector that step 1 takes; whether regions are upright is decided in step 4."""
     rows = rank_keypoints(read("keypoints", folder), detection_seconds(folder))
     turned = [row for row in rows if row.name[1] != "upright"]
@@ -105,7 +105,7 @@ def _among(rows: list[Ranked]) -> list[Ranked]:
     return [Ranked(row.name, row.value, row.below - first, row.error, row.cost) for row in rows]
 
 
-def detection_seconds(folder: Path = RESULTS) -> dict[Setting, float]:
+def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
     """Seconds of detection per photo of each way to fill the budget, as seconds.py measured them."""
     found = read("seconds", folder).rows
     return {setting: found[Candidate("detect", c).key]["seconds"] for setting, c in keypoint_settings().items()}
@@ -153,7 +153,7 @@ def rank_filters(found: Measured, changes: dict[str, Any]) -> list[Ranked]:
     return ranked(values, {kind: SIMPLEST_FIRST.index(kind) for kind in values})
 
 
-def taken_filters(folder: Path = RESULTS) -> dict[str, str]:
+def taken_filters(folder: Path | None = None) -> dict[str, str]:
     """Method -> its filter; those that are not ours use their calibrated ratio."""
     changes, found = taken_keypoints(folder), read("filters", folder)
     kind = taken(rank_filters(found, changes)).name
@@ -188,13 +188,13 @@ def patch_scores() -> dict[str, float]:
     return {**known, **{name: known[job] for name, job in PACKAGE.items()}}
 
 
-def model_seconds(folder: Path = RESULTS) -> dict[str, float]:
+def model_seconds(folder: Path | None = None) -> dict[str, float]:
     """Seconds per photo of `dual` and `light` at the keypoints taken."""
     found, changes = read("seconds", folder).rows, taken_keypoints(folder)
     return {name: found[Candidate(name, changes).key]["seconds"] for name in ("dual", "light")}
 
 
-def taken_model(folder: Path = RESULTS) -> Candidate:
+def taken_model(folder: Path | None = None) -> Candidate:
     """The default: model, keypoints with magnification, and filter."""
     seconds = model_seconds(folder)
     limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]

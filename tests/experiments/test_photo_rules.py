@@ -73,7 +73,7 @@ def test_every_candidate_has_its_own_name():
     filter_of = {**dict.fromkeys(candidates.FILTERED, "ratio:0.9"), "aliked-n16": "none", "light, both": "both:0.9,0.8"}
     for several in (first, filters, candidates.frames(default), candidates.final(default, filter_of)):
         assert len({candidate.key for candidate in several}) == len(several)
-        assert all(candidate.detector.keypoints in candidates.BUDGETS for candidate in several)
+        assert all(candidate.budget in candidates.BUDGETS for candidate in several)
     assert Candidate("dual", BEFORE).detector.settings()["choice"] == "strongest"
     assert not any("training" in candidate.groups for candidate in first if candidate.method == "light")
 
