@@ -148,18 +148,32 @@ def match_images(
     with timed("read", seconds):
         pixels = as_gray(a), as_gray(b)
     first, second = (extract_with(gray, describer, chosen.detector, seconds, say, progress) for gray in pixels)
+    found = match_features(first, second, chosen, device=describer.device, say=say)
+    return replace(found, seconds={stage: seconds[stage] + found.seconds[stage] for stage in STAGES})
+
+
+def match_features(
+    a: Features,
+    b: Features,
+    settings: MatchSettings | None = None,
+    *,
+    device: str | torch.device | None = None,
+    say: Say = lambda stage: None,
+) -> ImageMatches:
+    """Match and verify the features of two images; of the settings, the detector is not used."""
+    chosen, seconds = settings or MatchSettings(), dict.fromkeys(STAGES, 0.0)
     say("matching")
     with timed("match", seconds):
-        found = match(first, second, mutual=chosen.mutual, filter=chosen.filter, device=describer.device)
+        found = match(a, b, mutual=chosen.mutual, filter=chosen.filter, device=device)
     verification = None
     if chosen.geometry != "none":
         say("verifying")
         with timed("verify", seconds):
-            ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
-            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=second.image_size)
+            ends = a.keypoints[found.indices[:, 0]], b.keypoints[found.indices[:, 1]]
+            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
             if chosen.guided:
-                found, verification = _guided(first, second, found, verification, chosen.pixels)
-    return ImageMatches((first, second), found, verification, seconds)
+                found, verification = _guided(a, b, found, verification, chosen.pixels)
+    return ImageMatches((a, b), found, verification, seconds)
 
 
 def _guided(

@@ -35,6 +35,7 @@ CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
 MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
+STRICTER = (1.0, 0.5, 0.25)  # shares of the threshold at which support is counted; the most surprising one counts
 NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
 NOT_THE_SAME = "these photos do not seem to show the same thing"
 
@@ -150,7 +151,7 @@ def _verified(
         return replace(nothing, reason=f"no {NAMES[geometry]} fits the matches")
     if geometry == "homography" and _distorts(model, a[inliers]):
         return replace(nothing, reason="the best homography distorts too much to be one of two photos")
-    beyond_chance = _beyond_chance(a, b, inliers, model, geometry, threshold, size)
+    beyond_chance = _beyond_chance(a, b, errors, model, geometry, threshold, size)
     reason = f"{int(inliers.sum()):,} of {len(a):,} matches agree on a {NAMES[geometry]}"
     if beyond_chance < SIGNIFICANT:
         return replace(nothing, significance=beyond_chance, reason=f"{reason}, as many as chance can give")
@@ -160,21 +161,27 @@ def _verified(
 def _beyond_chance(
     a: np.ndarray,
     b: np.ndarray,
-    inliers: np.ndarray,
+    errors: np.ndarray,
     model: np.ndarray,
     geometry: Model,
     threshold: float,
     size: tuple[float, float],
 ) -> float:
-    """The significance of a model with these inliers."""
-    some = np.flatnonzero(inliers)[distinct(a[inliers], b[inliers], threshold)]
-    by_area = (
-        chance_of_a_homography(threshold, size[0] * size[1])
-        if geometry == "homography"
-        else chance_of_a_line(threshold, size)
-    )
-    chance = max(by_area, counted_chance(partial(ERRORS[geometry], model), a[some], b[some], threshold))
-    return significance(len(a), len(some), MINIMAL[geometry][0], float(np.log10(chance)), MINIMAL[geometry][1])
+    """The significance of a model with these errors, at the threshold or at a stricter one."""
+    minimal, models = MINIMAL[geometry]
+    found = []
+    for limit in (share * threshold for share in STRICTER):
+        agree = _distinct_where(errors <= limit, a, b, threshold)
+        by_area = (
+            chance_of_a_homography(limit, size[0] * size[1])
+            if geometry == "homography"
+            else chance_of_a_line(limit, size)
+        )
+        chance = max(by_area, counted_chance(partial(ERRORS[geometry], model), a[agree], b[agree], limit))
+        others = _distinct_where(errors > limit, a, b, threshold)
+        total, agreeing = int((agree | others).sum()), int(agree.sum())
+        found.append(significance(total, agreeing, minimal, float(np.log10(chance)), models * len(STRICTER)))
+    return max(found)
 
 
 def _off_the_plane(
@@ -186,22 +193,32 @@ def _off_the_plane(
     matches, which lie on their lines by chance. Those near it may be inaccurate matches of the plane: r pixels off in
     any direction, they lie on their lines, of half width w, with probability 2/pi asin(w / r).
     """
-    width = 2**0.5 * threshold  # in B, of a Sampson distance in both images
-    agreeing = depth.inliers.copy()
-    agreeing[agreeing] = distinct(a[agreeing], b[agreeing], threshold)
-    is_far, is_near = plane.errors > NEAR * width, (plane.errors > width) & (plane.errors <= NEAR * width)
-    far, near = is_far & agreeing, is_near & agreeing
-    line = chance_of_a_line(threshold, size)
-    if far.any() and depth.model is not None:
-        line = max(line, counted_chance(partial(sampson_errors, depth.model), a[far], b[far], threshold))
-    chances = np.where(far, line, 2 / np.pi * np.arcsin(np.minimum(1, width / np.maximum(plane.errors, width))))
-    found = [
-        -log10_tests(int(possible.sum()), int(agree.sum()), 2, models=3)
-        - float(np.sort(np.log10(chances[agree]))[2:].sum())
-        for possible, agree in ((is_far, far), (is_near, near), (is_far | is_near, far | near))
-        if agree.sum() > 2
-    ]
-    return int((far | near).sum()), max(found, default=0.0)
+    assert depth.model is not None
+    off = 2**0.5 * threshold  # in B, of a Sampson distance in both images
+    is_far, is_near = plane.errors > NEAR * off, (plane.errors > off) & (plane.errors <= NEAR * off)
+    found = [0.0]
+    for limit in (share * threshold for share in STRICTER):
+        agree = _distinct_where((is_far | is_near) & (depth.errors <= limit), a, b, threshold)
+        others = _distinct_where((is_far | is_near) & (depth.errors > limit), a, b, threshold)
+        far = is_far & agree
+        line = chance_of_a_line(limit, size)
+        if far.any():
+            line = max(line, counted_chance(partial(sampson_errors, depth.model), a[far], b[far], limit))
+        width = 2**0.5 * limit / np.maximum(plane.errors, off)
+        logs = np.log10(np.where(is_far, line, 2 / np.pi * np.arcsin(np.minimum(1, width))))
+        for part in (is_far, is_near, is_far | is_near):
+            total, agreeing = int((part & (agree | others)).sum()), int((part & agree).sum())
+            if agreeing > 2:
+                tests = log10_tests(total, agreeing, 2, models=3 * len(STRICTER))
+                found.append(-tests - float(np.sort(logs[part & agree])[2:].sum()))
+    return int(((is_far | is_near) & depth.inliers).sum()), max(found)
+
+
+def _distinct_where(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> np.ndarray:
+    """(M,) bool: those of the chosen matches that repeat no other of them."""
+    result = chosen.copy()
+    result[chosen] = distinct(a[chosen], b[chosen], cell)
+    return result
 
 
 def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
