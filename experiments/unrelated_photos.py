@@ -82,9 +82,13 @@ def main() -> None:
         folder = chosen.cache / describer.name / f"{chosen.keypoints} keypoints"
         skipped = extract_images(photos, folder, describer, settings.detector, say=print).skipped
         asked = [pair for pair in pairs if not {pair.a, pair.b} & set(skipped)]
-        with ProcessPoolExecutor(chosen.processes, initializer=_use_one_thread) as pool:
-            found = pool.map(partial(told, settings=settings, folder=folder), asked, chunksize=16)
-            rows += [{"model": describer.name, **row} for row in found]
+        ask = partial(told, settings=settings, folder=folder)
+        if chosen.processes == 1:
+            found = [ask(pair) for pair in asked]
+        else:
+            with ProcessPoolExecutor(chosen.processes, initializer=_use_one_thread) as pool:
+                found = list(pool.map(ask, asked, chunksize=16))
+        rows += [{"model": describer.name, **row} for row in found]
         print(f"{describer.name}: {len(asked)} pairs", flush=True)
     print(markdown_table(HEAD, table(rows, chosen.filter), not_compared=HEAD, text_columns=HEAD))
     if chosen.out:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_images
+from matchkernel.photos.pipeline import ImageMatches, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
 from matchkernel.storage.extras import need, need_opencv
@@ -82,15 +82,15 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     left, right, disparity = load_motorcycle()
     copy, H = rotated_copy(left)
     pairs: dict[str, tuple[Any, ...]] = {
-        "stereo": (right, "fundamental", lambda a, b: stereo_errors(a, b, disparity)),
-        "rotated copy": (copy, "homography", lambda a, b: transfer_errors(H, a, b)),
+        "stereo": (right, lambda a, b: stereo_errors(a, b, disparity)),
+        "rotated copy": (copy, lambda a, b: transfer_errors(H, a, b)),
     }
     for name, photo in {"left.png": left, "right.png": right}.items():
         write_png(out / name, photo)
     rows, describers = [], [open_describer(name) for name in ("dual", "rootsift")]
-    for pair, (other, geometry, errors) in pairs.items():
+    for pair, (other, errors) in pairs.items():
         for describer in describers:
-            found = match_images(left, other, describer, MatchSettings(geometry=geometry))
+            found = match_images(left, other, describer)
             picture = out / f"{pair} {describer.name}.png".replace(", ", "-").replace(" ", "-")
             save_picture(found, left, other, picture, f"{pair}, {describer.name}")
             rows.append(_row(pair, found, errors(*found.points), picture))

@@ -1,15 +1,19 @@
 """Scripts of the experiments: a mistake gets one line, and nothing is written."""
 
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import data
 import homography_matching
 import pytest
 import run
 import ship
+import unrelated_photos
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_images import save, texture
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
@@ -20,6 +24,10 @@ MISTAKES = [
     (data, ["none", "sets", "--scenes", "fox", "--sequences", "--processes", "1"], "none/scenes/fox"),
     (ship, ["none"], "none/dual-x6.safetensors: no such file"),
     (run, ["ship", "--sets", "sets", "--only", "dual"], "no such jobs: dual"),
+    (unrelated_photos, ["none", "--cache", "cache"], "none"),
+    (unrelated_photos, ["none", "--cache", "cache", "--filter", "wide"], "filter must be one of"),
+    (unrelated_photos, ["none", "--cache", "cache", "--images", "1"], "--images must be 2 or more"),
+    (unrelated_photos, ["none", "--cache", "cache", "--out", "none/told.json"], "none"),
     (homography_matching, ["none", "--models", "sift"], "none/oxford_graf"),
     (homography_matching, ["none", "--models", "nothing"], "nothing: no such file"),
     (homography_matching, ["none", "--models", "sift", "--out", "no/such.json"], "no/such.json: no such folder"),
@@ -58,3 +66,24 @@ def test_thresholds_that_are_no_numbers(tmp_path, value):
         homography_matching.read_thresholds(path)
     path.write_text('{"thresholds": {"dual": 0.8}}')
     assert homography_matching.read_thresholds(path) == {"dual": 0.8}
+
+
+def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
+    """Two real photos of one scene are told, and so are those of it and noise, which has another scene's name."""
+    scene = Path(__file__).parents[1] / "photos_cc0"
+    other = tmp_path / "noise"
+    shutil.copytree(scene, other)
+    for number, path in enumerate(sorted((other / "images").iterdir())):
+        save(texture(number, 375, 500), path)
+    options = ["--cache", str(tmp_path / "cache"), "--images", "3", "--keypoints", "300", "--processes", "1"]
+    monkeypatch.setattr(sys, "argv", ["script", str(scene), str(other), *options, "--out", str(tmp_path / "told.json")])
+    unrelated_photos.main()
+    told = json.loads((tmp_path / "told.json").read_text())
+    unrelated = [pair for pair in told["pairs"] if not pair["related"]]
+    assert len(unrelated) == 9
+    assert all(pair["geometry"] is None and not pair["inliers"] for pair in unrelated)
+    real = [pair for pair in told["pairs"] if pair["related"] and not pair["a"].startswith("noise")]
+    assert real
+    assert all(pair["geometry"] and pair["inliers"] > 20 for pair in real)
+    assert told["summary"][0]["unrelated told"] == "100.0"
+    assert "| rootsift | distance |" in capsys.readouterr().out
