@@ -48,58 +48,74 @@ def choose(
 def suppression_radii(centers: np.ndarray, strengths: np.ndarray, robustness: float = ROBUSTNESS) -> np.ndarray:
     """(K,) distance to the nearest keypoint that is stronger even when its strength is multiplied by `robustness`.
 
-    Infinite where there is none. Exact: all keypoints within one cell's side are seen in a cell and its eight
-    neighbours; those that find nobody within that distance look again in cells of twice the side. There are fewer of
-    them the larger the cells, so the number of pairs looked at grows with K and not with its square.
+    Infinite where there is none. Exact: all keypoints within one cell's side are in a cell and its eight neighbours;
+    those that find nobody within that distance look again in cells of twice the side. There are fewer of them the
+    larger the cells, so the number of pairs looked at grows with K and not with its square.
     """
-    centers = np.asarray(centers, np.float64)
-    radii = np.full(len(centers), np.inf)
-    reduced = robustness * np.asarray(strengths, np.float64)
-    waiting = np.flatnonzero(strengths < reduced.max(initial=-np.inf))
-    extent = np.ptp(centers, axis=0) if len(centers) else np.zeros(2)
-    side = max(float(np.sqrt(2 * extent.prod() / max(1, len(centers)))), float(extent.max()) / 1000, 1e-9)
+    order = np.argsort(-np.asarray(strengths), kind="stable")
+    centers, falling = np.asarray(centers, np.float64)[order], -np.asarray(strengths, np.float64)[order]
+    stronger = np.searchsorted(robustness * falling, falling)  # the first so many suppress a keypoint
+    radii = np.full(len(order), np.inf)
+    waiting, side = np.flatnonzero(stronger), _cell_side(centers, 0.5)
     while len(waiting):
-        nearest = np.full(len(waiting), np.inf)
-        for rows, others in _neighbours(centers, waiting, side):
-            asking = waiting[rows]
-            are_stronger = reduced[others] > strengths[asking]
-            rows, asking, others = rows[are_stronger], asking[are_stronger], others[are_stronger]
-            np.minimum.at(nearest, rows, np.hypot(*(centers[asking] - centers[others]).T))
-        found = nearest <= side  # others may be nearer beyond the neighbouring cells
-        radii[waiting[found]] = nearest[found]
-        waiting, side = waiting[~found], 2 * side
-    return radii
+        nearest = _nearest_around(centers, waiting, stronger[waiting], side)
+        is_sure = nearest <= side  # others may be nearer beyond the neighbouring cells
+        radii[waiting[is_sure]] = nearest[is_sure]
+        waiting, side = waiting[~is_sure], 2 * side
+    result = np.empty(len(order))
+    result[order] = radii
+    return result
 
 
-def _neighbours(centers: np.ndarray, asking: np.ndarray, side: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs (row of `asking`, index of a keypoint in its cell or one of the eight around it), some at a time."""
-    cells = np.floor((centers - centers.min(0)) / side).astype(np.int64) + 1  # with an empty border all around
-    width = int(cells[:, 0].max()) + 2
-    numbers = cells[:, 1] * width + cells[:, 0]
-    by_cell = np.argsort(numbers, kind="stable")
-    in_order = numbers[by_cell]
-    # The three cells of a row are neighbours in this order, so three ranges hold all nine.
-    firsts = numbers[asking][:, None] + np.array([-width - 1, -1, width - 1])
-    starts = np.searchsorted(in_order, firsts)
-    counts = np.searchsorted(in_order, firsts + 3) - starts
-    totals = np.cumsum(counts.sum(1))
-    begin = 0
-    while begin < len(asking):
-        before = totals[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(totals, before + PAIRS_AT_A_TIME, "right")))
-        part = counts[begin:end].ravel()
-        offsets = np.arange(part.sum()) - np.repeat(np.cumsum(part) - part, part)
-        places = np.repeat(starts[begin:end].ravel(), part) + offsets
-        yield np.repeat(np.arange(begin, end), counts[begin:end].sum(1)), by_cell[places]
+def _nearest_around(centers: np.ndarray, asking: np.ndarray, limits: np.ndarray, side: float) -> np.ndarray:
+    """Distance of each asking keypoint to the nearest in its cell and the eight around, among the first `limits`."""
+    K, numbers, width = len(centers), *_cell_numbers(centers, side)
+    keys = numbers * K + np.arange(K)  # by cell, then by strength: those that count are a range in each cell
+    by_cell = np.argsort(keys)
+    offsets = np.array([row * width + column for row in (-1, 0, 1) for column in (-1, 0, 1)])
+    firsts = (numbers[asking][:, None] + offsets) * K
+    starts = np.searchsorted(keys[by_cell], firsts)
+    counts = np.searchsorted(keys[by_cell], firsts + limits[:, None]) - starts
+    totals = counts.sum(1)
+    nearest = np.full(len(asking), np.inf)
+    for part in _parts(totals):
+        number = counts[part].ravel()
+        places = np.arange(number.sum()) + np.repeat(starts[part].ravel() - np.cumsum(number) + number, number)
+        pairs = centers[np.repeat(asking[part], totals[part])] - centers[by_cell[places]]
+        some = np.flatnonzero(totals[part])
+        begins = (np.cumsum(totals[part]) - totals[part])[some]
+        if len(some):
+            nearest[part.start + some] = np.minimum.reduceat(np.hypot(pairs[:, 0], pairs[:, 1]), begins)
+    return nearest
+
+
+def _parts(totals: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that together have about PAIRS_AT_A_TIME pairs."""
+    ends, begin = np.cumsum(totals), 0
+    while begin < len(totals):
+        before = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + PAIRS_AT_A_TIME, "right")))
+        yield slice(begin, end)
         begin = end
+
+
+def _cell_side(centers: np.ndarray, per_cell: float) -> float:
+    """Side of square cells that would hold so many keypoints if these were evenly spread."""
+    extent = np.ptp(centers, axis=0) if len(centers) else np.zeros(2)
+    even = float(np.sqrt(per_cell * extent.prod() / max(1, len(centers))))
+    return max(even, float(extent.max()) / 1000, 1e-9)  # at most a million cells, also for keypoints on a line
+
+
+def _cell_numbers(centers: np.ndarray, side: float) -> tuple[np.ndarray, int]:
+    """(K,) numbers of the keypoints' cells, row by row with an empty border, and how many there are in a row."""
+    cells = np.floor((centers - centers.min(0)) / side).astype(np.int64) + 1
+    width = int(cells[:, 0].max()) + 2
+    return cells[:, 1] * width + cells[:, 0], width
 
 
 def _turns(centers: np.ndarray, strengths: np.ndarray, budget: int) -> np.ndarray:
     """(K,) in which turn a keypoint is taken: 0 for the strongest of its cell."""
-    extent = np.ptp(centers, axis=0)
-    side = max(float(np.sqrt(PER_CELL * extent.prod() / max(1, budget))), float(extent.max()) / 1000, 1e-9)
-    cells = np.floor((centers - centers.min(0)) / side).astype(np.int64)
-    numbers = cells[:, 1] * (int(cells[:, 0].max()) + 1) + cells[:, 0]
+    numbers, _ = _cell_numbers(centers, _cell_side(centers, PER_CELL * len(centers) / max(1, budget)))
     order = np.lexsort((-strengths, numbers))
     is_first = np.diff(numbers[order], prepend=-1) != 0
     places = np.arange(len(order))

@@ -11,6 +11,7 @@ WINDOW, RADIUS, BINS = 1.5, 4.5, 36
 # Sampled every 0.4 sigma around the exact centre, with room for the blur. OpenCV samples the pixels of an octave around
 # the nearest pixel, which is less repeatable.
 SIDE, STEP = 32, 0.4
+FRAMES_AT_A_TIME = 4096  # about 80 MB
 
 
 def dominant_angles(gray: np.ndarray, frames: Frames) -> np.ndarray:
@@ -20,7 +21,9 @@ def dominant_angles(gray: np.ndarray, frames: Frames) -> np.ndarray:
         gray: (H, W) uint8 or float32.
         frames: regions of half side sigma, the blur at which the keypoints were found; turned or stretched or not.
     """
-    histograms = direction_histograms(gray, frames)
+    gray = gray.astype(np.float32)  # once for all parts
+    parts = [slice(start, start + FRAMES_AT_A_TIME) for start in range(0, len(frames), FRAMES_AT_A_TIME)]
+    histograms = np.concatenate([np.zeros((0, BINS)), *(direction_histograms(gray, frames[part]) for part in parts)])
     rows, highest = np.arange(len(histograms)), histograms.argmax(1)
     before, top, after = (histograms[rows, (highest + step) % BINS] for step in (-1, 0, 1))
     curvature = 2 * top - before - after
@@ -31,25 +34,29 @@ def dominant_angles(gray: np.ndarray, frames: Frames) -> np.ndarray:
 def direction_histograms(gray: np.ndarray, frames: Frames) -> np.ndarray:
     """(K, 36) histograms of gradient directions in the patches of frames, smoothed; bin b is at 10 b degrees."""
     patches = extract_patches(gray.astype(np.float32), Frames(frames.centers, SIDE * STEP / 2 * frames.shapes), SIDE)
-    smooth, slope = _blur_and_derivative()
+    smooth, slope, weights = _window()
     dx, dy = smooth @ patches @ slope.T, slope @ patches @ smooth.T
-    offsets = STEP * (np.arange(SIDE) - (SIDE - 1) / 2)
-    distances = np.hypot(offsets[:, None], offsets)
-    weights = np.where(distances <= RADIUS, np.exp(-(distances**2) / (2 * WINDOW**2)), 0).astype(np.float32)
-    places = np.arctan2(dy, dx) * (BINS / (2 * np.pi)) % BINS
+    votes = weights * np.sqrt(dx * dx + dy * dy)
+    places = (np.arctan2(dy, dx) + np.float32(np.pi)) * np.float32(BINS / (2 * np.pi))  # from -x, 0 to 36
     low = places.astype(np.int64)
-    part, votes = places - low, weights * np.hypot(dx, dy)
-    firsts, count = BINS * np.arange(len(patches))[:, None, None], BINS * len(patches)
-    counts = np.bincount((firsts + low % BINS).ravel(), ((1 - part) * votes).ravel(), count)
-    counts += np.bincount((firsts + (low + 1) % BINS).ravel(), (part * votes).ravel(), count)
-    counts = counts.reshape(-1, BINS)
+    upper = (places - low) * votes
+    numbers = (low + (BINS + 2) * np.arange(len(patches))[:, None, None]).ravel()
+    size = (BINS + 2) * len(patches)
+    counts = np.bincount(numbers, (votes - upper).ravel(), size) + np.bincount(numbers + 1, upper.ravel(), size)
+    counts = counts.reshape(-1, BINS + 2)
+    counts[:, :2] += counts[:, BINS:]
+    counts = np.roll(counts[:, :BINS], BINS // 2, 1)
     return np.asarray(sum(w * np.roll(counts, k, 1) for k, w in zip(range(-2, 3), (1, 4, 6, 4, 1), strict=True)) / 16)
 
 
-def _blur_and_derivative() -> tuple[np.ndarray, np.ndarray]:
-    """(SIDE, SIDE) float32 matrices that blur a row of samples by one sigma, and take its derivative."""
-    steps = STEP * (np.arange(SIDE) - np.arange(SIDE)[:, None])
+def _window() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Matrices that blur a row of samples by one sigma and take its derivative, and weights; for samples in RADIUS."""
+    places = STEP * (np.arange(SIDE) - (SIDE - 1) / 2)
+    inner = places[np.abs(places) <= RADIUS]
+    steps = places - inner[:, None]
     smooth = np.exp(-(steps**2) / 2)
     smooth /= smooth.sum(1, keepdims=True)
     slope = smooth * (steps - (smooth * steps).sum(1, keepdims=True))  # rows sum to 0, at the border too
-    return smooth.astype(np.float32), slope.astype(np.float32)
+    distances = np.hypot(inner[:, None], inner)
+    weights = np.where(distances <= RADIUS, np.exp(-(distances**2) / (2 * WINDOW**2)), 0)
+    return smooth.astype(np.float32), slope.astype(np.float32), weights.astype(np.float32)

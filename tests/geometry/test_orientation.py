@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from matchkernel.geometry import orientation
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import direction_histograms, dominant_angles
 
@@ -45,3 +46,11 @@ def test_a_flat_region_and_no_keypoint():
     assert np.isfinite(dominant_angles(flat, region(1.0, center=(5, 5)))).all()
     assert direction_histograms(flat, region(1.0)[[]]).shape == (0, 36)
     assert dominant_angles(flat, region(1.0)[[]]).shape == (0,)
+
+
+def test_frames_in_parts_give_the_same(monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (80, 80), np.uint8)
+    frames = Frames.turned_squares(np.random.default_rng(1).uniform(0, 80, (20, 2)), np.full(20, 2.0), np.zeros(20))
+    whole = dominant_angles(noise, frames)
+    monkeypatch.setattr(orientation, "FRAMES_AT_A_TIME", 7)
+    assert dominant_angles(noise, frames) == pytest.approx(whole, abs=1e-5)
