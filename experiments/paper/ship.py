@@ -18,7 +18,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
 
-MATCHING = RESULTS / "matching_validation.json"  # by experiments/homography_matching.py
+MATCHING = RESULTS / "matching_validation.json"  # by experiments/photos/sequences.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
     "BSD-2); for the others none is stated. No scene under non-commercial terms was trained on; recipes and "

@@ -55,7 +55,6 @@ def main() -> None:
     end = time.monotonic() + options.seconds
     name = "test" if (options.step, options.split) == ("final", "test") else options.step
     target = read(name, options.results)
-    options.results.mkdir(parents=True, exist_ok=True)
     score(candidates_of(options), target, options, end)
     if options.step == "filters" and time.monotonic() < end:
         score(combined(target, options), target, options, end)
@@ -109,6 +108,7 @@ def score(wanted: list[Candidate], target: Measured, options: argparse.Namespace
     for group, part in missing.items():
         scenes = [scene_of(options, name, group) for name in SCENES[group]]
         target.about = about(target, scenes)
+        options.results.mkdir(parents=True, exist_ok=True)
         for start in range(0, len(part), options.batch):
             if time.monotonic() > end:
                 print(f"time is up: {len(part) - start} candidates on {group} scenes are left", flush=True)

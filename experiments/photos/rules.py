@@ -27,6 +27,7 @@ from jobs import PACKAGE  # of experiments/paper
 from measured import Measured, Scores, mean_of, minus, read
 from results import read as read_paper
 
+from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
 
 Setting = tuple[str, str, float]
@@ -76,6 +77,14 @@ def taken(rows: list[Ranked]) -> Ranked:
     return min((row for row in rows if row.ties), key=lambda row: (row.cost, -row.value))
 
 
+def measured(name: str, folder: Path | None) -> Measured:
+    """The measurements of a step, which must be there."""
+    found = read(name, folder)
+    if not found.rows:
+        raise FileError(f"{found.path}: not measured yet; see the commands in docs/photos.md")
+    return found
+
+
 # Step 1
 
 
@@ -93,7 +102,7 @@ def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ra
 
 def taken_keypoints(folder: Path | None = None) -> dict[str, Any]:
     """The fields of Detector that step 1 takes; whether regions are upright is decided in step 4."""
-    rows = rank_keypoints(read("keypoints", folder), detection_seconds(folder))
+    rows = rank_keypoints(measured("keypoints", folder), detection_seconds(folder))
     turned = [row for row in rows if row.name[1] != "upright"]
     best = taken(_among(turned))
     return keypoint_settings()[best.name]
@@ -107,7 +116,7 @@ def _among(rows: list[Ranked]) -> list[Ranked]:
 
 def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
     """Seconds of detection per photo of each way to fill the budget, as seconds.py measured them."""
-    found = read("seconds", folder).rows
+    found = measured("seconds", folder).rows
     return {setting: found[Candidate("detect", c).key]["seconds"] for setting, c in keypoint_settings().items()}
 
 
@@ -155,7 +164,7 @@ def rank_filters(found: Measured, changes: dict[str, Any]) -> list[Ranked]:
 
 def taken_filters(folder: Path | None = None) -> dict[str, str]:
     """Method -> its filter; those that are not ours use their calibrated ratio."""
-    changes, found = taken_keypoints(folder), read("filters", folder)
+    changes, found = taken_keypoints(folder), measured("filters", folder)
     kind = taken(rank_filters(found, changes)).name
     filters = {method: kinds_of(found, method, changes)[kind] for method in OURS}
     for method in ("sift", "rootsift", DESDIS):
@@ -198,7 +207,7 @@ def taken_model(folder: Path | None = None) -> Candidate:
     """The default: model, keypoints with magnification, and filter."""
     seconds = model_seconds(folder)
     limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
-    found, keypoints, filters = read("models", folder), taken_keypoints(folder), taken_filters(folder)
+    found, keypoints, filters = measured("models", folder), taken_keypoints(folder), taken_filters(folder)
     rows = [row for row in rank_models(found, seconds) if seconds[family(row.name)] <= limit]
     best = taken(_among(rows)).name
     names = dict.fromkeys(method_of(key) for key in found.rows)

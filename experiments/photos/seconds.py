@@ -19,6 +19,7 @@ from measured import RESULTS, read
 from rules import taken_keypoints
 
 from matchkernel.cli.console import run_script
+from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.work import threads
 from matchkernel.storage.images import read_colour, read_gray
 
@@ -56,7 +57,10 @@ def main() -> None:
 
 def photos_of(scene: Path) -> list[Path]:
     """Some of the photos of a scene."""
-    return sorted(path for path in (scene / "images").iterdir() if path.is_file())[::EVERY]
+    folder = scene / "images"
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder")
+    return sorted(path for path in folder.iterdir() if path.is_file())[::EVERY]
 
 
 def seconds_of(candidate: Candidate, photos: list[Path], options: argparse.Namespace) -> float:

@@ -5,11 +5,16 @@ import shutil
 import sys
 from pathlib import Path
 
+import choose
+import colmap_scene
 import data
-import homography_matching
 import pytest
+import render_scene
 import run
+import seconds
+import sequences
 import ship
+import small_scenes
 import unrelated_photos
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,9 +33,14 @@ MISTAKES = [
     (unrelated_photos, ["none", "--cache", "cache", "--filter", "wide"], "filter must be one of"),
     (unrelated_photos, ["none", "--cache", "cache", "--images", "1"], "--images must be 2 or more"),
     (unrelated_photos, ["none", "--cache", "cache", "--out", "none/told.json"], "none"),
-    (homography_matching, ["none", "--models", "sift"], "none/oxford_graf"),
-    (homography_matching, ["none", "--models", "nothing"], "nothing: no such file"),
-    (homography_matching, ["none", "--models", "sift", "--out", "no/such.json"], "no/such.json: no such folder"),
+    (sequences, ["none", "--models", "sift"], "none/oxford_graf"),
+    (sequences, ["none", "--models", "nothing"], "nothing: no such file"),
+    (choose, ["keypoints", "none"], "none/scenes/liberty: no such folder"),
+    (choose, ["filters", "none", "--results", "none"], "none/photos_keypoints.json: not measured yet"),
+    (small_scenes, ["none", "small", "--scenes", "fox"], "none/scenes/fox: no such folder"),
+    (seconds, ["none"], "none/scenes/sceaux/images"),
+    (render_scene, ["/"], "/: already exists"),
+    (colmap_scene, ["none", "out", "dual,size=3"], "'size=3' is not a setting of the detector"),
 ]
 
 
@@ -55,7 +65,7 @@ def test_thresholds_of_another_file(tmp_path, content):
     path = tmp_path / "run.json"
     path.write_bytes(content)
     with pytest.raises(FileError, match="not the JSON of a run on validation"):
-        homography_matching.read_thresholds(path)
+        sequences.read_thresholds(path)
 
 
 @pytest.mark.parametrize("value", ['"near"', "null", "[]", "{}"])
@@ -63,9 +73,8 @@ def test_thresholds_that_are_no_numbers(tmp_path, value):
     path = tmp_path / "run.json"
     path.write_text(f'{{"thresholds": {{"dual": {value}}}}}')
     with pytest.raises(FileError):
-        homography_matching.read_thresholds(path)
+        sequences.read_thresholds(path)
     path.write_text('{"thresholds": {"dual": 0.8}}')
-    assert homography_matching.read_thresholds(path) == {"dual": 0.8}
 
 
 def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
@@ -87,3 +96,4 @@ def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
     assert all(pair["geometry"] and pair["inliers"] > 20 for pair in real)
     assert told["summary"][0]["unrelated told"] == "100.0"
     assert "| rootsift | distance |" in capsys.readouterr().out
+    assert sequences.read_thresholds(path) == {"dual": 0.8}
