@@ -48,6 +48,7 @@ from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
 from matchkernel.report.tables import NOTHING, markdown_table
 
 NOT_YET = "*Not measured yet.*"
+UNRELATED = "unrelated_photos.json"
 SCENE_TABLES = ("sceaux", "fountain", "truck")  # of COLMAP
 
 
@@ -254,6 +255,15 @@ def reconstructions() -> str:
     return markdown_table(head, lines, text_columns=["features"])
 
 
+def unrelated() -> str:
+    """How many pairs of photos of one scene, and of two, `match` tells right."""
+    path = measured.RESULTS / UNRELATED
+    if not path.is_file():
+        return NOT_YET
+    rows = json.loads(path.read_text(encoding="utf-8"))["summary"]
+    return markdown_table(list(rows[0]), [list(row.values()) for row in rows], text_columns=["filter", "geometries"])
+
+
 def sizes() -> str:
     """Images and pairs of every scene that was scored."""
     known: dict[str, Any] = {}
@@ -290,4 +300,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "photo-test": if_measured(lambda: every_method("test"), *STEPS, "peers", "test"),
     "photo-budgets": if_measured(lambda: budgets("test"), *STEPS, "peers", "test"),
     "photo-reconstructions": reconstructions,
+    "photo-unrelated": unrelated,
 }

@@ -1,5 +1,6 @@
 """Every table of docs/photos.md and its chart, from made-up measurements of all steps."""
 
+import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def made(tmp_path_factory):
         write("peers", candidates.peer_filters(), lambda _: 5)
         write("final", choose.final_rows(), lambda _: 5, ["validation"])
         write("test", choose.final_rows(), lambda _: 5, ["test"])
+        told = {"model": "light", "filter": "ratio", "related": "9", "unrelated": "27", "geometries": "homography 9"}
+        (folder / photo_tables.UNRELATED).write_text(json.dumps({"summary": [told, told]}))
         yield folder
     finally:
         measured.RESULTS = before

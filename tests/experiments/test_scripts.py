@@ -75,6 +75,7 @@ def test_thresholds_that_are_no_numbers(tmp_path, value):
     with pytest.raises(FileError):
         sequences.read_thresholds(path)
     path.write_text('{"thresholds": {"dual": 0.8}}')
+    assert sequences.read_thresholds(path) == {"dual": 0.8}
 
 
 def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
@@ -96,4 +97,3 @@ def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
     assert all(pair["geometry"] and pair["inliers"] > 20 for pair in real)
     assert told["summary"][0]["unrelated told"] == "100.0"
     assert "| rootsift | distance |" in capsys.readouterr().out
-    assert sequences.read_thresholds(path) == {"dual": 0.8}
