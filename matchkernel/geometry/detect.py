@@ -16,7 +16,7 @@ from matchkernel.storage.settings import check_ranges, setting, short_repr
 
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
-# Key.Net takes about 480 bytes per pixel: images for it are smaller by this factor.
+# Key.Net takes about 510 bytes per pixel: images for it are smaller by this factor, and take 2 GB.
 KEYNET_SHARE = 4
 MOST_POOLED = 16
 NETWORKS: tuple[Literal["keynet", "affnet", "orinet"], ...] = ("keynet", "affnet", "orinet")  # fields: weight files
