@@ -68,8 +68,8 @@ ON_TRAINING, ON_VALIDATION = ("rootsift", DESDIS), ("rootsift", DESDIS, "light")
 
 def keypoint_settings() -> dict[tuple[str, str, float], dict[str, Any]]:
     """(Choice, orientations, contrast) -> fields of Detector."""
-    every = product(CHOICES, TURNS, CONTRASTS)
-    return {(c, o, t): {"choice": c, "contrast": t, **TURNS[o]} for c, o, t in every}
+    every = product(TURNS, CHOICES, CONTRASTS)  # upright ones last, which step 1 does not take
+    return {(c, o, t): {"choice": c, "contrast": t, **TURNS[o]} for o, c, t in every}
 
 
 def keypoints() -> list[Candidate]:
@@ -136,8 +136,8 @@ def models(taken: dict[str, Any], filter_of: dict[str, str], weights: Sequence[s
 
 
 def family(name: str) -> str:
-    """The model whose limits a weight file uses."""
-    return "light" if name.startswith("light") else "dual"
+    """The model of the package with the architecture of a weight file of ours; any other name as it is."""
+    return next((known for known in ("light", "dual-paper", "dual") if name.startswith(known)), name)
 
 
 # Step 4

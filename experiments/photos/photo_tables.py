@@ -22,6 +22,7 @@ from candidates import (
     SIMPLEST_FIRST,
     TURNS,
     Candidate,
+    family,
     groups_of,
     keypoint_settings,
 )
@@ -78,10 +79,13 @@ def keypoints() -> str:
         for turns in TURNS:
             cells = []
             for contrast in CONTRASTS:
-                row: Ranked = rows[choice, turns, contrast]
+                row: Ranked | None = rows.get((choice, turns, contrast))
+                if row is None:
+                    cells.append(NOTHING)
+                    continue
                 is_taken = keypoint_settings()[row.name] == best
                 mark = " =" if row.ties else ""
-                cells.append(f"{percent(row.value, is_taken)}{mark} ({seconds[row.name]:.2f} s)")
+                cells.append(f"{percent(row.value, is_taken)}{mark} ({row.cost:.2f} s)")
             lines.append([f"`{choice}`, {turns}", *cells])
     return markdown_table(["", *(f"contrast {contrast}" for contrast in CONTRASTS)], lines)
 
@@ -172,9 +176,14 @@ def frames() -> str:
 
 
 def seconds_of(candidate: Candidate, timed: dict[str, Any]) -> float | None:
-    """Measured seconds per photo of a method at its keypoints, whatever its filter."""
-    key = Candidate(candidate.method, candidate.changes).key
-    return timed.get(key, {}).get("seconds")
+    """Measured seconds per photo of a method at its keypoints, whatever its filter and the size of its regions.
+
+    Weights that were not timed take as long as those of the same architecture.
+    """
+    plain = {name: value for name, value in candidate.changes.items() if name != "magnification"}
+    names = dict.fromkeys([candidate.method, family(candidate.method)])
+    keys = [Candidate(name, changes).key for name in names for changes in (candidate.changes, plain)]
+    return next((timed[key]["seconds"] for key in keys if key in timed), None)
 
 
 def _time(value: float | None) -> str:

@@ -27,7 +27,7 @@ from jobs import PACKAGE  # of experiments/paper
 from measured import Measured, Scores, mean_of, minus, read
 from results import read as read_paper
 
-from matchkernel.errors import FileError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
 
 Setting = tuple[str, str, float]
@@ -58,6 +58,8 @@ def ranked(values: Mapping[Any, list[Scores]], cost: Mapping[Any, Any]) -> list[
         values: for each candidate one set of scores per group of scenes; the value is the mean of their means.
         cost: that decides between ties.
     """
+    if not values:
+        raise ArgumentError("no candidate was measured on all scenes that decide")
     means = {name: _mean(groups) for name, groups in values.items()}
     best = max(means, key=lambda name: means[name])
     found = []
@@ -89,15 +91,14 @@ def measured(name: str, folder: Path | None) -> Measured:
 
 
 def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ranked]:
-    """Ways to fill the budget by the mean of training and validation scenes."""
+    """Ways to fill the budget by the mean of training and validation scenes, of those that were measured."""
     values = {}
     for setting, changes in keypoint_settings().items():
-        groups = []
-        for group, methods in (("training", ON_TRAINING), ("validation", ON_VALIDATION)):
-            keys = [Candidate(m, changes, f"ratio:{RATIO.get(m, LEARNED)}").key for m in methods]
-            groups.append(mean_of(found.scores(key, SCENES[group]) for key in keys))
-        values[setting] = groups
-    return ranked(values, seconds)
+        keys = {m: Candidate(m, changes, f"ratio:{RATIO.get(m, LEARNED)}").key for m in ON_VALIDATION}
+        groups = {"training": [keys[m] for m in ON_TRAINING], "validation": list(keys.values())}
+        if all(found.has(key, SCENES[group]) for group, part in groups.items() for key in part):
+            values[setting] = [mean_of(found.scores(k, SCENES[group]) for k in part) for group, part in groups.items()]
+    return ranked(values, {setting: seconds.get(setting, math.inf) for setting in values})
 
 
 def taken_keypoints(folder: Path | None = None) -> dict[str, Any]:
@@ -117,7 +118,8 @@ def _among(rows: list[Ranked]) -> list[Ranked]:
 def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
     """Seconds of detection per photo of each way to fill the budget, as seconds.py measured them."""
     found = measured("seconds", folder).rows
-    return {setting: found[Candidate("detect", c).key]["seconds"] for setting, c in keypoint_settings().items()}
+    keys = {setting: Candidate("detect", changes).key for setting, changes in keypoint_settings().items()}
+    return {setting: found[key]["seconds"] for setting, key in keys.items() if key in found}
 
 
 # Step 2

@@ -39,7 +39,7 @@ def main() -> None:
     photos = [path for scene in SCENES["validation"] for path in photos_of(options.data / "scenes" / scene)]
     target = read("seconds", options.results)
     wanted = [Candidate(DETECT, changes) for changes in keypoint_settings().values()]
-    wanted += [Candidate("dual", BEFORE)]
+    wanted += [Candidate(name, BEFORE) for name in ("dual", "sift", "rootsift", DESDIS)]
     if all(Candidate(DETECT, c).key in target.rows for c in keypoint_settings().values()):
         now = taken_keypoints(options.results)
         wanted += [Candidate(name, now) for name in ("sift", "rootsift", DESDIS, *OURS)]

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured import Measured, compact, degree, pixels
 
+from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.rows import score_of
 
 ERRORS = st.lists(st.none() | st.floats(0, 12) | st.integers(0, 11).map(float), min_size=3, max_size=3)
@@ -132,3 +133,18 @@ def test_a_step_is_measured_once(rendered, tmp_path, monkeypatch, capsys):
     assert row["descriptor"] == "rootsift"
     choose.main()
     assert capsys.readouterr().out == ""
+
+
+def test_what_was_not_measured_is_not_taken(tmp_path):
+    found = Measured(tmp_path / "photos_keypoints.json")
+    settings = candidates.keypoint_settings()
+    for candidate in candidates.keypoints():
+        good = candidate.changes == settings["largest", "one", 0.02]
+        row = {"poses": ("1-" if good else "--") * 6, "orders": 3}
+        groups = candidate.groups if candidate.changes in (settings["largest", "one", 0.02], BEFORE) else ["training"]
+        scenes = {scene: row for group in groups for scene in candidates.SCENES[group]}
+        found.add(candidate.key, {"scenes": scenes})
+    rows = rules.rank_keypoints(found, {})
+    assert [row.name for row in rows] == [("largest", "one", 0.02), ("strongest", "all", 0.04)]
+    with pytest.raises(ArgumentError, match="no candidate was measured"):
+        rules.rank_keypoints(Measured(tmp_path / "none.json"), {})
