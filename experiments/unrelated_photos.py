@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def main() -> None:
         if chosen.processes == 1:
             found = [ask(pair) for pair in asked]
         else:
-            with ProcessPoolExecutor(chosen.processes, initializer=_use_one_thread) as pool:
+            fresh = get_context("spawn")  # a copy of a process whose torch has threads would hang
+            with ProcessPoolExecutor(chosen.processes, fresh, _use_one_thread) as pool:
                 found = list(pool.map(ask, asked, chunksize=16))
         rows += [{"model": describer.name, **row} for row in found]
         print(f"{describer.name}: {len(asked)} pairs", flush=True)
@@ -100,8 +102,9 @@ def main() -> None:
             "machine": platform.machine(),
             "seconds": round(time.perf_counter() - start),
         }
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
         with replacing(chosen.out) as part:
-            part.write_text(json.dumps({**facts, "pairs": rows}, indent=1) + "\n", encoding="utf-8")
+            part.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "pairs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
 
 
 HEAD_KEYS = ("model", "filter", "related", "related told", "unrelated", "unrelated told", "geometries")
@@ -129,6 +132,7 @@ def told(pair: PhotoPair, settings: MatchSettings, folder: Path) -> dict[str, An
     """What `match` says about a pair."""
     found = match_features(_features(folder, pair.a), _features(folder, pair.b), settings)
     assert found.verification is not None
+    significance = found.verification.significance
     return {
         "a": pair.a,
         "b": pair.b,
@@ -136,8 +140,7 @@ def told(pair: PhotoPair, settings: MatchSettings, folder: Path) -> dict[str, An
         "matches": len(found.matches),
         "inliers": int(found.inliers.sum()),
         "geometry": found.geometry,
-        "significance": found.verification.significance,
-        "reason": found.verification.reason,
+        "significance": None if significance is None else round(significance, 1),
     }
 
 
