@@ -77,17 +77,24 @@ def keypoints_in(workspace: Path) -> int:
 def settings_of(text: str) -> tuple[str, ReconstructSettings]:
     """The model, and the settings of `matchkernel colmap` with its changes; a comma before a number belongs to it."""
     name, *changes = re.split(r",(?=[a-z])", text)
-    kinds = {field.name: type(field.default) for field in fields(Detector)}
+    kinds = {field.name: str if field.default is None else type(field.default) for field in fields(Detector)}
     detector, chosen = {}, ReconstructSettings()
     for change in changes:
         key, _, value = change.partition("=")
         if key == "filter":
             chosen = replace(chosen, filter=parse_filter(value))
         elif key in kinds and value:
-            detector[key] = value == "True" if kinds[key] is bool else kinds[key](value)
+            detector[key] = _value(change, kinds[key], value)
         else:
             raise ArgumentError(f"{text}: {change!r} is not a setting of the detector, nor filter=...")
     return name, replace(chosen, detector=replace(COLMAP_LIKE, **detector))
+
+
+def _value(change: str, kind: type, text: str) -> Any:
+    try:
+        return text == "True" if kind is bool else kind(text)
+    except ValueError:
+        raise ArgumentError(f"{change!r}: expected a value of type {kind.__name__}") from None
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ MISTAKES = [
     (seconds, ["none"], "none/scenes/sceaux/images"),
     (render_scene, ["/"], "/: already exists"),
     (colmap_scene, ["none", "out", "dual,size=3"], "'size=3' is not a setting of the detector"),
+    (colmap_scene, ["none", "out", "dual,contrast=low"], "'contrast=low': expected a value of type float"),
 ]
 
 
@@ -97,3 +98,10 @@ def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
     assert all(pair["geometry"] and pair["inliers"] > 20 for pair in real)
     assert told["summary"][0]["unrelated told"] == "100.0"
     assert "| rootsift | distance |" in capsys.readouterr().out
+
+
+def test_settings_of_a_reconstruction():
+    name, found = colmap_scene.settings_of("untrained:dual,choice=spread,contrast=0.01,filter=both:0.85,0.8")
+    assert (name, found.detector.choice, found.detector.contrast) == ("untrained:dual", "spread", 0.01)
+    assert found.detector.keypoints == 8192
+    assert str(found.filter) == "both:0.85,0.8"
