@@ -34,7 +34,8 @@ def draw_poses() -> "Figure":
         axes.errorbar(seconds, 100 * score.mean, 100 * score.std, color=colour, fmt="o", capsize=2, markersize=5)
         where = {"xytext": (6, 3), "textcoords": "offset points"}
         axes.annotate(name, (seconds, 100 * score.mean), fontsize=8, **where)
-    axes.set_xscale("log")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(x=0.2)
     axes.set_xlabel("seconds per photo: detection and description, two threads of a CPU")
     axes.set_ylabel("mAA(10°), %")
