@@ -136,14 +136,15 @@ BETWEEN = {
 }
 # Regions that models by our recipe are trained on -> their cut, and octaves of zoom: down to those of 6 sigma.
 REGIONS = {"x6": ("", 0.0)} | {f"x6-to-x{m}": (f"x{m}", round(log2(m / 6), 3)) for m in (8, 10, 12)}
-# Changes of `light`'s recipe that are scored by poses (docs/photos.md), first at half its length: regions, photometric
-# changes, and batches that hold several points of the same photos.
+# Changes of `light`'s recipe that are scored by poses (docs/photos.md) at half its length: regions, photometric
+# changes, and batches that hold several points of the same photos; then what gained, at full length.
 HALF_LENGTH = "sampling.steps=3000"
 FOR_POSES = {
     **{region: (region, "") for region in REGIONS},
     "x6-to-x8-photometric": ("x6-to-x8", HALF_LIGHT),
-    **{f"x6-to-x8-per-photo-{k}": ("x6-to-x8", f"sampling.per_photo={k}") for k in (4, 16, 64)},
+    "x6-to-x8-per-photo-16": ("x6-to-x8", "sampling.per_photo=16"),
 }
+FOR_PHOTOS = "x6-to-x12"  # the regions whose weights found the best poses on validation, at half length
 # Models of the package -> the jobs of `ship` they come from.
 PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
@@ -220,11 +221,15 @@ def ship() -> Iterator[Job]:
 
 
 def poses() -> Iterator[Job]:
-    """Changes of the recipe of `light` at half its length."""
+    """Changes of the recipe of `light` at half its length; the best regions at full length, also for `dual`."""
     for name, (region, change) in FOR_POSES.items():
         cut, zoom = REGIONS[region]
         text = f"{BY_US['light-cartesian']} {HALF_LENGTH} augmentation.zoom_octaves={zoom} {change}"
         yield Job(f"light-half-{name}", "shipped", settings(text), train_cut=cut)
+    for name, seed in (("light-cartesian", 0), ("light-cartesian", 1), ("dual", 0)):
+        cut, zoom = REGIONS[FOR_PHOTOS]
+        text = f"{BY_US[name]} augmentation.zoom_octaves={zoom}"
+        yield seeded(f"{name.removesuffix('-cartesian')}-{FOR_PHOTOS}", "shipped", text, seed, train_cut=cut)
 
 
 EXPERIMENTS: dict[str, list[Job]] = {

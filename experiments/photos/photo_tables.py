@@ -9,18 +9,15 @@ from candidates import (
     BEFORE,
     BUDGET,
     BUDGETS,
-    CHOICES,
-    CONTRASTS,
     FILTERED,
     FRAMES,
-    LEARNED,
     MAGNIFICATIONS,
+    MEASURED_AT,
     ON_VALIDATION,
     PEERS,
     RATIO,
     SCENES,
     SIMPLEST_FIRST,
-    TURNS,
     Candidate,
     family,
     groups_of,
@@ -29,7 +26,6 @@ from candidates import (
 from choose import final_rows
 from measured import minus, read
 from rules import (
-    Ranked,
     detection_seconds,
     is_worth,
     kinds_of,
@@ -75,19 +71,20 @@ def keypoints() -> str:
     rows = {row.name: row for row in rank_keypoints(read("keypoints"), seconds)}
     best = taken_keypoints()
     lines = []
-    for choice in CHOICES:
-        for turns in TURNS:
-            cells = []
-            for contrast in CONTRASTS:
-                row: Ranked | None = rows.get((choice, turns, contrast))
-                if row is None:
-                    cells.append(NOTHING)
-                    continue
-                is_taken = keypoint_settings()[row.name] == best
-                mark = " =" if row.ties else ""
-                cells.append(f"{percent(row.value, is_taken)}{mark} ({row.cost:.2f} s)")
-            lines.append([f"`{choice}`, {turns}", *cells])
-    return markdown_table(["", *(f"contrast {contrast}" for contrast in CONTRASTS)], lines)
+    for (choice, turns, contrast), row in rows.items():
+        is_taken = keypoint_settings()[row.name] == best
+        lines.append(
+            [
+                f"`{choice}`",
+                turns,
+                f"{contrast}",
+                percent(row.value, is_taken),
+                f"{row.below:.1f} ± {row.error:.1f}" + (" =" if row.ties else ""),
+                f"{row.cost:.2f}",
+            ]
+        )
+    head = ["choice", "orientations", "contrast", "value", "below the best", "detection, s"]
+    return markdown_table(head, lines, text_columns=["orientations"])
 
 
 def keypoints_by_descriptor() -> str:
@@ -96,7 +93,7 @@ def keypoints_by_descriptor() -> str:
     lines = []
     for method in ON_VALIDATION:
         for group in groups_of(method):
-            kept = f"ratio:{RATIO.get(method, LEARNED)}"
+            kept = f"ratio:{RATIO}"
             keys = [Candidate(method, changes, kept).key for changes in (BEFORE, now)]
             scores = [found.scores(key, SCENES[group]) for key in keys]
             gain = estimate(minus(scores[1], scores[0]))
@@ -107,34 +104,33 @@ def keypoints_by_descriptor() -> str:
 
 def filters() -> str:
     """Every descriptor with every filter; the calibrated ratio in brackets."""
-    found, now = read("filters"), taken_keypoints()
+    found, now = read("filters"), MEASURED_AT
     order = {row.name: row for row in rank_filters(found, now)}
     best = taken_filters()["dual"].partition(":")[0]
     lines = []
     for method in FILTERED:
         kinds = {"none": "none", **kinds_of(found, method, now)}
-        for group in groups_of(method):
-            cells = []
-            for kind in ("none", *SIMPLEST_FIRST):
-                if kind not in kinds:
-                    cells.append(NOTHING)
-                    continue
-                score = found.score(Candidate(method, now, kinds[kind]).key, SCENES[group])
-                ratio = f" ({kinds[kind].partition(':')[2]})" if kind == "ratio" else ""
-                cells.append(shown(score) + ratio)
-            lines.append([f"`{method}`", group, *cells])
+        cells = []
+        for kind in ("none", *SIMPLEST_FIRST):
+            if kind not in kinds:
+                cells.append(NOTHING)
+                continue
+            score = found.score(Candidate(method, now, kinds[kind]).key, SCENES["validation"])
+            ratio = f" ({kinds[kind].partition(':')[2]})" if kind == "ratio" else ""
+            cells.append(shown(score) + ratio)
+        lines.append([f"`{method}`", *cells])
     means = [percent(order[kind].value, kind == best) if kind in order else NOTHING for kind in SIMPLEST_FIRST]
     below = [
         f"{order[kind].below:.1f} ± {order[kind].error:.1f}" if kind in order else NOTHING for kind in SIMPLEST_FIRST
     ]
-    lines.append(["mean of ours", "validation", NOTHING, *means])
-    lines.append(["below the best", "validation", NOTHING, *below])
-    return markdown_table(["descriptor", "scenes", "none", *SIMPLEST_FIRST], lines, text_columns=["scenes"])
+    lines.append(["mean of ours", NOTHING, *means])
+    lines.append(["below the best", NOTHING, *below])
+    return markdown_table(["descriptor", "none", *SIMPLEST_FIRST], lines)
 
 
 def models() -> str:
     """Models and magnifications."""
-    found, now = read("models"), taken_keypoints()
+    found, now = read("models"), MEASURED_AT
     seconds, scores, best = model_seconds(), patch_scores(), taken_model()
     rows = {row.name: row for row in rank_models(found, seconds)}
     lines = []

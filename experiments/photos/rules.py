@@ -8,8 +8,10 @@ from typing import Any
 
 from candidates import (
     BEFORE,
+    DECIDE_FILTERS,
     DESDIS,
-    LEARNED,
+    MAGNIFICATIONS,
+    MEASURED_AT,
     ON_TRAINING,
     ON_VALIDATION,
     OURS,
@@ -17,11 +19,10 @@ from candidates import (
     RATIOS,
     SCENES,
     SIMPLEST_FIRST,
+    WIDE_AT_HALF,
     Candidate,
     family,
-    groups_of,
     keypoint_settings,
-    models,
 )
 from jobs import PACKAGE  # of experiments/paper
 from measured import Measured, Scores, mean_of, minus, read
@@ -94,7 +95,7 @@ def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ra
     """Ways to fill the budget by the mean of training and validation scenes, of those that were measured."""
     values = {}
     for setting, changes in keypoint_settings().items():
-        keys = {m: Candidate(m, changes, f"ratio:{RATIO.get(m, LEARNED)}").key for m in ON_VALIDATION}
+        keys = {m: Candidate(m, changes, f"ratio:{RATIO}").key for m in ON_VALIDATION}
         groups = {"training": [keys[m] for m in ON_TRAINING], "validation": list(keys.values())}
         if all(found.has(key, SCENES[group]) for group, part in groups.items() for key in part):
             values[setting] = [mean_of(found.scores(k, SCENES[group]) for k in part) for group, part in groups.items()]
@@ -102,10 +103,9 @@ def rank_keypoints(found: Measured, seconds: Mapping[Setting, float]) -> list[Ra
 
 
 def taken_keypoints(folder: Path | None = None) -> dict[str, Any]:
-    """The fields of Detector that step 1 takes; whether regions are upright is decided in step 4."""
+    """The fields of Detector that step 1 takes."""
     rows = rank_keypoints(measured("keypoints", folder), detection_seconds(folder))
-    turned = [row for row in rows if row.name[1] != "upright"]
-    best = taken(_among(turned))
+    best = taken(rows)
     return keypoint_settings()[best.name]
 
 
@@ -126,15 +126,14 @@ def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
 
 
 def calibrated_ratio(found: Measured, method: str, changes: dict[str, Any]) -> float:
-    """The ratio with the best mAA after averaging each with its neighbours; scenes as in step 2."""
+    """The ratio with the best mAA on validation after averaging each with its neighbours."""
     values = [_value(found, Candidate(method, changes, f"ratio:{ratio}")) for ratio in RATIOS]
     smooth = [sum(values[max(0, k - 1) : k + 2]) / len(values[max(0, k - 1) : k + 2]) for k in range(len(values))]
     return RATIOS[smooth.index(max(smooth))]
 
 
 def _value(found: Measured, candidate: Candidate) -> float:
-    groups = [found.scores(candidate.key, SCENES[group]) for group in groups_of(candidate.method)]
-    return _mean(groups)
+    return _mean([found.scores(candidate.key, SCENES["validation"])])
 
 
 def kinds_of(found: Measured, method: str, changes: dict[str, Any]) -> dict[str, str]:
@@ -150,12 +149,12 @@ def kinds_of(found: Measured, method: str, changes: dict[str, Any]) -> dict[str,
 
 def rank_filters(found: Measured, changes: dict[str, Any]) -> list[Ranked]:
     """Filters by the mean of our models on validation; the simpler one wins a tie."""
-    by_method = {method: kinds_of(found, method, changes) for method in OURS}
+    by_method = {method: kinds_of(found, method, changes) for method in DECIDE_FILTERS}
     values = {
         kind: [
             mean_of(
                 found.scores(Candidate(method, changes, by_method[method][kind]).key, SCENES["validation"])
-                for method in OURS
+                for method in DECIDE_FILTERS
             )
         ]
         for kind in SIMPLEST_FIRST
@@ -165,13 +164,14 @@ def rank_filters(found: Measured, changes: dict[str, Any]) -> list[Ranked]:
 
 
 def taken_filters(folder: Path | None = None) -> dict[str, str]:
-    """Method -> its filter; those that are not ours use their calibrated ratio."""
-    changes, found = taken_keypoints(folder), measured("filters", folder)
-    kind = taken(rank_filters(found, changes)).name
-    filters = {method: kinds_of(found, method, changes)[kind] for method in OURS}
+    """Method -> its filter; those whose ratio was not calibrated use that of the package."""
+    found = measured("filters", folder)
+    kind = taken(rank_filters(found, MEASURED_AT)).name
+    filters = {method: kinds_of(found, method, MEASURED_AT)[kind] for method in DECIDE_FILTERS}
     for method in ("sift", "rootsift", DESDIS):
-        filters[method] = f"ratio:{calibrated_ratio(found, method, changes)}"
-    return filters
+        filters[method] = f"ratio:{calibrated_ratio(found, method, MEASURED_AT)}"
+    filters["light-wide"] = kinds_of(found, WIDE_AT_HALF, MEASURED_AT)[kind]
+    return {**dict.fromkeys(OURS, f"ratio:{RATIO}"), **filters}
 
 
 # Step 3
@@ -209,11 +209,13 @@ def taken_model(folder: Path | None = None) -> Candidate:
     """The default: model, keypoints with magnification, and filter."""
     seconds = model_seconds(folder)
     limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
-    found, keypoints, filters = measured("models", folder), taken_keypoints(folder), taken_filters(folder)
+    found, filters = measured("models", folder), taken_filters(folder)
     rows = [row for row in rank_models(found, seconds) if seconds[family(row.name)] <= limit]
     best = taken(_among(rows)).name
-    names = dict.fromkeys(method_of(key) for key in found.rows)
-    return next(c for c in models(keypoints, filters, list(names)) if c.key == best)
+    size = next(size for size in MAGNIFICATIONS if f"magnification={size} " in best)
+    names = {job: name for name, job in PACKAGE.items()}
+    name = names.get(method_of(best), method_of(best))
+    return Candidate(name, {**taken_keypoints(folder), "magnification": size}, filters.get(name, f"ratio:{RATIO}"))
 
 
 # Step 4
