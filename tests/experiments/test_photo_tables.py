@@ -17,6 +17,8 @@ from candidates import BEFORE, FRAMES, OURS, PEERS, SCENES, Candidate
 PAIRS = 12
 BEST = candidates.keypoint_settings()["spread", "one", 0.01]
 
+GOOD = ("ratio:0.84", "ratio:0.88", "ratio:0.92")
+
 
 def write(name, wanted, quality, groups=None, about=None):
     """Made-up rows: the higher the quality of a candidate, the smaller its errors."""
@@ -46,7 +48,7 @@ def made(tmp_path_factory):
             timed.rows[Candidate(name, BEST).key] = {"seconds": seconds}
         timed.rows[Candidate("dual", BEFORE).key] = {"seconds": 4.0}
         timed.write()
-        write("filters", candidates.filters(BEST), lambda c: 6 if c.filter in ("ratio:0.88", "ratio:0.92", "ratio:0.84") else 3)
+        write("filters", candidates.filters(BEST), lambda c: 6 if c.filter in GOOD else 3)
         found = measured.read("filters")
         options = Namespace(results=folder)
         write("filters", choose.combined(found, options), lambda _: 3)
@@ -73,7 +75,7 @@ def test_the_choices_follow_from_the_measurements(made):
     assert rules.taken_keypoints() == BEST
     filters = rules.taken_filters()
     assert filters.keys() == {*OURS, "sift", "rootsift", "desdis-32"}
-    assert all(text in ("ratio:0.88", "ratio:0.92", "ratio:0.84") for text in filters.values())
+    assert all(text in GOOD for text in filters.values())
     default = rules.taken_model()
     assert (default.method, default.changes["magnification"]) == ("light", 10.0)
 
