@@ -9,7 +9,7 @@ import skimage.data
 import torch
 from timing import interleaved_medians, write_result
 
-from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.sampling import extract_patches
 
@@ -19,7 +19,7 @@ SIZES = (32, 64)
 def main() -> None:
     """Measure, print, write."""
     image = skimage.data.camera()
-    frames = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(image).frames
+    frames = Detector(keypoints=0, contrast=0.04, magnification=MAGNIFICATION).detect(image).frames
     tensor = torch.from_numpy(image).float()[None, None]
     lafs = torch.from_numpy(np.concatenate([frames.shapes, frames.centers[..., None]], -1)).float()[None]
     result = {"keypoints": len(frames), "kornia": kornia.__version__, "sizes": {}}

@@ -18,7 +18,7 @@ from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.rendering import Plane, View, intersect, photograph, quaternion, turn
 from matchkernel.data.scene import Photo, Scene, read_scene
 from matchkernel.data.synthetic import random_texture
-from matchkernel.geometry.conventions import SET_MAGNIFICATION, frames_to_colmap
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_to_colmap
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.images import write_png
@@ -76,7 +76,7 @@ def render_scene(
     for number, view in enumerate(views):
         photo = photograph(planes, view, random)
         write_png(folder / "images" / f"{number:03}.png", photo)
-        detected = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(photo).frames
+        detected = Detector(keypoints=0, magnification=MAGNIFICATION).detect(photo).frames
         place, _ = intersect(planes, view.centre, view.rays(detected.centers))
         seen = np.isfinite(place).all(1)
         frames.append(detected[seen])
@@ -150,7 +150,7 @@ def _write_model(
         images.append(
             f"{number + 1} {wxyz} {' '.join(f'{value:.12f}' for value in view.t)} {number + 1} {number:03}.png"
         )
-        keypoints = frames_to_colmap(frames[number], SET_MAGNIFICATION)
+        keypoints = frames_to_colmap(frames[number], MAGNIFICATION)
         images.append(
             " ".join(f"{x:.6f} {y:.6f} {p}" for (x, y), p in zip(keypoints[:, :2], point_of[number], strict=True))
         )
@@ -165,7 +165,7 @@ def _write_database(path: Path, frames: list[Frames]) -> None:
             "CREATE TABLE keypoints (image_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)"
         )
         for number, detected in enumerate(frames, 1):
-            rows = frames_to_colmap(detected, SET_MAGNIFICATION)
+            rows = frames_to_colmap(detected, MAGNIFICATION)
             connection.execute("INSERT INTO images VALUES (?, ?, ?)", (number, f"{number - 1:03}.png", number))
             connection.execute("INSERT INTO keypoints VALUES (?, ?, 6, ?)", (number, len(rows), rows.tobytes()))
 
@@ -198,7 +198,7 @@ def _true_places(folder: Path, photo: Photo, keypoints: np.ndarray) -> np.ndarra
     rows = {
         (*center, *shape): k for k, (center, shape) in enumerate(zip(centers.round(3), shapes.round(3), strict=True))
     }
-    ratio = photo.frames.shapes.reshape(-1, 4) / SET_MAGNIFICATION / photo.scale.mean()
+    ratio = photo.frames.shapes.reshape(-1, 4) / MAGNIFICATION / photo.scale.mean()
     keys = zip(photo.frames.centers.round(3), ratio.round(3), strict=True)
     return np.array([truth[rows[(*center, *shape)]] for center, shape in keys]).reshape(-1, 3)
 

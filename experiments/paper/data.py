@@ -20,7 +20,7 @@ import numpy as np
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
-from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_frames
@@ -115,7 +115,7 @@ def cut_tolerance(data: Path, sets: Path) -> None:
     parts: dict[str, list[np.ndarray]] = {"reference": [], **{kind: [] for kind in AMOUNTS}}
     for name in sequences_of("validation"):
         one, two = (read_gray(data / "homography" / name / f"{k}.jpg") for k in (1, 2))
-        frames = Detector(keypoints=0, magnification=SET_MAGNIFICATION).detect(one).frames
+        frames = Detector(keypoints=0, contrast=0.04, magnification=MAGNIFICATION).detect(one).frames
         exact, in_front = warp_frames(read_homography(data / "homography" / name / "H_1_2"), frames)
         largest = Frames(exact.centers, exact.shapes * 2)  # covers every change
         inside = frames.are_inside(one.shape[1], one.shape[0]) & largest.are_inside(two.shape[1], two.shape[0])
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("sets", type=Path)
     parser.add_argument("--scenes", nargs="*", default=list(GROUPS), help="scenes, or groups of them")
     parser.add_argument("--sequences", nargs="*", default=list(SEQUENCES), help="splits of the sequences")
-    parser.add_argument("--magnification", type=float, default=SET_MAGNIFICATION)
+    parser.add_argument("--magnification", type=float, default=MAGNIFICATION)
     parser.add_argument("--no-geometric", action="store_true", help="positives from tracks only")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--tolerance", action="store_true", help="cut SETS/tolerance.npz instead")

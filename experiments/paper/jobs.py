@@ -145,7 +145,8 @@ FOR_POSES = {
     "x6-to-x8-per-photo-16": ("x6-to-x8", "sampling.per_photo=16"),
 }
 FOR_PHOTOS = "x6-to-x12"  # the regions whose weights found the best poses on validation, at half length
-# Models of the package -> the jobs of `ship` they come from.
+# Models of the package -> the jobs of `ship`, and of `poses`, that they come from.
+FROM_POSES = {"light-wide": f"light-{FOR_PHOTOS}-seed0"}
 PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
 

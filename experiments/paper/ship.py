@@ -2,7 +2,8 @@
 
 python experiments/paper/ship.py WEIGHTS
 
-WEIGHTS is the folder `ship` in that of `run.py ship --keep`; their scores are read from the results.
+WEIGHTS is the folder of `run.py ship poses --keep`; their scores are read from the results. A model whose weights are
+not there keeps those it has, with a new card.
 """
 
 import argparse
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from data import RESULTS
-from jobs import PACKAGE
+from jobs import FROM_POSES, PACKAGE
+from rules import taken_filters  # of experiments/photos
 
 from matchkernel.cli.console import run_script
 from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
+from matchkernel.photos.filters import LEARNED_RATIO
 
 MATCHING = RESULTS / "matching_validation.json"  # by experiments/photos/sequences.py
 LICENCE = (
@@ -26,19 +29,21 @@ LICENCE = (
 )
 
 
-def card_of(name: str, job: str, weights: Path) -> Card:
-    """The card of a weight file, with scores, command, licence and match threshold; sets are given by name."""
+def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
+    """The card of a weight file, with scores, command, licence and calibrated limits; sets are given by name."""
     card = read_card(weights)
     data = {
         **card.training["data"],
         "train": [f"sets/{Path(folder).name}" for folder in card.training["data"]["train"]],
     }
-    scores = json.loads((RESULTS / "ship.json").read_text(encoding="utf-8"))[job]["scores"]
+    ratio = float(taken_filters()[name].removeprefix("ratio:"))
+    scores = json.loads((RESULTS / f"{experiment}.json").read_text(encoding="utf-8"))[job]["scores"]
     return replace(
         card,
         training={**card.training, "data": data},
         metrics=metrics(scores),
-        match_threshold=json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"][name],
+        match_threshold=json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"].get(name),
+        match_ratio=None if ratio == LEARNED_RATIO else ratio,
         command=f"matchkernel train configs/trained/{name}.toml -o runs/{name}",
         licence=LICENCE,
     )
@@ -60,10 +65,12 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     folder = parser.parse_args().weights
     SHIPPED.mkdir(exist_ok=True)
-    for name, job in PACKAGE.items():
-        weights = folder / f"{job}.safetensors"
+    shipped = [*(("ship", *pair) for pair in PACKAGE.items()), *(("poses", *pair) for pair in FROM_POSES.items())]
+    for experiment, name, job in shipped:
         path = SHIPPED / f"{name}.safetensors"
-        save(load(weights), path, card_of(name, job, weights))
+        kept = folder / experiment / f"{job}.safetensors"
+        weights = kept if kept.is_file() else path
+        save(load(weights), path, card_of(name, experiment, job, weights))
         print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {read_card(path).metrics}")
 
 

@@ -24,12 +24,13 @@ from candidates import (
     family,
     keypoint_settings,
 )
-from jobs import PACKAGE  # of experiments/paper
+from jobs import FROM_POSES, PACKAGE  # of experiments/paper
 from measured import Measured, Scores, mean_of, minus, read
 from results import read as read_paper
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
+from matchkernel.photos.filters import LEARNED_RATIO
 
 Setting = tuple[str, str, float]
 ALLOWED = 1.05  # seconds per photo / those of the default before: the limit, and a twentieth for the noise of timing
@@ -126,10 +127,10 @@ def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
 
 
 def calibrated_ratio(found: Measured, method: str, changes: dict[str, Any]) -> float:
-    """The ratio with the best mAA on validation after averaging each with its neighbours."""
+    """The ratio with the best mAA on validation after averaging each with its two neighbours."""
     values = [_value(found, Candidate(method, changes, f"ratio:{ratio}")) for ratio in RATIOS]
-    smooth = [sum(values[max(0, k - 1) : k + 2]) / len(values[max(0, k - 1) : k + 2]) for k in range(len(values))]
-    return RATIOS[smooth.index(max(smooth))]
+    smooth = [sum(values[k - 1 : k + 2]) for k in range(1, len(values) - 1)]
+    return RATIOS[1 + smooth.index(max(smooth))]
 
 
 def _value(found: Measured, candidate: Candidate) -> float:
@@ -171,7 +172,7 @@ def taken_filters(folder: Path | None = None) -> dict[str, str]:
     for method in ("sift", "rootsift", DESDIS):
         filters[method] = f"ratio:{calibrated_ratio(found, method, MEASURED_AT)}"
     filters["light-wide"] = kinds_of(found, WIDE_AT_HALF, MEASURED_AT)[kind]
-    return {**dict.fromkeys(OURS, f"ratio:{RATIO}"), **filters}
+    return {**dict.fromkeys(OURS, f"ratio:{LEARNED_RATIO}"), **filters}
 
 
 # Step 3
@@ -213,9 +214,10 @@ def taken_model(folder: Path | None = None) -> Candidate:
     rows = [row for row in rank_models(found, seconds) if seconds[family(row.name)] <= limit]
     best = taken(_among(rows)).name
     size = next(size for size in MAGNIFICATIONS if f"magnification={size} " in best)
-    names = {job: name for name, job in PACKAGE.items()}
+    names = {job: name for name, job in (PACKAGE | FROM_POSES).items()}
     name = names.get(method_of(best), method_of(best))
-    return Candidate(name, {**taken_keypoints(folder), "magnification": size}, filters.get(name, f"ratio:{RATIO}"))
+    changes = {**taken_keypoints(folder), "magnification": size}
+    return Candidate(name, changes, filters.get(name, f"ratio:{LEARNED_RATIO}"))
 
 
 # Step 4

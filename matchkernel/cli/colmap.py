@@ -19,7 +19,7 @@ def colmap(
     *,
     images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
     out: Annotated[Path, typer.Option("--out", "-o", help="workspace to create; run the command again to resume")],
-    model: PhotoModel = "dual",
+    model: PhotoModel = "light-wide",
     untrained: Untrained = False,
     detector: Detector,
     keep: MatchFilter = str(FOR_A_SCENE),

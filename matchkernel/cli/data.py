@@ -8,7 +8,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.options import Json, Picture, Seed
-from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.conventions import MAGNIFICATION
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, check and look at patch sets.")
 
@@ -53,7 +53,7 @@ def from_colmap_(
     out: Out,
     all_keypoints: Annotated[Path | None, typer.Option(help="database with more keypoints of the same photos")] = None,
     size: Size = 64,
-    magnification: Magnification = SET_MAGNIFICATION,
+    magnification: Magnification = MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
     mosaics: Mosaics = True,
@@ -76,7 +76,7 @@ def from_photos_(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Out,
     sequential: Annotated[bool | None, typer.Option(help="match neighbours in name order instead of all pairs")] = None,
-    magnification: Magnification = SET_MAGNIFICATION,
+    magnification: Magnification = MAGNIFICATION,
     geometric: Geometric = True,
     pairs: Pairs = 10_000,
     mosaics: Mosaics = True,
@@ -105,7 +105,7 @@ def from_homographies_(
     out: Out,
     sequence: Annotated[list[str] | None, typer.Option(help="use only this one; may be given several times")] = None,
     most: Annotated[int, typer.Option(min=2, help="maximum number of patches per sequence")] = 1000,
-    magnification: Magnification = SET_MAGNIFICATION,
+    magnification: Magnification = MAGNIFICATION,
     verification: Annotated[int, typer.Option(min=1, help="rows in each verification list")] = 50_000,
     seed: Seed = 0,
 ) -> None:

@@ -17,7 +17,7 @@ def extract(
     *,
     images: Annotated[list[Path], typer.Argument(help="images and folders of images")],
     out: Annotated[Path, typer.Option("--out", "-o", help="features.h5 in hloc's layout, or a folder for .npz files")],
-    model: PhotoModel = "dual",
+    model: PhotoModel = "light-wide",
     untrained: Untrained = False,
     detector: Detector,
     device: Device = "auto",

@@ -33,7 +33,7 @@ def match(
         list[Path] | None,
         typer.Option("--out", "-o", help="PNG to draw the matches to, or CSV to list them; may be given several times"),
     ] = None,
-    model: PhotoModel = "dual",
+    model: PhotoModel = "light-wide",
     untrained: Untrained = False,
     detector: Detector,
     geometry: Annotated[Geometry, typer.Option(help="model to verify matches with; auto tries both")] = Geometry.auto,

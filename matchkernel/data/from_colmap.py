@@ -14,7 +14,7 @@ from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Scene, read_scene
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
-from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
@@ -29,7 +29,7 @@ class CutSettings:
     """How patches are chosen and cut."""
 
     size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
-    magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
+    magnification: float = setting(MAGNIFICATION, above=0)  # half side of the region / sigma
     geometric: bool = True  # also look for positives that are not in the tracks
     pairs: int = setting(10_000, low=0)  # number of positives and of negatives in each test list; 0 for no lists
     seed: int = setting(0, low=0)

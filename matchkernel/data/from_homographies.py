@@ -11,7 +11,7 @@ import numpy as np
 from matchkernel.data.hpatches import NOISES, SIDE, draw_retrieval, draw_verification, open_hpatches, write_tasks
 from matchkernel.data.patch_set import FORMAT, MANIFEST, content_hashes
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.conventions import SET_MAGNIFICATION
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
@@ -35,7 +35,7 @@ class HomographySettings:
     """How patches are chosen and cut."""
 
     most: int = setting(1000, low=2)  # maximum number of patches per sequence, strongest first
-    magnification: float = setting(SET_MAGNIFICATION, above=0)  # half side of the region / sigma
+    magnification: float = setting(MAGNIFICATION, above=0)  # half side of the region / sigma
     seed: int = setting(0, low=0)
     verification: int = setting(50_000, low=1)  # number of rows in each verification list
 
@@ -137,7 +137,7 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
     except (ArgumentError, FileError) as error:
         return {"patches": 0, "why": str(error)}
     random = np.random.default_rng((settings.seed, *sequence.name.encode()))
-    detected = Detector(keypoints=0, magnification=settings.magnification).detect(images[0]).frames
+    detected = Detector(keypoints=0, contrast=0.04, magnification=settings.magnification).detect(images[0]).frames
     reference = _spread_out(detected)
     dropped["nearly repeats another"] = len(detected) - len(reference)
     regions = _regions(reference, images, homographies, random, dropped)

@@ -10,7 +10,7 @@ from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, Camera, RegisteredImage, read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PANORAMA, focal_length
-from matchkernel.geometry.conventions import COLMAP_ORIGIN, SET_MAGNIFICATION, frames_from_colmap
+from matchkernel.geometry.conventions import COLMAP_ORIGIN, MAGNIFICATION, frames_from_colmap
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.images import read_gray
 
@@ -60,7 +60,7 @@ def read_scene(
     database: str | Path,
     *,
     all_keypoints: str | Path | None = None,
-    magnification: float = SET_MAGNIFICATION,
+    magnification: float = MAGNIFICATION,
 ) -> Scene:
     """Combine a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
 

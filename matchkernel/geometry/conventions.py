@@ -9,9 +9,8 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
 
-# Half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2. Images are matched with the first, which
-# was better on validation (docs/match.md); patch sets, also those the weights were trained on, are cut with the second.
-MAGNIFICATION, SET_MAGNIFICATION = 8.0, 6.0
+# Half side of the region / sigma; sigma = COLMAP's scale = OpenCV's size / 2. For patch sets and for photos.
+MAGNIFICATION = 6.0
 COLMAP_ORIGIN = 0.5  # COLMAP's coordinates of the centre of the top-left pixel
 
 

@@ -35,14 +35,14 @@ class Detector:
     """How keypoints are found. Options of functions and verbs are derived from these fields."""
 
     keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image; 0 for all")
-    contrast: float = setting(0.04, above=0, high=1000, about="contrast threshold of the detector")
+    contrast: float = setting(0.01, above=0, high=1000, about="contrast threshold of the detector")
     edge: float = setting(10.0, above=0, high=10**6, about="edge threshold of the detector")
     upright: bool = setting(False, about="ignore keypoint orientation: one upright region per position and size")
     magnification: float = setting(
         MAGNIFICATION, above=0, high=1000, about="half side of a region / sigma of its keypoint"
     )
     choice: Literal["strongest", "largest", "spread", "cells"] = setting(
-        "strongest", about="which keypoints fill the budget: strongest, largest, spread over the image, best of cells"
+        "largest", about="which keypoints fill the budget: strongest, largest, spread over the image, best of cells"
     )
     orientations: Literal["all", "one"] = setting(
         "all", about="orientations per position: all the detector finds, or only the dominant one"

@@ -22,8 +22,8 @@ from matchkernel.storage.progress import Progress, within
 
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
-SIFTS = {"sift": 0.369, "rootsift": 0.342}  # with calibrated distances, see docs/match.md
-SIFT_RATIO = 0.8  # maximum ratio of nearest to second-nearest distance: COLMAP's own
+# Calibrated distances (docs/match.md) and ratios of nearest to second-nearest distance (docs/photos.md).
+SIFTS = {"sift": (0.369, 0.85), "rootsift": (0.342, 0.9)}
 CPU = torch.device("cpu")
 
 
@@ -118,5 +118,6 @@ def _of_sift(name: str, device: torch.device) -> Describer:
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
     weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
-    settings = {"weights": weights, "cut": None, THRESHOLD: SIFTS[name], RATIO: SIFT_RATIO}
+    distance, ratio = SIFTS[name]
+    settings = {"weights": weights, "cut": None, THRESHOLD: distance, RATIO: ratio}
     return Describer(name, 128, settings, compute, device)

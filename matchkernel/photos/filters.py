@@ -22,9 +22,9 @@ NUMBERS: dict[str, tuple[str, ...]] = {  # of each kind, in the order in which t
 }
 MOST_FOR_ADALAM = 20_000  # matches: it holds all distances between their points, 1.6 GB for this many
 THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated limits in the settings of features
-# Maximum ratio of nearest to second-nearest distance where none is recorded: as strict for learned descriptors as
-# COLMAP's own for SIFT, with the same share of right matches, see docs/adapters.md.
-LEARNED_RATIO = 0.85
+# Maximum ratio of nearest to second-nearest distance where none is recorded: that of `dual` and `light`, see
+# docs/photos.md.
+LEARNED_RATIO = 0.9
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Filter:
         kind: "none" keeps all; "ratio" those whose ratio of nearest to second-nearest distance is below a limit;
             "distance" those up to a distance of descriptors; "either" those that pass one of these tests; "both" those
             that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia).
-        ratio: limit of the ratio; None for the one recorded with the features (0.85 if there is none).
+        ratio: limit of the ratio; None for the one recorded with the features (0.9 if there is none).
         distance: limit of the distance; None for the one recorded with the features. If there is none, distances are
             not tested.
     """
@@ -171,5 +171,5 @@ def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray
     return kept
 
 
-FOR_A_PAIR = Filter("distance")  # default of `match_images` and of the verb match
+FOR_A_PAIR = Filter("ratio")  # default of `match_images` and of the verb match
 FOR_A_SCENE = Filter("ratio")  # default of `reconstruct` and of the verb colmap

@@ -121,7 +121,7 @@ class ImageMatches:
 def match_images(
     a: Image,
     b: Image,
-    model: Model = "dual",
+    model: Model = "light-wide",
     settings: MatchSettings | None = None,
     *,
     device: str | torch.device | None = None,

@@ -86,7 +86,7 @@ class Summary:
 def reconstruct(
     images: str | Path,
     workspace: str | Path,
-    model: Model = "dual",
+    model: Model = "light-wide",
     settings: ReconstructSettings | None = None,
     *,
     say: Say = lambda stage: None,

@@ -10,7 +10,7 @@ from data import RESULTS
 from jobs import PACKAGE
 from results import photo_means
 
-from matchkernel.photos.describers import SIFT_RATIO
+from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.filters import LEARNED_RATIO
 
 ROOT = Path(__file__).parents[2]
@@ -61,10 +61,10 @@ def test_matching_by_kind_of_change():
 def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
     shares = json.loads((RESULTS / "matching_validation.json").read_text())["right below ratio"]
     learned = [100 * shares[model][str(LEARNED_RATIO)] for model in ("dual", "light")]
-    sift = 100 * shares["sift"][str(SIFT_RATIO)]
+    sift = 100 * shares["sift"][str(SIFTS["sift"][1])]
     assert min(learned) > sift - 0.5
     assert f"{learned[0]:.1f} % and {learned[1]:.1f} % of the matches of `dual` and `light`" in page("adapters.md")
-    assert f"{sift:.1f} % of SIFT's below {SIFT_RATIO}" in page("adapters.md")
+    assert f"{sift:.1f} % of SIFT's below {SIFTS['sift'][1]}" in page("adapters.md")
 
 
 def test_matching_by_magnification():

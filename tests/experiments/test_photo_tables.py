@@ -17,7 +17,7 @@ from candidates import BEFORE, FRAMES, OURS, PEERS, SCENES, Candidate
 PAIRS = 12
 BEST = candidates.keypoint_settings()["spread", "one", 0.01]
 
-GOOD = ("ratio:0.84", "ratio:0.88", "ratio:0.92")
+GOOD = ("ratio:0.85", "ratio:0.9", "ratio:0.93")
 
 
 def write(name, wanted, quality, groups=None, about=None):

@@ -9,7 +9,6 @@ from hypothesis.extra.numpy import arrays
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import (
     MAGNIFICATION,
-    SET_MAGNIFICATION,
     frames_from_colmap,
     frames_from_kornia,
     frames_from_opencv,
@@ -45,7 +44,7 @@ def test_the_same_point_in_both_programs_gives_the_same_frame():
 
 
 def test_the_region_reaches_eight_sigma_unless_told_otherwise():
-    assert (MAGNIFICATION, SET_MAGNIFICATION) == (8.0, 6.0)
+    assert (MAGNIFICATION, MAGNIFICATION) == (8.0, 6.0)
     colmap, opencv = np.array([[5.0, 5.0, 2.0, 1.0]]), np.array([[4.5, 4.5, 4.0, 57.0]])
     assert frames_from_colmap(colmap).half_widths[0] == pytest.approx(16)
     assert frames_from_colmap(colmap, 3.0).half_widths[0] == pytest.approx(6)
