@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from data import RESULTS
-from jobs import FROM_POSES, PACKAGE
+from jobs import EXPERIMENTS, FROM_POSES, PACKAGE
 from rules import taken_filters  # of experiments/photos
 
 from matchkernel.cli.console import run_script
+from matchkernel.errors import FileError
 from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
@@ -30,11 +31,12 @@ LICENCE = (
 
 
 def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
-    """The card of a weight file, with scores, command, licence and calibrated limits; sets are given by name."""
+    """The card of a weight file, with scores, command, licence and calibrated limits; sets by cut and name."""
     card = read_card(weights)
+    cut = Path("sets", next(each.train_cut for each in EXPERIMENTS[experiment] if each.name == job))
     data = {
         **card.training["data"],
-        "train": [f"sets/{Path(folder).name}" for folder in card.training["data"]["train"]],
+        "train": [(cut / Path(folder).name).as_posix() for folder in card.training["data"]["train"]],
     }
     ratio = float(taken_filters()[name].removeprefix("ratio:"))
     scores = json.loads((RESULTS / f"{experiment}.json").read_text(encoding="utf-8"))[job]["scores"]
@@ -64,6 +66,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
     folder = parser.parse_args().weights
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder")
     SHIPPED.mkdir(exist_ok=True)
     shipped = [*(("ship", *pair) for pair in PACKAGE.items()), *(("poses", *pair) for pair in FROM_POSES.items())]
     for experiment, name, job in shipped:

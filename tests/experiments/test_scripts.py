@@ -27,7 +27,7 @@ MISTAKES = [
     (data, ["none", "sets", "--regions"], "sets/liberty/frame.npy"),
     (data, ["none", "sets", "--tolerance"], "none/homography/oxford_graf/1.jpg: no such file"),
     (data, ["none", "sets", "--scenes", "fox", "--sequences", "--processes", "1"], "none/scenes/fox"),
-    (ship, ["none"], "none/dual-x6.safetensors: no such file"),
+    (ship, ["none"], "none: no such folder"),
     (run, ["ship", "--sets", "sets", "--only", "dual"], "no such jobs: dual"),
     (unrelated_photos, ["none", "--cache", "cache"], "none"),
     (unrelated_photos, ["none", "--cache", "cache", "--filter", "wide"], "filter must be one of"),
@@ -47,7 +47,7 @@ MISTAKES = [
 
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    committed = {path: path.read_bytes() for path in (ship.SHIPPED / "dual.safetensors", data.RESULTS / "regions.json")}
+    committed = {path: path.read_bytes() for path in (*ship.SHIPPED.iterdir(), data.RESULTS / "regions.json")}
     for script, words, told in MISTAKES:
         monkeypatch.setattr(sys, "argv", ["script", *words])
         with pytest.raises(SystemExit) as end:
@@ -97,7 +97,7 @@ def test_related_and_unrelated_photos(tmp_path, monkeypatch, capsys):
     assert real
     assert all(pair["geometry"] and pair["inliers"] > 20 for pair in real)
     assert told["summary"][0]["unrelated told"] == "100.0"
-    assert "| rootsift | distance |" in capsys.readouterr().out
+    assert "| rootsift | ratio |" in capsys.readouterr().out
 
 
 def test_settings_of_a_reconstruction():

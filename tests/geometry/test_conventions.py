@@ -40,15 +40,15 @@ def test_the_same_point_in_both_programs_gives_the_same_frame():
     colmap = frames_from_colmap(np.array([[100.75, 41.25, 4.48, math.pi / 6]]))
     assert opencv.centers == pytest.approx(colmap.centers, abs=1e-12)
     assert opencv.shapes == pytest.approx(colmap.shapes, abs=1e-12)
-    assert opencv.half_widths[0] == pytest.approx(8 * 4.48)
+    assert opencv.half_widths[0] == pytest.approx(6 * 4.48)
 
 
-def test_the_region_reaches_eight_sigma_unless_told_otherwise():
-    assert (MAGNIFICATION, MAGNIFICATION) == (8.0, 6.0)
+def test_the_region_reaches_six_sigma_unless_told_otherwise():
+    assert MAGNIFICATION == 6.0
     colmap, opencv = np.array([[5.0, 5.0, 2.0, 1.0]]), np.array([[4.5, 4.5, 4.0, 57.0]])
-    assert frames_from_colmap(colmap).half_widths[0] == pytest.approx(16)
+    assert frames_from_colmap(colmap).half_widths[0] == pytest.approx(12)
     assert frames_from_colmap(colmap, 3.0).half_widths[0] == pytest.approx(6)
-    assert frames_from_opencv(opencv).half_widths[0] == pytest.approx(16)
+    assert frames_from_opencv(opencv).half_widths[0] == pytest.approx(12)
     assert frames_from_opencv(opencv, 3.0).half_widths[0] == pytest.approx(6)
 
 
@@ -75,7 +75,7 @@ def test_four_and_six_columns_of_colmap_agree(four):
 
 def test_opencvs_missing_angle_is_upright():
     frames = frames_from_opencv(np.array([[3.0, 4.0, 10.0, -1.0]]))
-    assert frames.shapes[0].tolist() == [[40.0, 0.0], [0.0, 40.0]]
+    assert frames.shapes[0].tolist() == [[30.0, 0.0], [0.0, 30.0]]
 
 
 @given(keypoints(359.9))

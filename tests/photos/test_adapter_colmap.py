@@ -69,7 +69,7 @@ def test_a_rendered_scene_is_reconstructed_from_our_features(workspace, scene):
     written = json.loads((folder / "summary.json").read_text())
     assert written["points"] == summary.points
     assert written["settings"]["filter"] == "ratio"
-    assert written["settings"]["match_ratio"] == 0.8  # SIFT's, though none was given
+    assert written["settings"]["match_ratio"] == 0.9  # RootSIFT's, though none was given
     assert not (folder.parent / "workspace.part").exists()
 
 

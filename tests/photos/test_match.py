@@ -183,9 +183,9 @@ def test_a_calibrated_threshold_comes_with_the_weights(tmp_path):
     assert len(match(features_of("sift", a, magnification=8.0), features_of("sift", b, magnification=6.0))) == 2
     matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_threshold": "0.75"})
     assert open_describer(tmp_path / "mine.safetensors").settings["match_threshold"] == 0.75
-    assert open_describer(tmp_path / "mine.safetensors").settings["match_ratio"] == 0.85
-    matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_ratio": "0.9"})
     assert open_describer(tmp_path / "mine.safetensors").settings["match_ratio"] == 0.9
+    matchkernel.save(matchkernel.build("sum"), tmp_path / "mine.safetensors", {"match_ratio": "0.85"})
+    assert open_describer(tmp_path / "mine.safetensors").settings["match_ratio"] == 0.85
 
 
 @pytest.mark.slow
