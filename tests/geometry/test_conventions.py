@@ -113,7 +113,7 @@ def test_opencv_to_colmap_by_hand(rows):
 def test_to_opencv_a_long_region_becomes_the_square_of_its_area():
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
     row = frames_to_opencv(Frames(np.array([[1.0, 2.0]]), (turn @ np.diag([24.0, 6.0]))[None]))[0]
-    assert row.tolist() == pytest.approx([1, 2, 2 * 12 / 8, 90])
+    assert row.tolist() == pytest.approx([1, 2, 2 * 12 / 6, 90])
 
 
 @pytest.mark.parametrize("columns", [4, 6])

@@ -108,7 +108,7 @@ def test_a_file_written_by_hloc_is_read(tmp_path):
         group.create_dataset("image_size", data=np.array([640, 480]))
     features = read_features(tmp_path / "f.h5", "a.jpg")
     assert features.keypoints.tolist() == [[10, 20], [30.5, 40]]
-    assert features.frames.half_widths == pytest.approx([16, 24])
+    assert features.frames.half_widths == pytest.approx([12, 18])
     assert features.frames.angles == pytest.approx([0, np.pi / 2], abs=1e-6)
     assert features.model == "unknown"
     with h5py.File(tmp_path / "f.h5", "a") as file:

@@ -117,7 +117,7 @@ def test_the_layout_is_the_documented_one(tmp_path):
     np.savez(
         tmp_path / "f.npz",
         centers=np.array([[3.0, 4.0]]),
-        shapes=np.array([[[8.0, 0.0], [0.0, 8.0]]]),
+        shapes=np.array([[[6.0, 0.0], [0.0, 6.0]]]),
         descriptors=np.ones((1, 4), np.float32),
         scores=np.ones(1, np.float32),
         facts=np.array(json.dumps(facts)),

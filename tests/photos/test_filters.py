@@ -51,7 +51,7 @@ def test_what_each_keeps(text, kept):
 
 
 def test_without_recorded_limits_ratios_are_those_of_learned_rows_and_distances_are_not_tested():
-    found = made_matches([0.1, 9.0], [0.84, 0.86])
+    found = made_matches([0.1, 9.0], [0.89, 0.91])
     for kind, kept in (("distance", [1, 1]), ("ratio", [1, 0]), ("either", [1, 0]), ("both", [1, 0])):
         for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
             assert Filter(kind).keep(found, *sides).tolist() == [bool(k) for k in kept]

@@ -88,8 +88,8 @@ def test_a_region_outside_the_image_describes_nothing():
 
 def test_opencv_manners_with_a_large_image_and_odd_arguments():
     image = texture(0, 300, 400)
-    whole, small = DescriptorExtractor("sift", keypoints=60), DescriptorExtractor("sift", keypoints=60)
-    small.detector = Detector(60, most_pixels=40_000)
+    whole, small = (DescriptorExtractor("sift", keypoints=60, choice="strongest") for _ in range(2))
+    small.detector = Detector(60, choice="strongest", most_pixels=40_000)
     mask = np.zeros_like(image)
     mask[:, :200] = 255
     points, rows = small.detectAndCompute(image, mask)
