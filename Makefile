@@ -43,7 +43,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 	$(BIN)/matchkernel demo -o out/demo
-	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-dual.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
+	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
 
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from candidates import DECIDE_FILTERS
 from data import RESULTS
 from jobs import PACKAGE
 from results import photo_means
+from rules import taken_filters
 
+from matchkernel import available
+from matchkernel.model.card import read_card
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.filters import LEARNED_RATIO
 
@@ -58,13 +62,21 @@ def test_matching_by_kind_of_change():
         assert f"| `{model}` | {' | '.join(shown)} |" in page("match.md")
 
 
-def test_the_ratio_of_learned_descriptors_is_as_strict_as_that_of_sift():
-    shares = json.loads((RESULTS / "matching_validation.json").read_text())["right below ratio"]
-    learned = [100 * shares[model][str(LEARNED_RATIO)] for model in ("dual", "light")]
-    sift = 100 * shares["sift"][str(SIFTS["sift"][1])]
-    assert min(learned) > sift - 0.5
-    assert f"{learned[0]:.1f} % and {learned[1]:.1f} % of the matches of `dual` and `light`" in page("adapters.md")
-    assert f"{sift:.1f} % of SIFT's below {SIFTS['sift'][1]}" in page("adapters.md")
+def test_ratios_and_distances():
+    """The pages show the limits that the package uses, and these are the calibrated ones."""
+    calibrated, limits = taken_filters(), dict(SIFTS)
+    for name in available():
+        limits[name] = read_card(name).match_threshold, read_card(name).match_ratio or LEARNED_RATIO
+    assert {name: calibrated[name] for name in limits} == {
+        name: f"ratio:{ratio}" for name, (_, ratio) in limits.items()
+    }
+    for name, (distance, ratio) in limits.items():
+        note = "" if name in SIFTS or name in (*DECIDE_FILTERS, "light-wide") else ", not calibrated"
+        assert f"| `{name}` | {ratio}{note} | {'none' if distance is None else distance} |" in page("match.md")
+    sift, rootsift = (SIFTS[name][1] for name in ("sift", "rootsift"))
+    assert rootsift == LEARNED_RATIO
+    words = f"below {limits['light-wide'][1]} for `light-wide`, {LEARNED_RATIO} for the other weights and RootSIFT"
+    assert f"{words}, {sift} for SIFT" in page("adapters.md")
 
 
 def test_matching_by_magnification():
