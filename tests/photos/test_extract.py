@@ -259,9 +259,12 @@ def test_pooling_that_cannot_be_read_is_refused(wrong):
 
 @pytest.mark.parametrize("name", ["sift", "rootsift"])
 def test_sift_of_stretched_regions_is_that_of_their_patches(name):
-    """A photo stretched by two, described in regions stretched alike: SIFT's own squares would show something else."""
+    """A photo stretched by two, described in regions stretched alike: SIFT's own squares would show something else.
+
+    The strongest keypoints tell it best: of the largest, RootSIFT of the squares is nearly the same too (0.91).
+    """
     image = texture(height=160, width=160)
-    plain = extract(image, name, keypoints=60, choice="strongest", magnification=6.0)  # the largest reach the borders
+    plain = extract(image, name, keypoints=60, choice="strongest", magnification=6.0)
     wide = cv2.warpAffine(image, np.array([[2.0, 0, 0], [0, 1, 0]]), (320, 160))
     inside = (np.abs(plain.keypoints - 80).max(1) + plain.frames.half_widths) < 70
     stretch = np.diag([2.0, 1.0])
