@@ -35,7 +35,7 @@ MISTAKES = [
     (unrelated_photos, ["none", "--cache", "cache", "--out", "none/told.json"], "none"),
     (sequences, ["none", "--models", "sift"], "none/oxford_graf"),
     (sequences, ["none", "--models", "nothing"], "nothing: no such file"),
-    (choose, ["keypoints", "none"], "none/scenes/liberty: no such folder"),
+    (choose, ["keypoints", "none", "--results", "none"], "none/scenes/liberty: no such folder"),
     (choose, ["filters", "none", "--results", "none"], "none/photos_keypoints.json: not measured yet"),
     (small_scenes, ["none", "small", "--scenes", "fox"], "none/scenes/fox: no such folder"),
     (seconds, ["none"], "none/scenes/sceaux/images"),
