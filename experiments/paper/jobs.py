@@ -222,15 +222,14 @@ def ship() -> Iterator[Job]:
 
 
 def poses() -> Iterator[Job]:
-    """Changes of the recipe of `light` at half its length; the best regions at full length, also for `dual`."""
+    """Changes of the recipe of `light` at half its length; the best regions at full length."""
     for name, (region, change) in FOR_POSES.items():
         cut, zoom = REGIONS[region]
         text = f"{BY_US['light-cartesian']} {HALF_LENGTH} augmentation.zoom_octaves={zoom} {change}"
         yield Job(f"light-half-{name}", "shipped", settings(text), train_cut=cut)
-    for name, seed in (("light-cartesian", 0), ("light-cartesian", 1), ("dual", 0)):
-        cut, zoom = REGIONS[FOR_PHOTOS]
-        text = f"{BY_US[name]} augmentation.zoom_octaves={zoom}"
-        yield seeded(f"{name.removesuffix('-cartesian')}-{FOR_PHOTOS}", "shipped", text, seed, train_cut=cut)
+    cut, zoom = REGIONS[FOR_PHOTOS]
+    text = f"{BY_US['light-cartesian']} augmentation.zoom_octaves={zoom}"
+    yield seeded(f"light-{FOR_PHOTOS}", "shipped", text, 0, train_cut=cut)
 
 
 EXPERIMENTS: dict[str, list[Job]] = {

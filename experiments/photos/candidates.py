@@ -119,18 +119,17 @@ def combined_filters(taken: dict[str, Any], ratios: dict[str, float], distances:
 # Step 3
 
 MAGNIFICATIONS = (6.0, 8.0, 10.0, 12.0)
+RATIO_OF_MODELS = 0.9
 
 
-def models(taken: dict[str, Any], filter_of: dict[str, str], weights: Sequence[str]) -> list[Candidate]:
-    """Models and magnifications.
+def models(weights: Sequence[str]) -> list[Candidate]:
+    """Models and magnifications, all with the same ratio: those of new weights were not calibrated yet.
 
     Args:
-        taken: the keypoints of step 1.
-        filter_of: the filter of step 2 with the limits of `dual` and `light`, by model.
         weights: further weight files, by the names that they have in the folder of weights.
     """
     return [
-        Candidate(name, {**taken, "magnification": size}, filter_of[family(name)])
+        Candidate(name, {**MEASURED_AT, "magnification": size}, f"ratio:{RATIO_OF_MODELS}")
         for name in ("dual", "light", *weights)
         for size in MAGNIFICATIONS
     ]
@@ -164,14 +163,8 @@ def frames(default: Candidate) -> list[Candidate]:
 
 PEERS = ("aliked-n16", "aliked-n16+lightglue", "disk", "disk+lightglue", "xfeat", "xfeat+lighterglue")
 BUDGETS = (1000, 2000, 8000)
-PEERS_ALONE = tuple(name for name in PEERS if "+" not in name)
-
-
-def peer_filters() -> list[Candidate]:
-    """Ratios of the peers that are matched by nearest neighbours, calibrated as those of the others are."""
-    return [
-        Candidate(name, {}, kept) for name in PEERS_ALONE for kept in ("none", *(f"ratio:{ratio}" for ratio in RATIOS))
-    ]
+# Filters of the peers that are matched by nearest neighbours: the best of the ratios 0.85, 0.9 and 0.95 on validation.
+PEER_FILTERS = {"aliked-n16": "ratio:0.9", "disk": "ratio:0.9", "xfeat": "ratio:0.95"}
 
 
 def final(default: Candidate, filter_of: dict[str, str]) -> list[Candidate]:
@@ -179,7 +172,7 @@ def final(default: Candidate, filter_of: dict[str, str]) -> list[Candidate]:
 
     Args:
         default: the model, keypoints and filter that were taken.
-        filter_of: the filter of every other method, with calibrated limits; peers by nearest neighbours too.
+        filter_of: the filter of every other method, with calibrated limits.
     """
     now = {name: value for name, value in default.changes.items() if name != "magnification"}
     rows = [Candidate("dual", BEFORE, "distance"), default]
@@ -187,15 +180,15 @@ def final(default: Candidate, filter_of: dict[str, str]) -> list[Candidate]:
         Candidate(name, changes, filter_of[name]) for name in ("sift", "rootsift", DESDIS) for changes in (BEFORE, now)
     ]
     rows += [Candidate(name, default.changes, filter_of[name]) for name in OURS if name != default.method]
-    others = ("none", *(kept for key, kept in filter_of.items() if key.startswith(f"{default.method}, ")))
+    others = ("none", "adalam", default.filter.replace("ratio", "guided"))
     rows += [replace(default, filter=kept) for kept in others]
     rows += frames(default)
-    rows += [Candidate(name, {}, filter_of.get(name, "none")) for name in PEERS]
+    rows += [Candidate(name, {}, PEER_FILTERS.get(name, "none")) for name in PEERS]
     for budget in BUDGETS:
         changes = {"keypoints": budget} if budget != BUDGET else {}
         rows += [replace(default, changes={**default.changes, **changes})]
         rows += [Candidate("rootsift", {**now, **changes}, filter_of["rootsift"])]
         rows += [Candidate("dual", {**BEFORE, **changes}, "distance")]
-        rows += [Candidate("aliked-n16", changes, filter_of["aliked-n16"])]
+        rows += [Candidate("aliked-n16", changes, PEER_FILTERS["aliked-n16"])]
     unique = {row.key: row for row in rows}
     return list(unique.values())

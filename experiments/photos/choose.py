@@ -5,7 +5,7 @@
 DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate photos`). BASELINES holds other
 people's weights (desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights of ours (*.safetensors, for the
 step `models`). A step reads what the steps before it have measured. What is in the file of results is not measured
-again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters, models, frames, peers, final;
+again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters, models, frames, final;
 and `final --split test`, once.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from candidates import DESDIS, MOST_PAIRS, SCENES, Candidate
 from guided_spec import GUIDED, GuidedSpec
 from measured import RESULTS, Measured, compact, read
-from rules import calibrated_ratio, kinds_of, taken_filters, taken_keypoints, taken_model
+from rules import calibrated_ratio, taken_filters, taken_model
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
@@ -32,7 +32,7 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import THRESHOLD
 
 NETWORKS = ("keynet", "affnet", "orinet")  # fields of Detector that name a file of BASELINES
-STEPS = ("keypoints", "filters", "models", "frames", "peers", "final")
+STEPS = ("keypoints", "filters", "models", "frames", "final")
 
 
 def main() -> None:
@@ -64,15 +64,11 @@ def candidates_of(options: argparse.Namespace) -> list[Candidate]:
     """The candidates of a step; those of later steps follow from what the steps before took."""
     if options.step == "keypoints":
         return tables.keypoints()
-    if options.step == "peers":
-        return tables.peer_filters()
-    keypoints = taken_keypoints(options.results)
     if options.step == "filters":
-        return tables.filters(keypoints)
-    filters = taken_filters(options.results)
+        return tables.filters(tables.MEASURED_AT)
     if options.step == "models":
         names = sorted(path.stem for path in options.weights.glob("*.safetensors"))
-        return tables.models(keypoints, filters, names)
+        return tables.models(names)
     if options.step == "frames":
         return tables.frames(taken_model(options.results))
     return final_rows(options.results)
@@ -80,16 +76,12 @@ def candidates_of(options: argparse.Namespace) -> list[Candidate]:
 
 def final_rows(results: Path | None = None) -> list[Candidate]:
     """The rows of the tables of all methods, with the limits that were calibrated on validation."""
-    default, peers = taken_model(results), read("peers", results)
-    filters = dict(taken_filters(results))
-    filters |= {name: f"ratio:{calibrated_ratio(peers, name, {})}" for name in tables.PEERS_ALONE}
-    kinds = kinds_of(read("filters", results), tables.family(default.method), taken_keypoints(results))
-    return tables.final(default, {**filters, **{f"{default.method}, {kind}": text for kind, text in kinds.items()}})
+    return tables.final(taken_model(results), taken_filters(results))
 
 
 def combined(found: Measured, options: argparse.Namespace) -> list[Candidate]:
     """Filters that combine the ratio calibrated on the results so far with other tests."""
-    keypoints = taken_keypoints(options.results)
+    keypoints = tables.MEASURED_AT
     ratios = {method: calibrated_ratio(found, method, keypoints) for method in tables.FILTERED}
     distances = {m: open_describer(m).settings[THRESHOLD] for m in tables.FILTERED if m != DESDIS}
     return tables.combined_filters(keypoints, ratios, distances)

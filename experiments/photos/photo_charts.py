@@ -13,7 +13,7 @@ from matchkernel.plots.canvas import BLUE, GRAY, ORANGE, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NEEDED = ("keypoints", "seconds", "filters", "models", "peers", "final")
+NEEDED = ("keypoints", "seconds", "filters", "models", "final")
 
 
 def draw_poses() -> "Figure":
@@ -37,7 +37,7 @@ def draw_poses() -> "Figure":
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(x=0.2)
-    axes.set_xlabel("seconds per photo: detection and description, two threads of a CPU")
+    axes.set_xlabel("seconds per photo: detection and description, processor time of one thread")
     axes.set_ylabel("mAA(10°), %")
     title = f"relative poses, {split} scenes, {BUDGET:,} keypoints; blue: our keypoints, orange: peers"
     axes.set_title(title, fontsize=11, loc="left")

@@ -301,9 +301,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "photo-filters": if_measured(filters, "keypoints", "seconds", "filters"),
     "photo-models": if_measured(models, *STEPS),
     "photo-frames": if_measured(frames, *STEPS, "frames"),
-    "photo-validation": if_measured(lambda: every_method("validation"), *STEPS, "peers", "final"),
-    "photo-test": if_measured(lambda: every_method("test"), *STEPS, "peers", "test"),
-    "photo-budgets": if_measured(lambda: budgets("test"), *STEPS, "peers", "test"),
+    "photo-validation": if_measured(lambda: every_method("validation"), *STEPS, "final"),
+    "photo-test": if_measured(lambda: every_method("test"), *STEPS, "test"),
+    "photo-budgets": if_measured(lambda: budgets("test"), *STEPS, "test"),
     "photo-reconstructions": reconstructions,
     "photo-unrelated": unrelated,
 }

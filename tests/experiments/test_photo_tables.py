@@ -61,7 +61,6 @@ def made(tmp_path_factory):
         timed.rows[Candidate("aliked-n16").key] = {"seconds": 1.5}
         timed.write()
         write("frames", candidates.frames(default), lambda c: 9 if "affnet" in c.changes else 4)
-        write("peers", candidates.peer_filters(), lambda _: 5)
         write("final", choose.final_rows(), lambda _: 5, ["validation"])
         write("test", choose.final_rows(), lambda _: 5, ["test"])
         told = {"model": "light", "filter": "ratio", "related": "9", "unrelated": "27", "geometries": "homography 9"}
