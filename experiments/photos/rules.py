@@ -110,12 +110,6 @@ def taken_keypoints(folder: Path | None = None) -> dict[str, Any]:
     return keypoint_settings()[best.name]
 
 
-def _among(rows: list[Ranked]) -> list[Ranked]:
-    """The same rows; if the best was left out, ties are judged by the distance to the best that is left."""
-    first = rows[0].below
-    return [Ranked(row.name, row.value, row.below - first, row.error, row.cost) for row in rows]
-
-
 def detection_seconds(folder: Path | None = None) -> dict[Setting, float]:
     """Seconds of detection per photo of each way to fill the budget, as seconds.py measured them."""
     found = measured("seconds", folder).rows
@@ -178,13 +172,14 @@ def taken_filters(folder: Path | None = None) -> dict[str, str]:
 # Step 3
 
 
-def rank_models(found: Measured, seconds: Mapping[str, float]) -> list[Ranked]:
-    """Models and magnifications on validation; `name` is the key of the candidate.
+def rank_models(found: Measured, seconds: Mapping[str, float], limit: float = math.inf) -> list[Ranked]:
+    """Models and magnifications on validation, those up to a limit of seconds; `name` is the key of the candidate.
 
     A tie goes to the cheaper architecture, then to the better score on validation patches.
     """
     scores = patch_scores()
-    values = {key: [found.scores(key, SCENES["validation"])] for key in found.rows}
+    affordable = [key for key in found.rows if seconds[family(key)] <= limit]
+    values = {key: [found.scores(key, SCENES["validation"])] for key in affordable}
     return ranked(values, {key: (seconds[family(key)], -scores.get(method_of(key), 0.0)) for key in values})
 
 
@@ -211,8 +206,7 @@ def taken_model(folder: Path | None = None) -> Candidate:
     seconds = model_seconds(folder)
     limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
     found, filters = measured("models", folder), taken_filters(folder)
-    rows = [row for row in rank_models(found, seconds) if seconds[family(row.name)] <= limit]
-    best = taken(_among(rows)).name
+    best = taken(rank_models(found, seconds, limit)).name
     size = next(size for size in MAGNIFICATIONS if f"magnification={size} " in best)
     names = {job: name for name, job in (PACKAGE | FROM_POSES).items()}
     name = names.get(method_of(best), method_of(best))
