@@ -39,6 +39,7 @@ from rules import (
     taken_filters,
     taken_keypoints,
     taken_model,
+    taken_row,
 )
 
 from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
@@ -131,7 +132,7 @@ def filters() -> str:
 def models() -> str:
     """Models and magnifications."""
     found, now = read("models"), MEASURED_AT
-    seconds, scores, best = model_seconds(), patch_scores(), taken_model()
+    seconds, scores, best = model_seconds(), patch_scores(), taken_row()
     rows = {row.name: row for row in rank_models(found, seconds)}
     lines = []
     for name in dict.fromkeys(method_of(key) for key in found.rows):
@@ -144,7 +145,7 @@ def models() -> str:
                 cells.append(NOTHING)
                 continue
             score = found.score(key, SCENES["validation"])
-            text = f"**{shown(score)}**" if key == best.key else shown(score)
+            text = f"**{shown(score)}**" if key == best else shown(score)
             cells.append(text + (" =" if rows[key].ties else ""))
         cost = seconds["light" if name.startswith("light") else "dual"]
         matching = f"{scores[name]:.2f}" if name in scores else NOTHING

@@ -201,12 +201,16 @@ def model_seconds(folder: Path | None = None) -> dict[str, float]:
     return {name: found[Candidate(name, changes).key]["seconds"] for name in ("dual", "light")}
 
 
-def taken_model(folder: Path | None = None) -> Candidate:
-    """The default: model, keypoints with magnification, and filter."""
+def taken_row(folder: Path | None = None) -> str:
+    """The key of the model and magnification that step 3 takes."""
     seconds = model_seconds(folder)
     limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
-    found, filters = measured("models", folder), taken_filters(folder)
-    best = taken(rank_models(found, seconds, limit)).name
+    return str(taken(rank_models(measured("models", folder), seconds, limit)).name)
+
+
+def taken_model(folder: Path | None = None) -> Candidate:
+    """The default: model, keypoints with magnification, and filter."""
+    best, filters = taken_row(folder), taken_filters(folder)
     size = next(size for size in MAGNIFICATIONS if f"magnification={size} " in best)
     names = {job: name for name, job in (PACKAGE | FROM_POSES).items()}
     name = names.get(method_of(best), method_of(best))

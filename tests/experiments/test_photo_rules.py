@@ -72,7 +72,6 @@ def test_every_candidate_has_its_own_name():
     filters += candidates.combined_filters(taken, ratios, distances)
     default = Candidate("light", {**taken, "magnification": 10.0}, "ratio:0.9")
     filter_of = dict.fromkeys((*candidates.FILTERED, *candidates.OURS), "ratio:0.9")
-    filter_of |= {"aliked-n16": "none", "light, both": "both:0.9,0.8"}
     for several in (first, filters, candidates.frames(default), candidates.final(default, filter_of)):
         assert len({candidate.key for candidate in several}) == len(several)
         assert all(candidate.budget in candidates.BUDGETS for candidate in several)

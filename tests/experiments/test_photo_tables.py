@@ -12,7 +12,7 @@ import photo_charts
 import photo_tables
 import pytest
 import rules
-from candidates import BEFORE, FRAMES, OURS, PEERS, SCENES, Candidate
+from candidates import BEFORE, FRAMES, MEASURED_AT, OURS, PEERS, SCENES, Candidate
 
 PAIRS = 12
 BEST = candidates.keypoint_settings()["spread", "one", 0.01]
@@ -48,7 +48,7 @@ def made(tmp_path_factory):
             timed.rows[Candidate(name, BEST).key] = {"seconds": seconds}
         timed.rows[Candidate("dual", BEFORE).key] = {"seconds": 4.0}
         timed.write()
-        write("filters", candidates.filters(BEST), lambda c: 6 if c.filter in GOOD else 3)
+        write("filters", candidates.filters(MEASURED_AT), lambda c: 6 if c.filter in GOOD else 3)
         found = measured.read("filters")
         options = Namespace(results=folder)
         write("filters", choose.combined(found, options), lambda _: 3)

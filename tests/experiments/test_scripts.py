@@ -36,7 +36,7 @@ MISTAKES = [
     (sequences, ["none", "--models", "sift"], "none/oxford_graf"),
     (sequences, ["none", "--models", "nothing"], "nothing: no such file"),
     (choose, ["keypoints", "none", "--results", "none"], "none/scenes/liberty: no such folder"),
-    (choose, ["filters", "none", "--results", "none"], "none/photos_keypoints.json: not measured yet"),
+    (choose, ["frames", "none", "--results", "none"], "none/photos_keypoints.json: not measured yet"),
     (small_scenes, ["none", "small", "--scenes", "fox"], "none/scenes/fox: no such folder"),
     (seconds, ["none"], "none/scenes/sceaux/images"),
     (render_scene, ["/"], "/: already exists"),
