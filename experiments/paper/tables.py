@@ -42,7 +42,7 @@ from matchkernel.evaluation.spread import Spread
 from matchkernel.model.card import SHIPPED
 from matchkernel.plots.canvas import save_png
 from matchkernel.report.blocks import Grid, ReportedMethod
-from matchkernel.report.tables import grid_markdown, markdown_table
+from matchkernel.report.tables import NOTHING, grid_markdown, markdown_table
 from matchkernel.storage.files import replacing
 
 PAGES = ("results.md", "models.md", "photos.md")
@@ -218,21 +218,24 @@ def sizes() -> str:
 
 
 def models() -> str:
-    """The four weight files, on validation, seed 0."""
+    """The weight files of the package, on validation, seed 0."""
     symbols = {"dual": "⋆ψ^c", "cartesian": "ψ^xy", "fc": "ψ, HardNet+"}
     rows = []
-    for name, job in jobs.PACKAGE.items():
-        run = read("ship")[job]
+    shipped = {"ship": jobs.PACKAGE, "poses": jobs.FROM_POSES}
+    for experiment, name, job in ((e, *pair) for e, part in shipped.items() for pair in part.items()):
+        run = read(experiment)[job]
         model, sampling = run["configuration"], run["settings"]["sampling"]
         what = symbols[model["variant"]] + (f", s = {model['s']}" if "s" in model else "")
         what += ", norm before M" if model.get("encoding_norm") else ""
         recipe = "our recipe" if sampling["pairs"] == 4096 else "the paper's recipe"
+        recipe += ", regions of 6 to 12 σ" if experiment == "poses" else ""
         scores = [100 * look(run, "validation", task) for task in TASKS]
         scores += [100 * sum(look(run, "scenes", s, *k) for s in look(run, "scenes")) / 2 for k in (HARD, ("map",))]
         size = f"{(SHIPPED / f'{name}.safetensors').stat().st_size / 1e6:.1f} MB"
         facts = [f"`{name}`", what, f"{parameters(model):,}"]
         length = f"{recipe}: {sampling['steps']:,} steps of {sampling['pairs']:,} pairs"
-        test = " / ".join(f"{value:.2f}" for value in score("ship", job, "test", "matching").values)
+        tested = score("ship", job, "test", "matching").values if experiment == "ship" else ()
+        test = " / ".join(f"{value:.2f}" for value in tested) or NOTHING
         rows.append([*facts, length, *(f"{value:.2f}" for value in scores), test, size])
     head = ["name", "descriptor", "parameters", "trained with", *TASKS, "hard FPR@95", "scene mAP", "matching, test"]
     head.append("file")
