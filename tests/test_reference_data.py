@@ -161,7 +161,8 @@ NETWORK_FILES = {"keynet": "keynet.pth", "affnet": "AffNet.pth", "orinet": "OriN
 
 def detected(photo, *names, **options):
     networks = {name: DATA / "weights" / NETWORK_FILES[name] for name in names}
-    return Detector(keypoints=300, contrast=0.01, orientations="one", **networks, **options).detect(photo).frames
+    chosen = {"keypoints": 300, "contrast": 0.01, "choice": "strongest", "orientations": "one", **options}
+    return Detector(**networks, **chosen).detect(photo).frames
 
 
 def test_orinet_turns_with_the_photo(door):

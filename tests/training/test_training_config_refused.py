@@ -17,6 +17,7 @@ REFUSED = {
         "steps": [0, -1, 10**9 + 1],
         "epoch_pairs": [511, 1, -1, -512, 513, 1025],
         "patch_sizes": [30, [4], [32, 516], [0]],
+        "per_photo": [0, -1, 2**20 + 1, 1.5],
     },
     "augmentation": {
         "flips": ["all", ""],
