@@ -237,7 +237,8 @@ def budgets(split: str) -> str:
         if row.key in found.rows:
             cells.setdefault(name, {})[budget] = shown(found.score(row.key, SCENES[split]))
     lines = [[name, *(part.get(b, NOTHING) for b in BUDGETS)] for name, part in cells.items() if len(part) > 1]
-    return markdown_table(["method", *(f"{budget:,} keypoints" for budget in BUDGETS)], lines)
+    head = ["method", *(f"{budget:,} keypoints" for budget in BUDGETS)]
+    return markdown_table(head, lines) if lines else NOT_YET
 
 
 def reconstructions() -> str:

@@ -1,7 +1,9 @@
 """The rules of docs/photos.md: what is stored gives the scores, and the choices follow from them."""
 
+import inspect
 import json
 import sys
+from dataclasses import replace
 
 import candidates
 import choose
@@ -16,6 +18,11 @@ from measured import Measured, compact, degree, pixels
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.rows import score_of
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.describers import open_describer
+from matchkernel.photos.filters import RATIO
+from matchkernel.photos.pipeline import MatchSettings, match_images
+from matchkernel.photos.reconstruct import reconstruct
 
 ERRORS = st.lists(st.none() | st.floats(0, 12) | st.integers(0, 11).map(float), min_size=3, max_size=3)
 
@@ -148,3 +155,17 @@ def test_what_was_not_measured_is_not_taken(tmp_path):
     assert [row.name for row in rows] == [("largest", "one", 0.02), ("strongest", "all", 0.04)]
     with pytest.raises(ArgumentError, match="no candidate was measured"):
         rules.rank_keypoints(Measured(tmp_path / "none.json"), {})
+
+
+def test_the_package_uses_what_the_rules_take():
+    default = rules.taken_model()
+    assert (replace(Detector(), keypoints=candidates.BUDGET), Detector().magnification) == (
+        default.detector,
+        default.changes["magnification"],
+    )
+    for function in (match_images, reconstruct):
+        assert inspect.signature(function).parameters["model"].default == default.method
+    assert default.filter == f"{MatchSettings().filter}:{open_describer(default.method).settings[RATIO]}"
+    filters = rules.taken_filters()
+    for name in ("sift", "rootsift"):
+        assert filters[name] == f"ratio:{open_describer(name).settings[RATIO]}"
