@@ -204,8 +204,7 @@ def model_seconds(folder: Path | None = None) -> dict[str, float]:
 def taken_row(folder: Path | None = None) -> str:
     """The key of the model and magnification that step 3 takes."""
     seconds = model_seconds(folder)
-    limit = ALLOWED * read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"]
-    return str(taken(rank_models(measured("models", folder), seconds, limit)).name)
+    return str(taken(rank_models(measured("models", folder), seconds, seconds_limit(folder))).name)
 
 
 def taken_model(folder: Path | None = None) -> Candidate:
@@ -231,6 +230,11 @@ def rank_frames(found: Measured, default: Candidate) -> list[tuple[str, Estimate
     ]
 
 
+def seconds_limit(folder: Path | None = None) -> float:
+    """Seconds per photo that a candidate may take: those of the default before, and a little."""
+    return ALLOWED * float(read("seconds", folder).rows[Candidate("dual", BEFORE).key]["seconds"])
+
+
 def is_worth(difference: Estimate, seconds: float, before: float) -> bool:
     """Whether a change of frames is taken."""
-    return difference.mean > difference.std and seconds <= MOST_TIMES * before
+    return difference.mean > difference.std and seconds <= min(MOST_TIMES * before, seconds_limit())
