@@ -22,7 +22,7 @@ from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
 
-MATCHING = RESULTS / "matching_validation.json"  # by experiments/photos/sequences.py
+MATCHING = ("matching_validation", "matching_validation_wide")  # by experiments/photos/sequences.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
     "BSD-2); for the others none is stated. No scene under non-commercial terms was trained on; recipes and "
@@ -44,11 +44,17 @@ def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
         card,
         training={**card.training, "data": data},
         metrics=metrics(scores),
-        match_threshold=json.loads(MATCHING.read_text(encoding="utf-8"))["thresholds"].get(name),
+        match_threshold=distances()[name],
         match_ratio=None if ratio == LEARNED_RATIO else ratio,
         command=f"matchkernel train configs/trained/{name}.toml -o runs/{name}",
         licence=LICENCE,
     )
+
+
+def distances() -> dict[str, float]:
+    """The calibrated distance of each model."""
+    files = [RESULTS / f"{name}.json" for name in MATCHING]
+    return {k: v for path in files for k, v in json.loads(path.read_text(encoding="utf-8"))["thresholds"].items()}
 
 
 def metrics(scores: dict[str, Any]) -> dict[str, float]:

@@ -19,6 +19,7 @@ RENDERED = "street"  # the rendered scene of the test
 SCENES = {"training": SHIPPED, "validation": GROUPS["validation"], "test": (*NON_COMMERCIAL, RENDERED)}
 
 DESDIS = "desdis-32"
+SMALLER_DESDIS = ("desdis-8", "desdis-16")
 OURS = ("light-wide", "dual", "light", "dual-paper", "fc")
 RATIO = 0.85  # of every descriptor in step 1
 RATIOS = (0.75, 0.8, 0.85, 0.9, 0.93, 0.96)
@@ -179,6 +180,7 @@ def final(default: Candidate, filter_of: dict[str, str]) -> list[Candidate]:
     rows += [
         Candidate(name, changes, filter_of[name]) for name in ("sift", "rootsift", DESDIS) for changes in (BEFORE, now)
     ]
+    rows += [Candidate(name, now, filter_of[DESDIS]) for name in SMALLER_DESDIS]  # with the ratio of the largest
     rows += [Candidate(name, default.changes, filter_of[name]) for name in OURS if name != default.method]
     others = ("none", "adalam", default.filter.replace("ratio", "guided"))
     rows += [replace(default, filter=kept) for kept in others]

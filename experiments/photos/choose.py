@@ -3,10 +3,10 @@
     python experiments/photos/choose.py keypoints DATA --weights BASELINES --workers 16
 
 DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate photos`). BASELINES holds other
-people's weights (desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights of ours (*.safetensors, for the
-step `models`). A step reads what the steps before it have measured. What is in the file of results is not measured
-again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters, models, frames, final;
-and `final --split test`, once.
+people's weights (desdis-8.pth, desdis-16.pth, desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights
+of ours (*.safetensors, for the step `models`). A step reads what the steps before it have measured. What is in the file
+of results is not measured again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters,
+models, frames, final; and `final --split test`, once.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import candidates as tables
 import numpy as np
-from candidates import DESDIS, MOST_PAIRS, SCENES, Candidate
+from candidates import DESDIS, MOST_PAIRS, SCENES, SMALLER_DESDIS, Candidate
 from guided_spec import GUIDED, GuidedSpec
 from measured import RESULTS, Measured, compact, read
 from rules import calibrated_ratio, taken_filters, taken_model
@@ -55,6 +55,8 @@ def main() -> None:
     end = time.monotonic() + options.seconds
     name = "test" if (options.step, options.split) == ("final", "test") else options.step
     target = read(name, options.results)
+    if name == "final":
+        target.rows = {**read("frames", options.results).rows, **target.rows}  # which are rows of this table too
     score(candidates_of(options), target, options, end)
     if options.step == "filters" and time.monotonic() < end:
         score(combined(target, options), target, options, end)
@@ -128,7 +130,8 @@ def spec_of(candidate: Candidate, options: argparse.Namespace) -> MethodSpec:
     """What evaluate_photos is given."""
     method = candidate.method
     file = options.weights / f"{method}.safetensors"
-    text = f"{method}:{options.weights / method}.pth" if method == DESDIS else str(file) if file.is_file() else method
+    is_desdis = method in (DESDIS, *SMALLER_DESDIS)
+    text = f"{method}:{options.weights / method}.pth" if is_desdis else str(file) if file.is_file() else method
     networks = {name: str(options.weights / candidate.changes[name]) for name in NETWORKS if name in candidate.changes}
     detector = replace(candidate.detector, **networks)
     if candidate.filter.startswith(GUIDED):

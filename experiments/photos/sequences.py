@@ -120,7 +120,8 @@ def score(
             detector = replace(BASE, magnification=size)
             filters = ["none", "none" if threshold is None else f"distance:{threshold}"]
             specs = [MethodSpec(model, detector, kept, options.device) for kept in filters]
-            every, kept = evaluate_photos(scenes, specs, PROTOCOL, workers=options.workers)
+            results = evaluate_photos(scenes, specs, PROTOCOL, workers=options.workers)  # one, if the filters are equal
+            every, kept = results[0], results[-1]
             found = every["calibration"]
             about = {"thresholds": found["match_threshold"], "right below ratio": found["right_below_ratio"]}
             about["models"] = {**describer.settings, **({THRESHOLD: threshold} if threshold is not None else {})}

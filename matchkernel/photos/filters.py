@@ -1,8 +1,9 @@
 """Filters: which nearest neighbours are kept as matches. `parse_filter("ratio:0.85")` makes one."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -36,8 +37,8 @@ class Filter:
             "distance" those up to a distance of descriptors; "either" those that pass one of these tests; "both" those
             that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia).
         ratio: limit of the ratio; None for the one recorded with the features (0.9 if there is none).
-        distance: limit of the distance; None for the one recorded with the features. If there is none, distances are
-            not tested.
+        distance: limit of the distance; None for the one recorded with the features. If there is none, filters that
+            test distances are refused.
     """
 
     kind: Kind = "none"
@@ -72,22 +73,37 @@ class Filter:
             return np.ones(len(matches), bool)
         if self.kind == "adalam":
             return _adalam(matches, a, b)
-        ratio, distance = self.limits(a, b)
-        near, distinct = matches.distances <= (np.inf if distance is None else distance), matches.ratios < ratio
+        recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
         if self.kind == "distance":
-            return near
-        if self.kind == "ratio" or distance is None:
+            return matches.distances <= self._distance(recorded)
+        distinct = matches.ratios < self._ratio(recorded)
+        if self.kind == "ratio":
             return distinct
+        near = matches.distances <= self._distance(recorded)
         return near | distinct if self.kind == "either" else near & distinct
 
-    def limits(self, a: Features | np.ndarray, b: Features | np.ndarray) -> tuple[float, float | None]:
-        """The limits of ratio and distance: those given, or those recorded with the features of either side."""
-        ratio = _recorded(RATIO, a, b) if self.ratio is None else self.ratio
-        distance = _recorded(THRESHOLD, a, b) if self.distance is None else self.distance
-        return (
-            LEARNED_RATIO if ratio is None else check_ratio(ratio, RATIO),
-            None if distance is None else check_distance(distance, THRESHOLD),
-        )
+    def check_recorded(self, settings: Mapping[str, Any]) -> None:
+        """Refuse a test of distances that are neither given nor recorded, before anything is computed.
+
+        Args:
+            settings: those that the features will have.
+        """
+        if "distance" in NUMBERS[self.kind]:
+            self._distance([settings])
+
+    def _ratio(self, recorded: Sequence[Mapping[str, Any]]) -> float:
+        found = _first(RATIO, recorded) if self.ratio is None else self.ratio
+        return LEARNED_RATIO if found is None else check_ratio(found, RATIO)
+
+    def _distance(self, recorded: Sequence[Mapping[str, Any]]) -> float:
+        found = _first(THRESHOLD, recorded) if self.distance is None else self.distance
+        if found is None:
+            example = {"ratio": self.ratio or LEARNED_RATIO, "distance": 0.8}
+            numbers = ",".join(str(example[name]) for name in NUMBERS[self.kind])
+            raise ArgumentError(
+                f"no distance is recorded for these descriptors: give one, such as {self.kind}:{numbers}"
+            )
+        return check_distance(found, THRESHOLD)
 
 
 def parse_filter(text: str) -> Filter:
@@ -131,9 +147,9 @@ def check_distance(value: object, name: str = "distance") -> float:
     return float(value)
 
 
-def _recorded(key: str, *sides: Features | np.ndarray) -> object:
-    values = (side.settings.get(key) for side in sides if isinstance(side, Features))
-    return next((value for value in values if value is not None), None)
+def _first(key: str, recorded: Sequence[Mapping[str, Any]]) -> object:
+    """The value of the first settings that have one."""
+    return next((value for settings in recorded if (value := settings.get(key)) is not None), None)
 
 
 def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:

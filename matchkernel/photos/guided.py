@@ -7,7 +7,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.homography import warp_points
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import Filter, as_filter
+from matchkernel.photos.filters import THRESHOLD, Filter, as_filter
 from matchkernel.photos.verify import INLIER_PIXELS, NAMES, Model, check_pixels
 
 PAIRS_AT_A_TIME = 2**20  # of keypoints, whose errors are held at once
@@ -21,7 +21,7 @@ def guided_matches(
     geometry: Model,
     *,
     pixels: float = INLIER_PIXELS,
-    filter: Filter | str = "both",  # noqa: A002 - the name of the option
+    filter: Filter | str | None = None,  # noqa: A002 - the name of the option
     first: Matches | None = None,
 ) -> Matches:
     """Mutual nearest neighbours among the pairs of keypoints that agree with a model; exact, in blocks.
@@ -34,8 +34,9 @@ def guided_matches(
         model: (3, 3) homography from A to B, or fundamental matrix.
         geometry: which of the two it is.
         pixels: maximum error of a pair, as in verify.
-        filter: test that matches must pass; ratios are those to the second-nearest that agrees. The default tests the
-            distance too, as there may be no second: a keypoint on the right line is not yet the right one.
+        filter: test that matches must pass; ratios are those to the second-nearest that agrees. The default is the
+            ratio and, if one is recorded with the features, the distance: there may be no second, and a keypoint on the
+            right line is not yet the right one.
         first: earlier matches; those that agree with the model are kept even if the filter would drop them.
     """
     if geometry not in NAMES:
@@ -51,6 +52,8 @@ def guided_matches(
     partners = best_a.index[rows]
     ratios = np.maximum(best_a.ratios()[rows], best_b.ratios()[partners])
     found = Matches(np.column_stack([rows, partners]), np.sqrt(best_a.nearest[rows]), ratios)
+    if filter is None:
+        filter = "both" if any(side.settings.get(THRESHOLD) is not None for side in (a, b)) else "ratio"  # noqa: A001
     kept = as_filter(filter).keep(found, a, b)
     if first is not None:
         kept |= np.isin(_numbers(found.indices, len(b)), _numbers(first.indices, len(b)))

@@ -143,6 +143,7 @@ def match_images(
     """
     chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device)
+    chosen.filter.check_recorded(describer.settings)
     seconds = dict.fromkeys(STAGES, 0.0)
     say("reading")
     with timed("read", seconds):

@@ -108,6 +108,7 @@ def reconstruct(
     """
     settings = settings or ReconstructSettings()
     images, describer, program = Path(images), open_describer(model), find_colmap()
+    settings.filter.check_recorded(describer.settings)
     found = photos_of(images)
     if len(found) < 2:
         raise FileError(f"{images}: contains {len(found)} images, at least two are needed")

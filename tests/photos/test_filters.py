@@ -8,14 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_images import texture, turned
 
+import matchkernel
 from matchkernel.errors import ArgumentError, MissingExtraError
+from matchkernel.evaluation.photos.methods import open_method
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_points
+from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import NUMBERS, Filter, parse_filter
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import MatchSettings
+from matchkernel.photos.reconstruct import ReconstructSettings, reconstruct
 
 KINDS = list(NUMBERS)
 
@@ -50,19 +55,48 @@ def test_what_each_keeps(text, kept):
     assert Filter(numbers.kind).keep(found, features(4), recorded).tolist() == [bool(k) for k in kept]
 
 
-def test_without_recorded_limits_ratios_are_those_of_learned_rows_and_distances_are_not_tested():
+def test_without_recorded_limits_ratios_are_those_of_learned_rows():
     found = made_matches([0.1, 9.0], [0.89, 0.91])
-    for kind, kept in (("distance", [1, 1]), ("ratio", [1, 0]), ("either", [1, 0]), ("both", [1, 0])):
-        for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
-            assert Filter(kind).keep(found, *sides).tolist() == [bool(k) for k in kept]
+    for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
+        assert Filter("ratio").keep(found, *sides).tolist() == [True, False]
     with pytest.raises(ArgumentError, match="match_ratio must be above 0"):
         Filter("ratio").keep(found, features(2, match_ratio="wide"), features(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "example"),
+    [("distance", r"distance:0\.8"), ("either", r"either:0\.9,0\.8"), ("both", r"both:0\.9,0\.8")],
+)
+def test_without_a_recorded_distance_none_is_tested_in_silence(kind, example):
+    found, message = made_matches([0.1, 9.0], [0.89, 0.91]), f"no distance is recorded .*: give one, such as {example}$"
+    for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
+        with pytest.raises(ArgumentError, match=message):
+            Filter(kind).keep(found, *sides)
+    assert Filter(kind, distance=9.0).keep(found, np.eye(2), np.eye(2)).any()
+
+
+def test_a_missing_distance_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("matchkernel.geometry.detect.Detector.detect", None)  # nothing is detected
+    monkeypatch.setattr("matchkernel.photos.reconstruct.find_colmap", lambda: "colmap")
+    network = matchkernel.build("fc")  # untrained: nothing was calibrated
+    image = texture(0, 100, 100)
+    with pytest.raises(ArgumentError, match="no distance is recorded"):
+        matchkernel.match_images(image, image, network, filter="distance")
+    with pytest.raises(ArgumentError, match="no distance is recorded"):
+        reconstruct(tmp_path, tmp_path / "out", network, ReconstructSettings(filter="both"))
+    with pytest.raises(ArgumentError, match="no distance is recorded"):
+        open_method("untrained:fc", Detector(), Filter("either"))
+
+
+def test_every_shipped_model_has_a_distance():
+    for name in matchkernel.available():
+        Filter("distance").check_recorded(open_describer(name).settings)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_none_one_and_two_matches(kind, count):
-    one = features(count)
+    one = features(count, match_threshold=0.5)
     assert Filter(kind).keep(made_matches([0.0] * count, [0.0] * count), one, one).shape == (count,)
     assert len(match(one, one, filter=kind)) in ({count, 0} if kind == "adalam" else {count})
 

@@ -77,6 +77,7 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         describer = open_describer(file, untrained=True, device=device)
     else:
         describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
+    filter.check_recorded(describer.settings)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
         return extract_with(as_gray(pixels), describer, detector)
@@ -112,6 +113,8 @@ def _peer(text: str, keypoints: int, filter: Filter, device: str | None) -> Phot
     from matchkernel.evaluation.photos.peers import open_peer
 
     peer = open_peer(text, keypoints, device)
+    if peer.match is None:
+        filter.check_recorded(peer.settings)
 
     def nearest(a: Features, b: Features) -> Matches:
         return match(a, b, filter=filter, device=device)
