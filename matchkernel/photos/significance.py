@@ -15,7 +15,7 @@ from math import lgamma, log, pi
 
 import numpy as np
 
-Errors = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (M, 2) points of A, (M, 2) points of B -> (M,) pixels
+ErrorTable = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (k, 2) points of A, (m, 2) of B -> (k, m) pixels
 
 MOST_POINTS = (200, 1000)  # points of A and of B between which the probability of chance is counted
 
@@ -55,23 +55,26 @@ def chance_of_a_line(pixels: float, size: tuple[float, float]) -> float:
     return min(1.0, 2 * 2**0.5 * pixels * float(np.hypot(width, height)) / (width * height))
 
 
-def counted_chance(errors: Errors, points_a: np.ndarray, points_b: np.ndarray, pixels: float) -> float:
+def counted_chance(errors: ErrorTable, points_a: np.ndarray, points_b: np.ndarray, pixels: float) -> float:
     """Share of agreeing pairs if the points of A are paired with those of other matches.
 
     Keypoints are not spread evenly: where a model predicts the places where the points of B crowd (in the extreme, all
     places in one spot), much more agrees by chance than the area says.
 
     Args:
-        errors: of pairs of points, for the model.
+        errors: of all pairs of points, for the model.
         points_a: (k, 2) points of A of the matches that agree.
         points_b: (k, 2) their partners, which do not count.
         pixels: maximum error.
     """
     here, there = (_spread_out(len(points_a), most) for most in MOST_POINTS)
-    pairs_a = np.repeat(points_a[here], len(there), axis=0)
-    pairs_b = np.tile(points_b[there], (len(here), 1))
-    own = np.linalg.norm(np.repeat(points_b[here], len(there), axis=0) - pairs_b, axis=1) <= 2 * pixels
-    return float((errors(pairs_a, pairs_b)[~own] <= pixels).mean()) if (~own).any() else 1.0
+    others = distance_table(points_b[here], points_b[there]) > 2 * pixels
+    return float((errors(points_a[here], points_b[there])[others] <= pixels).mean()) if others.any() else 1.0
+
+
+def distance_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(k, m) distances between (k, 2) and (m, 2) points."""
+    return np.sqrt((a[:, :1] - b[:, 0]) ** 2 + (a[:, 1:] - b[:, 1]) ** 2)
 
 
 def distinct(points_a: np.ndarray, points_b: np.ndarray, cell: float) -> np.ndarray:

@@ -18,6 +18,7 @@ from matchkernel.photos.significance import (
     chance_of_a_homography,
     chance_of_a_line,
     counted_chance,
+    distance_table,
     distinct,
     log10_tests,
     significance,
@@ -137,6 +138,24 @@ def sampson_errors(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) ->
 ERRORS = {"homography": transfer_errors, "fundamental": sampson_errors}
 
 
+def transfer_table(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
+    """(k, m) transfer errors of every point of A with every point of B."""
+    mapped, in_front = warp_points(H, points_a)
+    return np.where(in_front[:, None], distance_table(mapped, points_b), np.inf)
+
+
+def sampson_table(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
+    """(k, m) Sampson distances of every point of A with every point of B."""
+    a, b = _homogeneous(points_a), _homogeneous(points_b)
+    lines_b, lines_a = a @ F.T, b @ F
+    slopes = np.sqrt((lines_b[:, :2] ** 2).sum(1)[:, None] + (lines_a[:, :2] ** 2).sum(1))
+    values = np.abs(lines_b @ b.T)
+    return np.where(slopes > 0, values / np.where(slopes > 0, slopes, 1), np.where(values > 0, np.inf, 0.0))
+
+
+TABLES = {"homography": transfer_table, "fundamental": sampson_table}
+
+
 def _verified(
     a: np.ndarray, b: np.ndarray, geometry: Model, *, size: tuple[float, float], threshold: float, iterations: int
 ) -> Verification:
@@ -177,7 +196,7 @@ def _beyond_chance(
             if geometry == "homography"
             else chance_of_a_line(limit, size)
         )
-        chance = max(by_area, counted_chance(partial(ERRORS[geometry], model), a[agree], b[agree], limit))
+        chance = max(by_area, counted_chance(partial(TABLES[geometry], model), a[agree], b[agree], limit))
         others = _distinct_where(errors > limit, a, b, threshold)
         total, agreeing = int((agree | others).sum()), int(agree.sum())
         found.append(significance(total, agreeing, minimal, float(np.log10(chance)), models * len(STRICTER)))
@@ -203,7 +222,7 @@ def _off_the_plane(
         far = is_far & agree
         line = chance_of_a_line(limit, size)
         if far.any():
-            line = max(line, counted_chance(partial(sampson_errors, depth.model), a[far], b[far], limit))
+            line = max(line, counted_chance(partial(sampson_table, depth.model), a[far], b[far], limit))
         width = 2**0.5 * limit / np.maximum(plane.errors, off)
         logs = np.log10(np.where(is_far, line, 2 / np.pi * np.arcsin(np.minimum(1, width))))
         for part in (is_far, is_near, is_far | is_near):

@@ -6,7 +6,7 @@ import pytest
 from matchkernel.data.rendering import turn
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.homography import corner_error, warp_points
-from matchkernel.photos.verify import SIGNIFICANT, _distorts, sampson_errors, transfer_errors, verify
+from matchkernel.photos.verify import ERRORS, SIGNIFICANT, TABLES, _distorts, sampson_errors, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])
 
@@ -222,3 +222,14 @@ def test_homographies_that_no_two_photos_have_are_refused():
     assert _distorts(mirrored, a)
     assert _distorts(squeezed, a)
     assert not _distorts(H, a)
+
+
+@pytest.mark.parametrize("geometry", ERRORS)
+def test_tables_hold_the_errors_of_all_pairs(geometry):
+    random = np.random.default_rng(0)
+    model = random.normal(size=(3, 3)) * [1, 1, 100] + 100 * np.eye(3)
+    a, b = random.uniform(0, 500, (40, 2)), random.uniform(0, 500, (30, 2))
+    table = TABLES[geometry](model, a, b)
+    pairs = ERRORS[geometry](model, np.repeat(a, 30, axis=0), np.tile(b, (40, 1)))
+    assert np.isfinite(table).any()
+    assert np.allclose(table, pairs.reshape(40, 30), rtol=1e-9)
