@@ -41,7 +41,7 @@ def main() -> None:
     results = {SIFT: with_sift(options.images, options.out / "colmap-sift")}
     for text, (name, settings) in chosen.items():
         untrained = name.startswith("untrained:")
-        describer = open_describer(name.removeprefix("untrained:"), untrained=untrained)
+        describer = open_describer(name.removeprefix("untrained:"), untrained=untrained, engine="torch")
         start = time.perf_counter()
         workspace = options.out / re.sub(r"[:/,=]", "-", text)
         if not workspace.exists():

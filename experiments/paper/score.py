@@ -14,8 +14,9 @@ from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, configuration_name
 from matchkernel.evaluation.patch_sets import score_patch_set
-from matchkernel.model.describe import describe, open_device, resize_patches
+from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.devices import open_device
 from matchkernel.model.kernel_view import pairwise_terms, position_encodings
 
 NOISES = ("e", "h", "t")

@@ -85,7 +85,9 @@ def combined(found: Measured, options: argparse.Namespace) -> list[Candidate]:
     """Filters that combine the ratio calibrated on the results so far with other tests."""
     keypoints = tables.MEASURED_AT
     ratios = {method: calibrated_ratio(found, method, keypoints) for method in tables.FILTERED}
-    distances = {m: open_describer(m).settings[THRESHOLD] for m in ("sift", "rootsift", *tables.DECIDE_FILTERS)}
+    distances = {
+        m: open_describer(m, engine="torch").settings[THRESHOLD] for m in ("sift", "rootsift", *tables.DECIDE_FILTERS)
+    }
     return tables.combined_filters(keypoints, ratios, distances)
 
 

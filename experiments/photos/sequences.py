@@ -81,7 +81,7 @@ def main() -> None:
     if options.out:
         check_output(options.out)
     known = read_thresholds(options.thresholds) if options.thresholds else {}
-    describers = {model: open_describer(model) for model in options.models}
+    describers = {model: open_describer(model, engine="torch") for model in options.models}
     scenes = read_scenes([options.folder / name for name in kinds if name in (options.sequences or kinds)])
     pairs: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"thresholds": {}, "right below ratio": {}, "models": {}}

@@ -9,7 +9,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Json, MatchFilter, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Untrained
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 
@@ -32,6 +32,7 @@ def colmap(
     ] = None,
     single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
     device: Device = "auto",
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches."""
@@ -40,11 +41,11 @@ def colmap(
 
     with user_errors():
         settings = ReconstructSettings(detector, parse_filter(keep), overlap, single_camera)
-        describer = open_describer(model, untrained=untrained, device=device)
+        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         with progress_bar("reconstructing") as progress:
             found = reconstruct(images, out, describer, settings, say=say, progress=progress)
         if as_json:
             print(json.dumps(dataclasses.asdict(found)))
         counts = f"{found.registered} of {found.images} images, {found.points:,} points"
         counts += f" seen in {found.track_length:.2f} images on average"
-        say(f"{counts}, mean error {found.error:.3f} px ({describer.name}) -> {out}")
+        say(f"{counts}, mean error {found.error:.3f} px ({describer.label}) -> {out}")

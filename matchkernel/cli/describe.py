@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
-from matchkernel.cli.options import Device, Json, Model, Untrained, weight_files
+from matchkernel.cli.options import Device, Engine, Json, Model, Untrained, weight_files
 
 
 def describe(
@@ -18,6 +18,7 @@ def describe(
     resize: Annotated[bool, typer.Option("--resize", help="resize patches to the model's size")] = False,
     batch_size: Annotated[int | None, typer.Option(min=1, help="patches per batch")] = None,
     device: Device = "auto",
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Describe patches: one unit-length row per patch; zeros for constant or non-finite patches."""
@@ -25,7 +26,8 @@ def describe(
 
     from matchkernel.data.patch_files import read_patches
     from matchkernel.model.describe import describe_file
-    from matchkernel.model.descriptors import build
+    from matchkernel.model.descriptors import build, check_patch_size
+    from matchkernel.model.engines.choose import open_engine
     from matchkernel.model.weights import load
     from matchkernel.storage.files import check_output
 
@@ -34,6 +36,9 @@ def describe(
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         weights = "random weights, only for trying things out" if untrained else f"weights {model}"
         stack = read_patches(patches)
+        size = network.config.patch_size if resize else int(stack.shape[-1])
+        check_patch_size(network.config, size)
+        runner = open_engine(network, engine, size=size, device=device)
         with progress_bar("describing", len(stack)) as progress:
             valid = describe_file(
                 stack,
@@ -41,7 +46,7 @@ def describe(
                 out,
                 resize=resize,
                 batch_size=batch_size,
-                device=device,
+                engine=runner,
                 progress=progress,
             )
         invalid = (~valid).nonzero()[0].tolist()
@@ -51,8 +56,9 @@ def describe(
             "invalid": invalid,
             "out": str(out),
             "weights": weights,
+            "engine": runner.name,
         }
         if as_json:
             print(json.dumps(summary))
         bad = f"; {len(invalid)} without content, written as zeros: {invalid[:10]}" if invalid else ""
-        say(f"{len(stack)} patches, {network.config.D} numbers each ({weights}) -> {out}{bad}")
+        say(f"{len(stack)} patches, {network.config.D} numbers each ({weights}, {runner.name}) -> {out}{bad}")

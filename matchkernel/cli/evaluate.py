@@ -13,9 +13,10 @@ from rich.measure import Measurement
 
 from matchkernel.cli.console import plain_table, progress_bar, say, stdout, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Json, weight_files
+from matchkernel.cli.options import Engine, Json, weight_files
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
+from matchkernel.model.engines.engine import TORCH
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import Whitening
@@ -64,6 +65,7 @@ def phototourism(
     out: Out = None,
     as_json: Json = False,
     device: Device = "auto",
+    engine: Engine = TORCH,
 ) -> None:
     """Compute FPR@95 and retrieval mAP on each set that a method was not trained on."""
     from matchkernel.data.patch_set import open_test_sets
@@ -77,7 +79,7 @@ def phototourism(
         if out is not None:
             folders = [_named(text)[1] for text in sets] + ([training_set] if training_set else [])
             check_target(out, max(len(models), 1) * len(sets) > 1, *folders, *_files(*models, weights))
-        methods = choose_methods(models, baseline, weights, training_set, name=name, device=device)
+        methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
         tests = open_test_sets([_named(text) for text in sets])
         with progress_bar("reading") as bar:
             results = evaluate_patch_sets(
@@ -124,6 +126,7 @@ def hpatches(
     out: Out = None,
     as_json: Json = False,
     device: Device = "auto",
+    engine: Engine = TORCH,
 ) -> None:
     """Score verification, matching and retrieval as the official HPatches benchmark defines them."""
     from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
@@ -147,7 +150,7 @@ def hpatches(
         if descriptors is not None:
             source = DescriptorFiles(descriptors, bits, name or "")
         else:
-            (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device)
+            (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
         with progress_bar("reading") as bar:
             results = evaluate_hpatches(
                 source,
@@ -206,6 +209,7 @@ def photos(
     out: Out = None,
     as_json: Json = False,
     device: Annotated[str, typer.Option(help="where networks run: cpu, cuda or auto")] = "cpu",
+    engine: Engine = TORCH,
 ) -> None:
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
     import shutil
@@ -215,12 +219,12 @@ def photos(
     from matchkernel.evaluation.photos.scenes import read_scenes
     from matchkernel.evaluation.photos.work import MethodSpec, Protocol
     from matchkernel.evaluation.results import check_target
-    from matchkernel.model.describe import open_device
+    from matchkernel.model.devices import open_device
     from matchkernel.storage.files import check_folder
 
     with user_errors():
         chosen = [
-            MethodSpec(text, replace(detector, keypoints=number), kept, device, name)
+            MethodSpec(text, replace(detector, keypoints=number), kept, device, name, engine)
             for name, text in map(_named, model)
             for number in budget or [detector.keypoints]
             for kept in filters or ["ratio"]

@@ -7,7 +7,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Engine, PhotoModel, Untrained
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 
@@ -21,13 +21,14 @@ def extract(
     untrained: Untrained = False,
     detector: Detector,
     device: Device = "auto",
+    engine: Engine = "auto",
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.photos.batch_extract import extract_images, find_images
     from matchkernel.photos.describers import open_describer
 
     with user_errors():
-        describer = open_describer(model, untrained=untrained, device=device)
+        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         found = find_images(images)
         with progress_bar("extracting features", len(found)) as progress:
             report = extract_images(found, out, describer, detector, say=say, progress=progress)
@@ -36,5 +37,5 @@ def extract(
             raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
         say(
             f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints "
-            f"({describer.name}) -> {out}"
+            f"({describer.label}) -> {out}"
         )

@@ -9,7 +9,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Json, MatchFilter, PhotoModel, Untrained, weight_files
+from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Untrained, weight_files
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.filters import FOR_A_PAIR, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
@@ -44,6 +44,7 @@ def match(
     mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
     keep: MatchFilter = str(FOR_A_PAIR),
     device: Device = "auto",
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON."""
@@ -56,7 +57,7 @@ def match(
         for path in out or []:
             check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
         settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)
-        describer = open_describer(model, untrained=untrained, device=device)
+        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         with progress_bar("reading") as bar:
             found = match_images(a, b, describer, settings, say=bar.rename, progress=bar)
         for path in out or []:

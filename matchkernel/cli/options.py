@@ -6,12 +6,17 @@ from typing import Annotated
 
 import typer
 
+from matchkernel.model.engines.engine import ENGINES
+
 Model = Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")]
 PhotoModel = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
 Untrained = Annotated[
     bool, typer.Option("--untrained", help="take --model as the name of a descriptor, with random weights")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
+Engine = Annotated[
+    str, typer.Option(help=f"what computes descriptors: {', '.join(ENGINES)}, or an .onnx file of the model")
+]
 Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Settings = Annotated[
     list[str] | None,

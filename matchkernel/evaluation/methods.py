@@ -15,7 +15,9 @@ from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
 from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.card import available
 from matchkernel.model.config import DescriptorConfig
-from matchkernel.model.describe import describe, open_device
+from matchkernel.model.describe import describe
+from matchkernel.model.engines.choose import open_engine
+from matchkernel.model.engines.engine import TORCH
 from matchkernel.model.table_1 import count_parameters
 from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
@@ -73,6 +75,7 @@ def choose_methods(
     *,
     name: str | None = None,
     device: str | None = None,
+    engine: str = TORCH,
 ) -> list[Method]:
     """Methods to score: models or one baseline.
 
@@ -83,6 +86,7 @@ def choose_methods(
         training_set: patch set for it to learn from.
         name: its name in tables (default: its own).
         device: where models run, as in `describe`.
+        engine: what computes them, as in `describe`.
     """
     if bool(models) == bool(baseline_name):
         raise ArgumentError("give either a model (--model) or a baseline (--baseline) to score")
@@ -92,7 +96,7 @@ def choose_methods(
         return [baseline_method(baseline_name, weights=weights, trained_on=told, training_set=training_set, name=name)]
     if baseline_weights or training_set:
         raise ArgumentError("--baseline-weights and --training-set need --baseline; a model has its own weights")
-    return model_methods(models, name=name, device=device)
+    return model_methods(models, name=name, device=device, engine=engine)
 
 
 def baseline_method(
@@ -131,7 +135,11 @@ def baseline_method(
 
 
 def model_methods(
-    models: Sequence[tuple[str | None, str | Path]], *, name: str | None = None, device: str | None = None
+    models: Sequence[tuple[str | None, str | Path]],
+    *,
+    name: str | None = None,
+    device: str | None = None,
+    engine: str = TORCH,
 ) -> list[Method]:
     """Models of this package.
 
@@ -141,11 +149,12 @@ def model_methods(
             weights of the same configuration and training set.
         name: their name in tables (default: the name of the shipped weights, else the configuration).
         device: where to run, as in `describe`.
+        engine: what computes them, as in `describe`.
     """
     methods: list[Method] = []
     places: Counter[tuple[str, str | None]] = Counter()
     for train_set, weights in models:
-        method = _model_method(train_set, weights, name, device, places)
+        method = _model_method(train_set, weights, name, (device, engine), places)
         key = ("train_set", "seed", "configuration")
         twin = next((m for m in methods if all(m.facts.get(k) == method.facts.get(k) for k in key)), None)
         if twin is not None:
@@ -162,10 +171,11 @@ def _model_method(
     train_set: str | None,
     weights: str | Path,
     name: str | None,
-    device: str | None,
+    where: tuple[str | None, str],
     places: Counter[tuple[str, str | None]],
 ) -> Method:
-    model, device_found = load(weights), open_device(device)
+    model, (device, engine) = load(weights), where
+    runner = open_engine(model, engine, device=device or "cpu")
     card, sets = model.card, dict(model.card.training_sets)
     train_set = _agreed(train_set, card.trained_on or ", ".join(sets), f"{weights}: its card")
     configuration = configuration_name(model.config)
@@ -177,12 +187,12 @@ def _model_method(
         "hand_crafted": False,
         "seed": place if (seed := card.training_seed) is None else seed,
         "weights": Path(weights).name,
-        "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.sha256},
+        "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.sha256, **runner.settings},
         **({"train_set": train_set} if train_set else {}),
     }
 
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
-        return describe(patches, model, resize=True, device=device_found, progress=progress)
+        return describe(patches, model, resize=True, engine=runner, progress=progress)
 
     names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for _, sha in card.training_sets if sha)
     warnings = () if names else (UNKNOWN,)

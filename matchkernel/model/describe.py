@@ -9,15 +9,14 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.descriptors import Descriptor, check_patch_size
-from matchkernel.model.precision import unit_rows
+from matchkernel.model.engines.choose import open_engine
+from matchkernel.model.engines.engine import Engine
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, adding, within
 
 Array = TypeVar("Array", np.ndarray, Tensor)
+Device = str | torch.device | None
 
-# Pixels per batch. On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about
-# twice as long (benchmarks/describe_speed.py). A GPU needs more to be kept busy.
-CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
 SOURCE_PIXELS = 2**24  # read at a time, if patches are much larger than the network's input
 SLAB = 8192  # rows described before they are written to a file
 CSV_FORMAT = {"<f4": "%.9g", "<f8": "%.17g"}  # enough digits to read back the same values
@@ -30,7 +29,8 @@ def describe(
     *,
     resize: bool = ...,
     batch_size: int | None = ...,
-    device: str | torch.device | None = ...,
+    device: Device = ...,
+    engine: str | Engine = ...,
     out: Array | None = ...,
     progress: Progress | None = ...,
     return_valid: Literal[False] = ...,
@@ -42,7 +42,8 @@ def describe(
     *,
     resize: bool = ...,
     batch_size: int | None = ...,
-    device: str | torch.device | None = ...,
+    device: Device = ...,
+    engine: str | Engine = ...,
     out: Array | None = ...,
     progress: Progress | None = ...,
     return_valid: Literal[True],
@@ -53,7 +54,8 @@ def describe(
     *,
     resize: bool = False,
     batch_size: int | None = None,
-    device: str | torch.device | None = None,
+    device: Device = None,
+    engine: str | Engine = "torch",
     out: Array | None = None,
     progress: Progress | None = None,
     return_valid: bool = False,
@@ -75,6 +77,8 @@ def describe(
             are used as they are by the resolution-independent descriptors and refused by `fc` and `concat`.
         batch_size: patches per batch (default: chosen so that memory stays bounded at any patch size).
         device: where to compute: "cpu", "cuda", ..., "auto" for a GPU if there is one (default: the model's device).
+        engine: what to compute with: "torch", the definition, or one that is faster and less exact (see open_engine),
+            by name, or opened once to be used many times.
         out: (B, D) array or tensor to fill, such as a memory map (default: a new one).
         progress: called with the number of patches done and their total.
         return_valid: also return the mask.
@@ -85,21 +89,14 @@ def describe(
     """
     _check_patches(patches)
     _check_batch_size(batch_size)
-    if not isinstance(model, Descriptor):
-        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
+    runner = _opened(engine, patches, model, resize, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
-    size = model.config.patch_size if resize and N else N
-    check_patch_size(model.config, size)
-    runner = model.fold(size, open_device(next(model.parameters()).device if device is None else device))
-    weight = next(runner.parameters())
-    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
-    most_pixels = CPU_PIXELS if weight.device.type == "cpu" else GPU_PIXELS
-    step = batch_size or max(1, min(most_pixels // size**2, SOURCE_PIXELS // N**2))
+    rows, valid = _outputs(patches, out, (B, model.config.D or 0), runner.dtype)
+    step = batch_size or max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
     add = adding(progress, B)
     for start in range(0, B, step):
-        piece = _piece(patches, start, start + step, weight.device, dtype)
-        described, good = _describe_piece(piece, runner, size)
+        piece = _piece(patches, start, start + step, runner.device, runner.dtype)
+        described, good = _describe_piece(piece, runner)
         _store(rows, start, described)
         _store(valid, start, good)
         add(len(piece))
@@ -113,7 +110,8 @@ def describe_file(
     *,
     resize: bool = False,
     batch_size: int | None = None,
-    device: str | None = None,
+    device: Device = None,
+    engine: str | Engine = "torch",
     progress: Progress | None = None,
 ) -> np.ndarray:
     """Describe patches and write the descriptors to a file, atomically and without holding all of them in memory.
@@ -122,7 +120,7 @@ def describe_file(
         patches: as for describe.
         model: the descriptor.
         out: .npy, or .csv in the HPatches layout: no header, one row per patch, separated by commas.
-        resize, batch_size, device, progress: as for describe.
+        resize, batch_size, device, engine, progress: as for describe.
 
     Returns:
         (B,) bool, which patches were valid.
@@ -131,6 +129,8 @@ def describe_file(
     if out.suffix.lower() not in (".npy", ".csv"):
         raise ArgumentError(f"descriptors are written as .npy or .csv, got {out.name!r}")
     dtype = "<f8" if next(model.parameters()).dtype == torch.float64 else "<f4"
+    _check_patches(patches)
+    runner = _opened(engine, patches, model, resize, device)  # once for all slabs
     valid = np.empty(len(patches), bool)
     # Rows are appended rather than written through a memory map: on a full disk that is an error, not a crash.
     with replacing(out) as part, part.open("wb") as file:
@@ -144,6 +144,7 @@ def describe_file(
                 resize=resize,
                 batch_size=batch_size,
                 device=device,
+                engine=runner,
                 progress=within(progress, start, len(patches)),
                 return_valid=True,
             )
@@ -152,6 +153,21 @@ def describe_file(
             else:
                 np.savetxt(file, rows, fmt=CSV_FORMAT[dtype], delimiter=",")
     return valid
+
+
+def _opened(
+    engine: str | Engine, patches: np.ndarray | Tensor, model: Descriptor, resize: bool, device: Device
+) -> Engine:
+    """The engine for these patches."""
+    if not isinstance(model, Descriptor):
+        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
+    N = int(patches.shape[-1])
+    size = model.config.patch_size if resize and N else N
+    check_patch_size(model.config, size)
+    runner = open_engine(model, engine, size=size, device=device) if isinstance(engine, str) else engine
+    if runner.size != size:
+        raise ArgumentError(f"this engine was opened for {runner.size} px patches, got {size} px")
+    return runner
 
 
 def resize_patches(patches: Tensor, size: int) -> Tensor:
@@ -186,36 +202,16 @@ def resize_weights(old: int, new: int) -> Tensor:
     return (1 - (centre - pixel).abs()).clamp_min(0)
 
 
-def open_device(device: str | torch.device | None) -> torch.device:
-    """A usable device, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None is the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        found = torch.empty(0, device=device or "cpu").device
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
-    if found.type == "meta":
-        raise ArgumentError("device 'meta' holds no numbers to compute with")
-    return found
-
-
-def matching_device(device: torch.device) -> torch.device:
-    """The device itself if it supports float64, which decides between similar distances; otherwise the CPU."""
-    return device if device.type in ("cpu", "cuda") else torch.device("cpu")
-
-
 @torch.no_grad()
-def _describe_piece(piece: Tensor, runner: Descriptor, size: int) -> tuple[Tensor, Tensor]:
+def _describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
     good = _has_content(piece)
     piece = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
-    if piece.shape[-1] != size:
-        piece = resize_patches(piece, size)
+    if piece.shape[-1] != runner.size:
+        piece = resize_patches(piece, runner.size)
         good &= _has_content(
             piece, 16 * torch.finfo(piece.dtype).eps
         )  # a fine checkerboard becomes rounding noise when resized
     rows = runner(piece)
-    if rows.dtype != piece.dtype:
-        rows = unit_rows(rows.to(piece.dtype))  # half precision also rounds the length
     good &= rows.isfinite().all(1) & (rows != 0).any(1)
     return torch.where(good[:, None], rows, 0), good
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
+from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.photos.describers import Describer
 from matchkernel.photos.extract import extract_with, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
@@ -195,11 +196,13 @@ def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, 
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
+    before, now = ({ENGINE: TORCH, **settings} for settings in (before, now))  # the only one there was
     for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
         if before.get(key) != now.get(key):
+            other = f"use --engine {before[ENGINE]}, " if key == ENGINE else ""
             raise ArgumentError(
                 f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
-                "remove them or choose another place"
+                f"{other}remove them or choose another place"
             )
 
 

@@ -13,9 +13,13 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.model.config import VARIANTS
-from matchkernel.model.describe import describe, open_device
+from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor, build
+from matchkernel.model.devices import open_device
+from matchkernel.model.engines.choose import open_engine
+from matchkernel.model.engines.engine import AUTO, ENGINE, check_name
 from matchkernel.model.weights import load, state_digest
+from matchkernel.photos.features import label_of
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.progress import Progress, within
@@ -46,11 +50,18 @@ class Describer:
     compute: Callable[..., np.ndarray] = field(repr=False)
     device: torch.device = CPU
 
+    @property
+    def label(self) -> str:
+        """Its name, and the engine it runs on, for messages."""
+        return label_of(self.name, self.settings)
+
 
 Model = Descriptor | Describer | str | Path
 
 
-def open_describer(model: Model, *, untrained: bool = False, device: str | torch.device | None = None) -> Describer:
+def open_describer(
+    model: Model, *, untrained: bool = False, device: str | torch.device | None = None, engine: str = "auto"
+) -> Describer:
     """Make a describer, to be used for many images.
 
     Args:
@@ -58,13 +69,14 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
             describer, which is returned unchanged.
         untrained: take `model` as the name of a descriptor, with random weights (seed 0), for trying things out.
         device: where to compute (default: the model's device). SIFT itself always runs on the CPU.
+        engine: what to compute with (see model.engines.choose.open_engine); SIFT has none.
     """
+    check_name(engine)
     if isinstance(model, Describer):
-        if device not in (None, "auto") and open_device(device) != model.device:
-            raise ArgumentError(f"this describer runs on {model.device}: open it for {device} instead")
+        _check_runs_on(model, device, engine)
         return model
     if isinstance(model, Descriptor):
-        return _of_descriptor(model, device)
+        return _of_descriptor(model, device, engine)
     if not isinstance(model, str | Path):
         raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
     if str(model) in SIFTS:
@@ -74,25 +86,33 @@ def open_describer(model: Model, *, untrained: bool = False, device: str | torch
             raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {str(model)!r}")
         network = build(str(model), generator=torch.Generator().manual_seed(0))
         network.name = f"{model}, untrained"
-        return _of_descriptor(network, device)
+        return _of_descriptor(network, device, engine)
     try:
         network = load(model)
     except WeightsError as error:
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
-    return _of_descriptor(network, device)
+    return _of_descriptor(network, device, engine)
 
 
-def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> Describer:
+def _check_runs_on(describer: Describer, device: str | torch.device | None, engine: str) -> None:
+    own = describer.settings.get(ENGINE)
+    if device not in (None, "auto") and open_device(device) != describer.device:
+        raise ArgumentError(f"this describer runs on {describer.device}: open it for {device} instead")
+    if engine not in (AUTO, own):
+        raise ArgumentError(f"this describer runs on {own}: open it for {engine} instead")
+
+
+def _of_descriptor(network: Descriptor, device: str | torch.device | None, engine: str) -> Describer:
     config = network.config
-    place = next(network.parameters()).device if device is None else open_device(device)
-    runner = network.fold(device=place)  # a copy, so that the digest below stays valid if the model is changed
+    runner = open_engine(network, engine, device=device)  # has copies, so that the digest stays valid if these change
     settings: dict[str, Any] = {
         "weights": state_digest(network),
         "patch_size": config.patch_size,
         "cut": CUT,
         "sampler": SAMPLER,
+        **runner.settings,
     }
     settings[RATIO] = network.card.match_ratio or LEARNED_RATIO
     if network.card.match_threshold is not None:
@@ -103,10 +123,11 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None) -> De
         for start in range(0, len(frames), FRAMES_AT_A_TIME):
             part = slice(start, start + FRAMES_AT_A_TIME)
             patches = extract_patches(image, frames[part], CUT)
-            rows[part] = describe(patches, runner, resize=True, progress=within(progress, start, len(frames)))
+            told = within(progress, start, len(frames))
+            rows[part] = describe(patches, network, resize=True, engine=runner, progress=told)
         return rows
 
-    return Describer(network.name, config.D or 0, settings, compute, place)
+    return Describer(network.name, config.D or 0, settings, compute, runner.device)
 
 
 def _of_sift(name: str, device: torch.device) -> Describer:

@@ -30,6 +30,7 @@ def extract(
     *,
     frames: Frames | None = None,
     device: str | torch.device | None = None,
+    engine: str = "auto",
     **options: Any,
 ) -> Features:
     """Find keypoints in an image and describe the regions around them.
@@ -41,6 +42,7 @@ def extract(
         frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
             used.
         device: where to run the network (default: the model's device).
+        engine: what to run it with (see model.engines.choose.open_engine).
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:
@@ -49,7 +51,7 @@ def extract(
         nothing.
     """
     chosen = with_options(detector or Detector(), options)
-    describer = open_describer(model, device=device)
+    describer = open_describer(model, device=device, engine=engine)
     gray = as_gray(image)
     if frames is None:
         return extract_with(gray, describer, chosen)

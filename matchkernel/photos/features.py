@@ -11,6 +11,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
+from matchkernel.model.engines.engine import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.npy import read_npz
 
@@ -52,6 +53,11 @@ class Features:
         )
 
     @property
+    def label(self) -> str:
+        """The name of the descriptor, and the engine that computed it, for messages."""
+        return label_of(self.model, self.settings)
+
+    @property
     def keypoints(self) -> np.ndarray:
         """(K, 2) x and y."""
         return self.frames.centers
@@ -87,6 +93,11 @@ class Matches:
 
     def __getitem__(self, chosen: np.ndarray) -> "Matches":
         return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen])
+
+
+def label_of(model: str, settings: Mapping[str, Any]) -> str:
+    """The name of a descriptor, and the engine that computes it if its settings name one."""
+    return f"{model}, {settings[ENGINE]}" if ENGINE in settings else model
 
 
 def save_features(features: Features, path: str | Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.describe import matching_device, open_device
+from matchkernel.model.devices import matching_device, open_device
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter, as_filter
 from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss

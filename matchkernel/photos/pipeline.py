@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from matchkernel.geometry.detect import Detector
+from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, as_gray, extract_with, timed
 from matchkernel.photos.features import Features, Matches
@@ -89,7 +90,7 @@ class ImageMatches:
     def one_line(self) -> str:
         """A summary of the result."""
         counts = " and ".join(f"{len(found):,}" for found in self.features)
-        words = f"{counts} keypoints ({self.features[0].model}), {len(self.matches):,} matches"
+        words = f"{counts} keypoints ({self.features[0].label}), {len(self.matches):,} matches"
         found = self.verification
         if found is not None and found.model is None:
             words += f": {NOT_THE_SAME} ({found.reason})"
@@ -102,7 +103,8 @@ class ImageMatches:
 
         keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (one
         boolean per match), geometry (of the model), reason (why this one, or why none), significance (-log10 of how
-        many such models chance would give), model (3 x 3 or None) and seconds by stage.
+        many such models chance would give), model (3 x 3 or None), descriptor, engine (None for SIFT) and seconds by
+        stage.
         """
         found = self.verification
         return {
@@ -114,6 +116,8 @@ class ImageMatches:
             "reason": "not verified" if found is None else found.reason,
             "significance": None if found is None else found.significance,
             "model": None if self.model is None else self.model.tolist(),
+            "descriptor": self.features[0].model,
+            "engine": self.features[0].settings.get(ENGINE),
             "seconds": {stage: round(self.seconds[stage], 6) for stage in STAGES},
         }
 
@@ -125,6 +129,7 @@ def match_images(
     settings: MatchSettings | None = None,
     *,
     device: str | torch.device | None = None,
+    engine: str = "auto",
     say: Say = lambda stage: None,
     progress: Progress | None = None,
     **options: Any,
@@ -137,12 +142,13 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
+        engine: what to run the network with (see model.engines.choose.open_engine).
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
     """
     chosen = with_options(settings or MatchSettings(), options)
-    describer = open_describer(model, device=device)
+    describer = open_describer(model, device=device, engine=engine)
     chosen.filter.check_recorded(describer.settings)
     seconds = dict.fromkeys(STAGES, 0.0)
     say("reading")

@@ -89,6 +89,7 @@ def reconstruct(
     model: Model = "light-wide",
     settings: ReconstructSettings | None = None,
     *,
+    engine: str = "auto",
     say: Say = lambda stage: None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -103,11 +104,12 @@ def reconstruct(
         workspace: folder to create.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to reconstruct (default: ReconstructSettings()).
+        engine: what to run the network with (see model.engines.choose.open_engine).
         say: called with a line for each stage.
         progress: called with the number done and the total.
     """
     settings = settings or ReconstructSettings()
-    images, describer, program = Path(images), open_describer(model), find_colmap()
+    images, describer, program = Path(images), open_describer(model, engine=engine), find_colmap()
     settings.filter.check_recorded(describer.settings)
     found = photos_of(images)
     if len(found) < 2:
@@ -177,7 +179,7 @@ class _Job:
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
     """Write the features and COLMAP's keypoint text of every image; returns those that cannot be read, and why."""
-    job.say(f"extracting {describer.name} features ({len(names)} images)")
+    job.say(f"extracting {describer.label} features ({len(names)} images)")
     detector, paths = job.settings.detector, {name: job.images / name for name in names}
     skipped = extract_images(
         paths, job.build.folder / "features", describer, detector, say=job.say, progress=job.tell

@@ -32,7 +32,9 @@ def test_a_picture_and_json(pair):
     assert "agree on a homography" in result.stderr
     found = json.loads(result.stdout)
     assert found.keys() == {
-        "keypoints0", "keypoints1", "matches", "inliers", "geometry", "reason", "significance", "model", "seconds"
+        "keypoints0", "keypoints1", "matches", "inliers", "geometry", "reason", "significance", "model",
+        "descriptor", "engine",
+        "seconds",
     }  # fmt: skip
     expected = pair @ [100, 80, 1]
     mapped = np.array(found["model"]) @ [100, 80, 1]

@@ -15,7 +15,10 @@ from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, sav
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
 
-KEYS = {"keypoints0", "keypoints1", "matches", "inliers", "geometry", "reason", "significance", "model", "seconds"}
+KEYS = {
+    "keypoints0", "keypoints1", "matches", "inliers", "geometry", "reason", "significance", "model",
+    "descriptor", "engine", "seconds",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

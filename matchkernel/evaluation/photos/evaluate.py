@@ -36,6 +36,7 @@ from matchkernel.evaluation.photos.work import (
     score_pair,
     threads,
 )
+from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, write_errors
 from matchkernel.storage.folders import exclusive
@@ -111,6 +112,7 @@ def _plan(
         "licence": method.licence,
         "keypoints": spec.detector.keypoints,
         "filter": method.settings.get("filter", "none"),
+        "engine": method.settings.get(ENGINE, TORCH),
         "settings": json.loads(json.dumps(method.settings)),
         "protocol": asdict(protocol),
         "data_sha256": _digest(digests),

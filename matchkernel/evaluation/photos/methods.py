@@ -13,6 +13,7 @@ from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
@@ -54,7 +55,14 @@ class PhotoMethod:
         return {key: value for key, value in self.settings.items() if key not in MATCHING}
 
 
-def open_method(text: str, detector: Detector, filter: Filter, *, device: str | None = None) -> PhotoMethod:  # noqa: A002
+def open_method(
+    text: str,
+    detector: Detector,
+    filter: Filter,  # noqa: A002
+    *,
+    device: str | None = None,
+    engine: str = TORCH,
+) -> PhotoMethod:
     """Make a method.
 
     Args:
@@ -65,6 +73,7 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         detector: how keypoints are found; of it, peers and hloc's files only use the number of keypoints.
         filter: which mutual nearest neighbours are kept.
         device: where networks run (default: the CPU).
+        engine: what computes our models, as in `describe`.
     """
     if text.startswith("hloc:"):
         return _hloc(text.removeprefix("hloc:"), detector.keypoints, filter)
@@ -74,9 +83,9 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
     if file.startswith(PEERS) and not colon:
         return _peer(text, detector.keypoints, filter, device)
     if name == UNTRAINED:
-        describer = open_describer(file, untrained=True, device=device)
+        describer = open_describer(file, untrained=True, device=device, engine=engine)
     else:
-        describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device)
+        describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device, engine=engine)
     filter.check_recorded(describer.settings)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
@@ -86,6 +95,8 @@ def open_method(text: str, detector: Detector, filter: Filter, *, device: str | 
         return match(a, b, filter=filter, device=describer.device)
 
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
+    if settings.get(ENGINE) == TORCH:
+        del settings[ENGINE]  # the definition is not named, so that results from before there were others stay valid
     licence = (
         OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon and name != UNTRAINED else OURS
     )

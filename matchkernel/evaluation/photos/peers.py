@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.evaluation.photos.deformable import deform_conv2d
 from matchkernel.geometry.frames import Frames
-from matchkernel.model.describe import open_device
+from matchkernel.model.devices import open_device
 from matchkernel.photos.features import Features, Matches
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import file_hash

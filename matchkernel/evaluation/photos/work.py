@@ -17,6 +17,7 @@ from matchkernel.evaluation.photos.methods import PhotoMethod, open_method
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.detect import Detector
+from matchkernel.model.engines.engine import TORCH
 from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.filters import parse_filter
 from matchkernel.storage.extras import need_opencv
@@ -46,6 +47,7 @@ class MethodSpec:
     filter: str = "ratio"
     device: str | None = None
     name: str | None = None  # in tables, instead of the method's own
+    engine: str = TORCH
 
     def open(self) -> PhotoMethod:
         """The method."""
@@ -161,7 +163,7 @@ def _number(value: float) -> float | None:
 
 @lru_cache(maxsize=8)
 def _opened(spec: MethodSpec) -> PhotoMethod:
-    return open_method(spec.text, spec.detector, parse_filter(spec.filter), device=spec.device)
+    return open_method(spec.text, spec.detector, parse_filter(spec.filter), device=spec.device, engine=spec.engine)
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ class DescriptorExtractor:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         detector: how keypoints are found (default: Detector()).
         device: where to run the network (default: the model's device).
+        engine: what to run it with (see model.engines.choose.open_engine).
         options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
     """
 
@@ -34,10 +35,11 @@ class DescriptorExtractor:
         detector: Detector | None = None,
         *,
         device: str | torch.device | None = None,
+        engine: str = "auto",
         **options: Any,
     ) -> None:
         self.detector = with_options(detector or Detector(), options)
-        self.describer = open_describer(model, device=device)
+        self.describer = open_describer(model, device=device, engine=engine)
 
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
         """Detect SIFT keypoints, strongest first; with a mask, (H, W) uint8, only where it is not 0."""

@@ -1,0 +1,23 @@
+"""Where to compute: a device by its name."""
+
+import torch
+
+from matchkernel.errors import ArgumentError
+
+
+def open_device(device: str | torch.device | None) -> torch.device:
+    """A usable device, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None is the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.empty(0, device=device or "cpu").device
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
+    if found.type == "meta":
+        raise ArgumentError("device 'meta' holds no numbers to compute with")
+    return found
+
+
+def matching_device(device: torch.device) -> torch.device:
+    """The device itself if it supports float64, which decides between similar distances; otherwise the CPU."""
+    return device if device.type in ("cpu", "cuda") else torch.device("cpu")

@@ -1,0 +1,61 @@
+"""Open an engine by name; `auto` takes the fastest one that fits the model and the machine."""
+
+from pathlib import Path
+
+import torch
+
+from matchkernel.errors import MatchKernelError
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.devices import open_device
+from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILES, INT8, ONNX, TORCH, Engine, UnfitError, check_name
+from matchkernel.model.engines.onnx_engine import open_file, open_float, open_int8
+from matchkernel.model.engines.torch_engine import TorchEngine
+
+
+def open_engine(
+    model: Descriptor, engine: str = TORCH, *, size: int | None = None, device: str | torch.device | None = None
+) -> Engine:
+    """Make an engine for a model, to be used for many patches.
+
+    Args:
+        model: the descriptor; later changes of it do not reach the engine.
+        engine: "torch", the definition; "onnx" or "onnx-int8" on a CPU, "cuda-half" on a GPU; an .onnx file that
+            `matchkernel export` made from this model; "auto": onnx-int8 on a CPU, if onnxruntime is installed and the
+            package has an int8 file of these weights, cuda-half on a GPU, otherwise torch.
+        size: side of the patches (default: the size the model was trained at).
+        device: where to compute (default: the model's device; "auto": a GPU if there is one and the engine can use it).
+    """
+    check_name(engine)
+    size = model.config.patch_size if size is None else size
+    on_cpu = engine in (ONNX, INT8) or engine.lower().endswith(FILES)
+    if device == "auto" and on_cpu:
+        device = "cpu"
+    place = open_device(next(model.parameters()).device if device is None else device)
+    if on_cpu and place.type != "cpu":
+        raise UnfitError(f"engine {engine} runs on the CPU, not on {place}")
+    if engine == AUTO:
+        return _fastest(model, size, place)
+    if engine == TORCH:
+        return TorchEngine(model, size, place)
+    if engine == ONNX:
+        return open_float(model, size)
+    if engine == INT8:
+        return open_int8(model, size)
+    if engine == CUDA_HALF:
+        return _open_cuda(model, size, place)
+    return open_file(Path(engine), model, size)
+
+
+def _fastest(model: Descriptor, size: int, place: torch.device) -> Engine:
+    try:
+        if place.type == "cpu":
+            return open_int8(model, size)
+        if place.type == "cuda":
+            return _open_cuda(model, size, place)
+    except MatchKernelError:
+        pass  # the engine that is used is named in every output
+    return TorchEngine(model, size, place)
+
+
+def _open_cuda(model: Descriptor, size: int, place: torch.device) -> Engine:
+    raise UnfitError(f"engine {CUDA_HALF} is not built yet")

@@ -1,0 +1,55 @@
+"""The engines: programs that compute the same descriptors, some faster and less exactly than others."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from matchkernel.errors import ArgumentError
+
+if TYPE_CHECKING:  # the command line knows the names of the engines without importing torch
+    import torch
+    from torch import Tensor
+
+AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
+ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)
+ENGINE = "engine"  # key of the name in settings and in the metadata of files
+FILES = (".onnx", ".onnx.gz")  # a file of `matchkernel export` can be given instead of a name
+
+
+class Engine(Protocol):
+    """Computes the descriptors of one model at one patch size.
+
+    Attributes:
+        name: one of ENGINES, recorded in every output.
+        settings: what determines the rows besides the weights, JSON values: the name as `engine`, and the file if any.
+        size: side of the patches.
+        device: where patches must lie.
+        dtype: type of the patches and of the rows.
+        batch_pixels: pixels per batch that suit it.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def settings(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def device(self) -> "torch.device": ...  # noqa: D102
+    @property
+    def dtype(self) -> "torch.dtype": ...  # noqa: D102
+    @property
+    def batch_pixels(self) -> int: ...  # noqa: D102
+
+    def __call__(self, patches: "Tensor") -> "Tensor":
+        """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows."""
+        ...
+
+
+class UnfitError(ArgumentError):
+    """An engine cannot compute this model, or not here; `auto` then takes another one."""
+
+
+def check_name(engine: str) -> None:
+    """Refuse what is neither the name of an engine nor an ONNX file."""
+    if engine not in ENGINES and not str(engine).lower().endswith(FILES):
+        raise ArgumentError(f"engine must be one of {', '.join(ENGINES)} or an .onnx file, got {engine!r}")

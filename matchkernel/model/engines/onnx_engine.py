@@ -1,0 +1,138 @@
+"""ONNX Runtime on a CPU: float32, or int8 from a file that was calibrated for exactly these weights."""
+
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from matchkernel.errors import FileError, WeightsError
+from matchkernel.model.card import SHIPPED
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.engines.engine import ENGINE, FILES, INT8, ONNX, UnfitError
+from matchkernel.model.engines.onnx_graph import INPUT, OUTPUT, onnx_model
+from matchkernel.model.weights import state_digest
+from matchkernel.storage.extras import need
+
+BATCH_PIXELS = 2**16
+STATE = "state_sha256"  # name in the metadata of a file: digest of the weights
+MAX_BYTES = 2**28  # of an ONNX file
+CPU = torch.device("cpu")
+
+
+class OnnxEngine:
+    """A session of ONNX Runtime with as many threads as torch has; it is made again if that number changes.
+
+    Args:
+        content: bytes of an ONNX file.
+        size: side of the patches.
+        name: of the engine.
+        source: what to call the file in messages.
+        file_digest: recorded in the settings, if rows depend on how the file was made.
+    """
+
+    device, dtype, batch_pixels = CPU, torch.float32, BATCH_PIXELS
+
+    def __init__(self, content: bytes, size: int, name: str, source: str, file_digest: str | None = None) -> None:
+        self.content, self.size, self.name, self.source = content, size, name, source
+        self.settings = {ENGINE: name, **({"engine_sha256": file_digest} if file_digest else {})}
+        self._open()
+
+    def __call__(self, patches: Tensor) -> Tensor:
+        """The rows of patches."""
+        if self.threads != torch.get_num_threads():
+            self._open()
+        return torch.from_numpy(self.session.run([OUTPUT], {INPUT: patches.numpy()})[0])
+
+    def __getstate__(self) -> dict[str, Any]:  # a session cannot be sent to another process
+        return {name: value for name, value in vars(self).items() if name != "session"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def _open(self) -> None:
+        self.threads = torch.get_num_threads()
+        self.session = open_session(self.content, self.source, self.threads)
+
+
+def open_float(model: Descriptor, size: int) -> OnnxEngine:
+    """The descriptor in float32, its graph made from the weights at once."""
+    need("onnxruntime", "onnx", f"engine {ONNX}")
+    if next(model.parameters()).dtype != torch.float32:
+        raise UnfitError(f"engine {ONNX} computes in float32, these weights are {_type_of(model)}: use engine torch")
+    proto = onnx_model(model.fold(size, CPU), size, {})
+    return OnnxEngine(proto.SerializeToString(), size, ONNX, f"the graph of {model.name}")
+
+
+def open_int8(model: Descriptor, size: int) -> OnnxEngine:
+    """The file of the package that was made from exactly these weights, if there is one."""
+    need("onnxruntime", "onnx", f"engine {INT8}")
+    path = next((path for end in FILES if (path := SHIPPED / f"{model.name}.int8{end}").is_file()), None)
+    if path is None or model.is_folded:
+        raise UnfitError(
+            f"there is no int8 file for {model.name}: make one with `matchkernel export --int8`, "
+            "and give it as the engine"
+        )
+    return open_file(path, model, size)
+
+
+def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
+    """A file made by `matchkernel export` from exactly these weights; any other is refused."""
+    need("onnxruntime", "onnx", "an ONNX file")
+    content = read_onnx(path)
+    session = open_session(content, str(path), 1)
+    words = session.get_modelmeta().custom_metadata_map
+    _check_signature(session, path, int(model.config.D or 0))
+    if STATE not in words or words.get(ENGINE) not in (ONNX, INT8):
+        raise WeightsError(f"{path}: not written by this version of `matchkernel export`; export it again")
+    if words[STATE] != state_digest(model):
+        raise UnfitError(f"{path}: made from other weights than {model.name}; export it again")
+    if words.get("patch_size") != str(size):
+        raise UnfitError(f"{path}: describes patches of {words.get('patch_size')} px, got {size} px")
+    return OnnxEngine(content, size, words[ENGINE], str(path), hashlib.sha256(content).hexdigest())
+
+
+def read_onnx(path: Path) -> bytes:
+    """The bytes of an ONNX file, decompressed if its name ends with .gz."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if path.suffix == ".gz":
+            unpack = zlib.decompressobj(31)
+            content = unpack.decompress(content, MAX_BYTES + 1)
+            if not unpack.eof:
+                raise EOFError
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (zlib.error, EOFError):
+        raise WeightsError(f"{path}: damaged, or not a gzip file") from None
+    if len(content) > MAX_BYTES:
+        raise WeightsError(f"{path}: larger than {MAX_BYTES:,} bytes, so not a descriptor")
+    return content
+
+
+def open_session(content: bytes, source: str, threads: int) -> Any:
+    """A session on the CPU; a file that ONNX Runtime cannot use is one line."""
+    runtime = need("onnxruntime", "onnx", "an ONNX file")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # errors become exceptions
+    try:
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
+        reason = " ".join(str(error).split())[:120]
+        raise WeightsError(f"{source}: not a usable ONNX file ({reason})") from None
+
+
+def _check_signature(session: Any, path: Path, D: int) -> None:
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    fits = [v.name for v in inputs] == [INPUT] and [v.name for v in outputs] == [OUTPUT]
+    if not fits or inputs[0].type != "tensor(float)" or outputs[0].shape[1:] != [D]:
+        raise WeightsError(f"{path}: an ONNX file, but not one of a descriptor with {D} numbers per patch")
+
+
+def _type_of(model: Descriptor) -> str:
+    return str(next(model.parameters()).dtype).removeprefix("torch.")

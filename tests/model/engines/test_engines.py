@@ -1,0 +1,119 @@
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import matchkernel
+from matchkernel.errors import ArgumentError, MissingExtraError
+from matchkernel.model.describe import describe_file
+from matchkernel.model.engines.choose import open_engine
+from matchkernel.model.engines.engine import ENGINES
+from matchkernel.photos.describers import open_describer
+
+
+def small(variant="cartesian", **settings):
+    return matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **settings)
+
+
+@pytest.mark.parametrize("variant", [*matchkernel.VARIANTS, "encoding_norm"])
+def test_onnx_equals_torch(variant, textures, trained_like):
+    """Measured: 3e-7, float32 rounding."""
+    norm = variant == "encoding_norm"
+    model = trained_like(small("combined" if norm else variant, d=8, **({"encoding_norm": True} if norm else {})))
+    patches = textures(5)
+    torch_rows = matchkernel.describe(patches, model, engine="torch")
+    onnx_rows = matchkernel.describe(patches, model, engine="onnx")
+    assert (torch_rows - onnx_rows).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_the_contract_of_describe_holds_for_every_engine(engine, textures, trained_like):
+    model = trained_like(small(d=8))
+    patches = textures(6).numpy()
+    clean = matchkernel.describe(patches, model, engine=engine)
+    patches[1], patches[3, 0, 4, 4], patches[4, 0, 0, 0] = 7, np.nan, np.inf
+    rows, valid = matchkernel.describe(patches, model, engine=engine, return_valid=True)
+    assert valid.tolist() == [True, False, True, False, False, True]
+    assert not rows[~valid].any()
+    assert np.array_equal(rows[valid], clean[valid])
+    assert matchkernel.describe(patches[:0], model, engine=engine).shape == (0, 128)
+    one_by_one = matchkernel.describe(patches, model, engine=engine, batch_size=1)
+    assert np.abs(one_by_one - rows).max() < 1e-6
+    large = np.kron(clean_patches := textures(3).numpy(), np.ones((2, 2), np.float32))
+    resized = matchkernel.describe(large, model, engine=engine, resize=True)
+    assert np.abs(resized - matchkernel.describe(clean_patches, model, engine=engine)).max() < 1e-5
+    as_they_are = matchkernel.describe(large, model, engine=engine)
+    assert np.abs(as_they_are - matchkernel.describe(large, model)).max() < 2e-6
+
+
+def test_an_engine_opened_once(textures, trained_like, tmp_path):
+    model = trained_like(small(d=8))
+    patches = textures(5).numpy()
+    engine = open_engine(model, "onnx", size=32)
+    expected = matchkernel.describe(patches, model, engine="onnx")
+    assert np.array_equal(matchkernel.describe(patches, model, engine=engine), expected)
+    with pytest.raises(ArgumentError, match="opened for 32 px patches, got 64"):
+        matchkernel.describe(textures(2, 64), model, engine=engine)
+    describe_file(patches, model, tmp_path / "rows.npy", engine="onnx")
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), expected)
+    again = pickle.loads(pickle.dumps(engine))  # as a process pool sends it
+    assert np.array_equal(matchkernel.describe(patches, model, engine=again), expected)
+
+
+def test_a_session_has_as_many_threads_as_torch(textures):
+    engine = open_engine(small(d=8), "onnx")
+    assert engine.threads == torch.get_num_threads() == 1
+    torch.set_num_threads(2)
+    try:
+        engine(textures(1))
+        assert engine.threads == 2
+        assert engine.session.get_session_options().intra_op_num_threads == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "message"),
+    [
+        (small(d=8).double(), "onnx", "float64"),
+        (small(d=8).half(), "onnx", "float16"),
+        (small(d=8), "onnx-int8", "no int8 file for cartesian"),
+        (small(d=8), "cuda-half", "cuda-half"),
+        (small(d=8), "tensorrt", "must be one of auto, torch, onnx"),
+    ],
+)
+def test_an_engine_that_cannot_is_refused_in_one_line(model, engine, message, textures):
+    with pytest.raises(ArgumentError, match=message) as caught:
+        matchkernel.describe(textures(2), model, engine=engine)
+    assert "\n" not in str(caught.value)
+
+
+def test_auto_falls_back_to_torch(textures):
+    for model in (small(d=8), small(d=8).double(), small(d=8).half()):
+        assert open_engine(model, "auto").name == "torch"
+        rows = matchkernel.describe(textures(2), model, engine="auto")
+        assert torch.equal(rows, matchkernel.describe(textures(2), model))
+
+
+def test_without_onnxruntime(monkeypatch, textures):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    model = small(d=8)
+    assert open_engine(matchkernel.load("light"), "auto").name == "torch"
+    for engine in ("onnx", "onnx-int8"):
+        with pytest.raises(MissingExtraError, match=rf"engine {engine} needs onnxruntime: pip install"):
+            matchkernel.describe(textures(2), model, engine=engine)
+
+
+def test_describers_say_which_engine_they_use():
+    assert open_describer("cartesian", untrained=True).settings["engine"] == "torch"
+    described = open_describer("cartesian", untrained=True, engine="onnx")
+    assert described.settings["engine"] == "onnx"
+    assert described.label == "cartesian, untrained, onnx"
+    assert open_describer(described, engine="onnx") is open_describer(described) is described
+    with pytest.raises(ArgumentError, match="runs on onnx: open it for torch"):
+        open_describer(described, engine="torch")
+    with pytest.raises(ArgumentError, match="must be one of"):
+        open_describer("rootsift", engine="fastest")
+    assert ENGINES[0] == "auto"
