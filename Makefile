@@ -25,8 +25,9 @@ lint: .venv/dev  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-gpu: .venv/dev  ## measure training speed on a GPU
+bench-gpu: .venv/dev  ## measure training and describing on a GPU
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/describe_gpu.py
 
 bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/aggregation_memory.py

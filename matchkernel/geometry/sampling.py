@@ -26,32 +26,37 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
     Returns:
         (K, size, size) in the image's number type.
     """
-    if image.ndim != 2 or image.dtype not in (np.uint8, np.float32) or not image.size:
-        raise ArgumentError(f"an image must be (H, W) gray, uint8 or float32, got {image.dtype} of shape {image.shape}")
-    if size < 1:
-        raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
-    if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
-        raise ArgumentError("frames contain values that are not finite")
+    check_cut(image.shape, image.dtype in (np.uint8, np.float32), str(image.dtype), frames, size)
     cv2 = need_opencv()
     pyramid = [image]
-    levels = _levels(frames.half_widths * 2 / size, min(image.shape))
+    levels = pyramid_levels(frames.half_widths * 2 / size, min(image.shape))
     for _ in range(int(levels.max(initial=0))):
         pyramid.append(cv2.pyrDown(pyramid[-1]))
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     patches = np.empty((len(frames), size, size), image.dtype)
-    for patch, level, matrix in zip(patches, levels, _sampling_matrices(frames, levels, size), strict=True):
+    for patch, level, matrix in zip(patches, levels, sampling_matrices(frames, levels, size), strict=True):
         cv2.warpAffine(pyramid[level], matrix, (size, size), dst=patch, flags=flags, borderMode=cv2.BORDER_REPLICATE)
     return patches
 
 
-def _levels(steps: np.ndarray, shorter_side: int) -> np.ndarray:
+def check_cut(shape: tuple[int, ...], is_gray: bool, dtype: str, frames: Frames, size: int) -> None:
+    """Refuse an image, frames or a size that patches cannot be cut with."""
+    if len(shape) != 2 or not is_gray or 0 in shape:
+        raise ArgumentError(f"an image must be (H, W) gray, uint8 or float32, got {dtype} of shape {tuple(shape)}")
+    if size < 1:
+        raise ArgumentError(f"the side of a patch must be 1 or more, got {size}")
+    if not (np.isfinite(frames.centers).all() and np.isfinite(frames.shapes).all()):
+        raise ArgumentError("frames contain values that are not finite")
+
+
+def pyramid_levels(steps: np.ndarray, shorter_side: int) -> np.ndarray:
     """The pyramid level of each frame, from the distance between its samples in pixels."""
     highest = max(0, int(np.log2(max(1, shorter_side))) - 2)  # a level of fewer than 4 pixels has no content
     with np.errstate(divide="ignore"):
         return np.clip(np.round(np.log2(steps)), 0, highest).astype(np.int64)
 
 
-def _sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndarray:
+def sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndarray:
     """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
     scale = 0.5 ** levels[:, None, None]
     first = np.full(2, 1 / size - 1)  # u of patch pixel 0

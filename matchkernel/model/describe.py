@@ -1,5 +1,6 @@
 """Describe patches: any array of any length, in bounded memory, to an array or directly to a file."""
 
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar, overload
 
@@ -11,6 +12,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.engines.engine import Engine
+from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, adding, within
 
@@ -93,13 +95,13 @@ def describe(
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), runner.dtype)
     step = batch_size or max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
+    transfer = open_transfer(patches, rows, valid, runner.device, runner.dtype, step)
     add = adding(progress, B)
     for start in range(0, B, step):
-        piece = _piece(patches, start, start + step, runner.device, runner.dtype)
-        described, good = _describe_piece(piece, runner)
-        _store(rows, start, described)
-        _store(valid, start, good)
+        piece = transfer.upload(start, start + step)
+        transfer.download(start, *_describe_piece(piece, runner))
         add(len(piece))
+    transfer.finish()
     return (rows, valid) if return_valid else rows
 
 
@@ -183,9 +185,13 @@ def resize_patches(patches: Tensor, size: int) -> Tensor:
     Returns:
         (B, 1, size, size).
     """
-    rows = resize_weights(patches.shape[-2], size).to(patches)
-    columns = resize_weights(patches.shape[-1], size).to(patches)
+    rows, columns = (_resize_matrix(side, size, patches.dtype, patches.device) for side in patches.shape[-2:])
     return rows @ patches @ columns.T
+
+
+@cache
+def _resize_matrix(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return resize_weights(old, new).to(device, dtype)
 
 
 def resize_weights(old: int, new: int) -> Tensor:
@@ -204,25 +210,54 @@ def resize_weights(old: int, new: int) -> Tensor:
 
 @torch.no_grad()
 def _describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
-    good = _has_content(piece)
-    piece = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
-    if piece.shape[-1] != runner.size:
-        piece = resize_patches(piece, runner.size)
-        good &= _has_content(
-            piece, 16 * torch.finfo(piece.dtype).eps
-        )  # a fine checkerboard becomes rounding noise when resized
-    rows = runner(piece)
+    """(b, D) rows and (b,) validity of a piece of bytes or of floats of the engine's type."""
+    values, good = _prepared(piece, runner.size, runner.dtype)
+    rows = runner(values)
     good &= rows.isfinite().all(1) & (rows != 0).any(1)
     return torch.where(good[:, None], rows, 0), good
+
+
+def _prepared(piece: Tensor, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Floats of the size that the engine takes, and which patches have content."""
+    side, good = piece.shape[-1], _has_content(piece)
+    if piece.dtype != torch.uint8:
+        values = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
+    elif side == 2 * size and piece.device.type == "cpu":
+        values = _halved_bytes(piece).to(dtype)
+    else:
+        values = piece.to(dtype)
+    if values.shape[-1] != size:
+        values = resize_patches(values, size)
+    if side != size:  # a fine checkerboard becomes rounding noise when resized
+        good &= _has_content(values, 16 * torch.finfo(dtype).eps)
+    return values, good
+
+
+def _halved_bytes(piece: Tensor) -> Tensor:
+    """resize_patches to half the side, equal to the last bit, in a tenth of the time."""
+    pairs = np.ascontiguousarray(piece.numpy()).view(np.uint16)  # two neighbours in a row
+    sums = (pairs & 255) + (pairs >> 8)
+    return torch.from_numpy((sums[..., 0::2, :] + sums[..., 1::2, :]).astype(np.float32) * np.float32(0.25))
 
 
 def _has_content(piece: Tensor, relative: float = 0.0) -> Tensor:
     """(b,) whether a patch is finite, not constant, and its values small enough to sum their squares."""
     flat = piece.flatten(1)
-    low, high = flat.aminmax(dim=1)  # NaN if any pixel is
+    low, high = _extremes(flat)
+    if piece.dtype == torch.uint8:
+        return low < high
     largest = torch.maximum(high.abs(), low.abs())
     limit = (torch.finfo(piece.dtype).max / flat.shape[1]) ** 0.5 / 2
     return (largest < limit) & (high - low > relative * largest)
+
+
+def _extremes(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and largest number of each row, NaN if one is; on a CPU NumPy takes a tenth of torch's time."""
+    if flat.device.type != "cpu":
+        low, high = flat.aminmax(dim=1)
+        return low, high
+    numbers = flat.numpy()
+    return torch.from_numpy(numbers.min(1)), torch.from_numpy(numbers.max(1))
 
 
 def _check_batch_size(batch_size: object) -> None:
@@ -256,7 +291,7 @@ def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: t
     if isinstance(patches, Tensor):
         rows = torch.empty(shape, dtype=dtype, device=patches.device) if out is None else out
         return rows, torch.empty(shape[0], dtype=torch.bool, device=patches.device)
-    return np.empty(shape, _numpy_dtype(dtype)) if out is None else out, np.empty(shape[0], bool)
+    return np.empty(shape, numpy_dtype(dtype)) if out is None else out, np.empty(shape[0], bool)
 
 
 def _check_out(out: object, wants_tensor: bool, shape: tuple[int, int]) -> None:
@@ -268,25 +303,3 @@ def _check_out(out: object, wants_tensor: bool, shape: tuple[int, int]) -> None:
     is_float = out.is_floating_point() if isinstance(out, Tensor) else out.dtype.kind == "f"
     if not is_float or (isinstance(out, np.ndarray) and not out.flags.writeable):
         raise ArgumentTypeError(f"out must be a writable array of floats, got {out.dtype}")
-
-
-def _piece(patches: Array, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(b, 1, N, N) floats on the device; numpy arrays are copied, as they may be read-only or have any strides."""
-    if isinstance(patches, Tensor):
-        piece = patches[start:stop].detach().to(device)
-    else:
-        with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite and therefore invalid
-            kind = np.uint8 if patches.dtype == np.uint8 else _numpy_dtype(dtype)  # bytes are the cheapest to move
-            piece = torch.from_numpy(np.array(patches[start:stop], dtype=kind, order="C")).to(device)
-    return piece.to(dtype).reshape(len(piece), 1, *piece.shape[-2:])
-
-
-def _numpy_dtype(dtype: torch.dtype) -> type[np.floating]:
-    return np.float64 if dtype == torch.float64 else np.float32
-
-
-def _store(target: Array, start: int, values: Tensor) -> None:
-    if isinstance(target, Tensor):
-        target[start : start + len(values)] = values.to(target.device)
-    else:
-        target[start : start + len(values)] = values.cpu().numpy()

@@ -7,6 +7,7 @@ import torch
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import frames_from_opencv
+from matchkernel.geometry.device_sampling import extract_patches_on
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 
@@ -362,3 +363,23 @@ def test_patches_of_no_size_are_refused(size):
 def test_even_a_frame_absurdly_far_away_shows_the_border_next_to_it():
     frames = Frames(np.array([[1e12, 12.0]]), np.eye(2)[None])
     assert (extract_patches(ramp(40, 30), frames, 8)[0, :, 0] >= 39).all()
+
+
+@pytest.mark.parametrize("size", [16, 33, 64])
+def test_on_a_device_patches_are_the_same_within_rounding(size):
+    """On all levels, across the border and far outside; OpenCV before 5 rounds positions to 1/32 of a pixel."""
+    image = np.clip(wavy_image(333, 222), 0, 255).astype(np.uint8)
+    random = np.random.default_rng(0)
+    centers = random.uniform(-30, 350, (60, 2))
+    centers[0] = 1e7, -1e7
+    frames = Frames.turned_squares(centers, 2.0 ** random.uniform(1, 8, 60), random.uniform(-4, 4, 60))
+    expected = extract_patches(image, frames, size).astype(int)
+    found = extract_patches_on(torch.from_numpy(image), frames, size).numpy()
+    assert found.dtype == np.uint8
+    difference = np.abs(found - expected)
+    is_exact = int(cv2.__version__.split(".")[0]) >= 5
+    assert difference.max() <= (1 if is_exact else 8)
+    assert difference.mean() < (1e-3 if is_exact else 0.2)
+    assert extract_patches_on(torch.from_numpy(image), frames[:0], size).shape == (0, size, size)
+    with pytest.raises(ArgumentError, match="gray"):
+        extract_patches_on(torch.zeros(3, 4, 5), frames, size)

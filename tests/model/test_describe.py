@@ -378,3 +378,17 @@ def test_a_failure_leaves_nothing(small_model, tmp_path):
     with pytest.raises(ArgumentError, match="multiple of 4"):
         describe_file(np.zeros((1, 9, 9)), small_model, tmp_path / "rows.npy")
     assert not list(tmp_path.iterdir())
+
+
+def test_bytes_are_halved_exactly():
+    """On a CPU bytes take a shorter way than floats, to the same numbers."""
+    model = matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0))
+    patches = np.random.default_rng(0).integers(0, 256, (5, 64, 64), dtype=np.uint8)
+    patches[1] = 7
+    patches[2] = np.indices((64, 64)).sum(0) % 2 * 255  # of one gray value when halved
+    rows, valid = matchkernel.describe(patches, model, resize=True, return_valid=True)
+    assert valid.tolist() == [True, False, False, True, True]
+    for same in (patches.astype(np.float32), patches.transpose(0, 2, 1).copy().transpose(0, 2, 1)):
+        assert np.array_equal(matchkernel.describe(same, model, resize=True), rows)
+    strided = torch.from_numpy(patches).mT.contiguous().mT
+    assert np.array_equal(matchkernel.describe(strided, model, resize=True).numpy(), rows)

@@ -7,6 +7,7 @@ import torch
 from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.devices import open_device
+from matchkernel.model.engines.cuda_engine import open_cuda_half
 from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILES, INT8, ONNX, TORCH, Engine, UnfitError, check_name
 from matchkernel.model.engines.onnx_engine import open_file, open_float, open_int8
 from matchkernel.model.engines.torch_engine import TorchEngine
@@ -42,7 +43,7 @@ def open_engine(
     if engine == INT8:
         return open_int8(model, size)
     if engine == CUDA_HALF:
-        return _open_cuda(model, size, place)
+        return open_cuda_half(model, size, place)
     return open_file(Path(engine), model, size)
 
 
@@ -51,11 +52,7 @@ def _fastest(model: Descriptor, size: int, place: torch.device) -> Engine:
         if place.type == "cpu":
             return open_int8(model, size)
         if place.type == "cuda":
-            return _open_cuda(model, size, place)
+            return open_cuda_half(model, size, place)
     except MatchKernelError:
         pass  # the engine that is used is named in every output
     return TorchEngine(model, size, place)
-
-
-def _open_cuda(model: Descriptor, size: int, place: torch.device) -> Engine:
-    raise UnfitError(f"engine {CUDA_HALF} is not built yet")
