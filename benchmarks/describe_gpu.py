@@ -125,6 +125,7 @@ def variants(model: Descriptor, pairs: tuple[torch.Tensor, torch.Tensor], many: 
         "fp16, 8192": {},
         "fp16, 16384": {"batch_pixels": 2**24},
         "bf16, 8192": {"dtype": torch.bfloat16},
+        "fp16, 8192, ReLU apart": {"fused": False},
         "fp16, 8192, compiled": {"compiled": True},
     }.items():
         start = time.perf_counter()
@@ -170,7 +171,8 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in options.models:
         model = matchkernel.load(name).to(device)
-        row = results[name] = measured(model, pairs, many)
+        others = variants(model, pairs, many) if options.variants else {}
+        row = results[name] = measured(model, pairs, many) | {"variants": others}
         print(f"{name}: set-up {row['set_up_s']:.1f} s; {row['ratio']['CUDA bytes']:.2f} x engine torch")
         for job, rate in row["patches_per_s"].items():
             print(f"  {job:28} {rate:12,.0f} patches/s")
@@ -178,8 +180,6 @@ def main() -> None:
         print(f"  from host arrays {share:.0%} of the speed; ", end="")
         print(f"1 - cosine {1 - row['cosine']['mean']:.1e}, at most {1 - row['cosine']['least']:.1e}; ", end="")
         print(f"mAP {row['map']['torch']:.3f} torch, {row['map']['cuda-half']:.3f} cuda-half", flush=True)
-        if options.variants:
-            row["variants"] = variants(model, pairs, many)
         if options.profile:
             engine = open_engine(model, "cuda-half", size=SIDE, device=device)
             print_kernels(partial(matchkernel.describe, many[:65536], model, engine=engine))

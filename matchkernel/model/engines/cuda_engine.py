@@ -33,6 +33,7 @@ class CudaHalfEngine:
         size: side of the patches.
         device: a GPU; on a CPU the same operations are computed one by one, for tests.
         dtype: of convolutions and matrix products.
+        fused: let cuDNN compute ReLU within a convolution.
         compiled: let torch.compile write the kernels, which takes a minute.
     """
 
@@ -46,6 +47,7 @@ class CudaHalfEngine:
         *,
         dtype: torch.dtype = torch.float16,
         batch_pixels: int = BATCH_PIXELS,
+        fused: bool = True,
         compiled: bool = False,
     ) -> None:
         self.size, self.device, self.batch_pixels = size, device, batch_pixels
@@ -56,6 +58,7 @@ class CudaHalfEngine:
             raise UnfitError(
                 f"engine {CUDA_HALF} cannot compute {model.name}: a weight is too large for half precision"
             )
+        self.fused = fused and not compiled and device.type == "cuda" and torch.version.hip is None
         self._compute: Callable[[Tensor], Tensor] = self._rows
         if compiled:
             self._compute = torch.compile(self._rows, dynamic=False, fullgraph=True)
@@ -84,7 +87,7 @@ class CudaHalfEngine:
     def _rows(self, patches: Tensor) -> Tensor:
         weight = next(self.model.parameters())
         normalized = normalize_patches(patches).to(weight.dtype)
-        maps = [_feature_map(backbone, normalized) for backbone in self.model.backbones]
+        maps = [_feature_map(backbone, normalized, self.fused) for backbone in self.model.backbones]
         rows = self.model.embed(maps * (len(self.model.aggregations) // len(maps)))
         return unit_rows(rows.float())
 
@@ -136,7 +139,7 @@ _OPENED: "weakref.WeakKeyDictionary[Descriptor, tuple[tuple[object, ...], CudaHa
 )
 
 
-def _feature_map(network: nn.Module, values: Tensor) -> Tensor:
+def _feature_map(network: nn.Module, values: Tensor, fused: bool) -> Tensor:
     """The map of a folded network, ReLU within the convolution before it."""
     assert isinstance(network, Backbone)
     rest = [layer for layer in network.layers if not isinstance(layer, nn.Identity)]
@@ -144,16 +147,16 @@ def _feature_map(network: nn.Module, values: Tensor) -> Tensor:
         layer = rest.pop(0)
         if isinstance(layer, nn.Conv2d) and rest and isinstance(rest[0], nn.ReLU):
             rest.pop(0)
-            values = _rectified(layer, values)
+            values = _rectified(layer, values, fused)
         else:
             values = layer(values)
     return values
 
 
-def _rectified(layer: nn.Conv2d, values: Tensor) -> Tensor:
+def _rectified(layer: nn.Conv2d, values: Tensor, fused: bool) -> Tensor:
     assert not isinstance(layer.padding, str)
     options = (layer.stride, layer.padding, layer.dilation, layer.groups)
-    if values.device.type == "cuda" and torch.version.hip is None:
+    if fused:
         return torch.cudnn_convolution_relu(values, layer.weight, layer.bias, *options)
     return nnf.conv2d(values, layer.weight, layer.bias, *options).relu_()
 
