@@ -76,7 +76,7 @@ def render_scene(
     for number, view in enumerate(views):
         photo = photograph(planes, view, random)
         write_png(folder / "images" / f"{number:03}.png", photo)
-        detected = Detector(keypoints=0, contrast=0.04).detect(photo).frames
+        detected = Detector(keypoints=0, contrast=0.04).detect(photo).frames  # fewer than by default: a quick scene
         place, _ = intersect(planes, view.centre, view.rays(detected.centers))
         seen = np.isfinite(place).all(1)
         frames.append(detected[seen])

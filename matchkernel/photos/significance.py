@@ -67,7 +67,7 @@ def counted_chance(errors: ErrorTable, points_a: np.ndarray, points_b: np.ndarra
         points_b: (k, 2) their partners, which do not count.
         pixels: maximum error.
     """
-    here, there = (_spread_out(len(points_a), most) for most in MOST_POINTS)
+    here, there = (spread_out(len(points_a), most) for most in MOST_POINTS)
     others = distance_table(points_b[here], points_b[there]) > 2 * pixels
     return float((errors(points_a[here], points_b[there])[others] <= pixels).mean()) if others.any() else 1.0
 
@@ -101,5 +101,6 @@ def _log10_binomial(n: int, k: int) -> float:
     return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(10)
 
 
-def _spread_out(count: int, most: int) -> np.ndarray:
+def spread_out(count: int, most: int) -> np.ndarray:
+    """Indices of at most so many of `count` things, evenly."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)

@@ -1,7 +1,7 @@
 """Find the matches that agree on a homography or a fundamental matrix, and whether that can be chance.
 
-Models are fitted by OpenCV's MAGSAC++. With geometry "auto" the homography is taken unless matches off its plane agree
-on an epipolar geometry: then the scene has depth and the fundamental matrix is taken.
+Models are fitted by OpenCV's MAGSAC++. With geometry "auto" the homography is taken unless matches off its plane lie
+together and agree on an epipolar geometry: then the scene has depth and the fundamental matrix is taken.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from matchkernel.photos.significance import (
     distinct,
     log10_tests,
     significance,
+    spread_out,
 )
 from matchkernel.storage.extras import need_opencv
 
@@ -38,6 +39,9 @@ SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred 
 MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
 STRICTER = (1.0, 0.5, 0.25)  # shares of the threshold at which support is counted; the most surprising one counts
 NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
+FEW = 0.1  # matches off the plane / on it: wrong ones from one repetition of a pattern to another are fewer
+VOTERS = 5  # matches around one off the plane, which tell whether it is a wrong match on the plane
+MOST_VOTERS = 4000  # in an image; of more, some are taken
 NOT_THE_SAME = "these photos do not seem to show the same thing"
 
 
@@ -211,14 +215,23 @@ def _off_the_plane(
     With the homography given, two matches off its plane determine the epipolar geometry. Those far off may be wrong
     matches, which lie on their lines by chance. Those near it may be inaccurate matches of the plane: r pixels off in
     any direction, they lie on their lines, of half width w, with probability 2/pi asin(w / r).
+
+    Where a pattern repeats, wrong matches are no chance: they go from one repetition to another, in few directions,
+    and those of one direction agree on an epipolar geometry. But they are scattered among right matches on the plane,
+    while points off the plane lie beside each other. So if the matches that agree are few and most of them scattered,
+    only those count that others off the plane surround.
     """
     assert depth.model is not None
     off = 2**0.5 * threshold  # in B, of a Sampson distance in both images
     is_far, is_near = plane.errors > NEAR * off, (plane.errors > off) & (plane.errors <= NEAR * off)
+    on_the_plane = _distinct_where(plane.inliers, a, b, threshold)
     found = [0.0]
     for limit in (share * threshold for share in STRICTER):
         agree = _distinct_where((is_far | is_near) & (depth.errors <= limit), a, b, threshold)
         others = _distinct_where((is_far | is_near) & (depth.errors > limit), a, b, threshold)
+        if agree.sum() < FEW * on_the_plane.sum():
+            together = _lie_together(a, agree, on_the_plane)
+            agree = together if together.sum() < agree.sum() / 2 else agree
         far = is_far & agree
         line = chance_of_a_line(limit, size)
         if far.any():
@@ -231,6 +244,25 @@ def _off_the_plane(
                 tests = log10_tests(total, agreeing, 2, models=3 * len(STRICTER))
                 found.append(-tests - float(np.sort(logs[part & agree])[2:].sum()))
     return int(((is_far | is_near) & depth.inliers).sum()), max(found)
+
+
+def _lie_together(points: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """(M,) bool: those of the chosen points most of whose nearest neighbours, of the chosen and the others, are chosen.
+
+    Args:
+        points: (M, 2).
+        chosen: (M,) bool.
+        others: (M,) bool; a point can be both, and is chosen then.
+    """
+    result, voters = np.zeros(len(points), bool), np.flatnonzero(chosen | others)
+    voters = voters[spread_out(len(voters), MOST_VOTERS)]
+    if len(voters) <= VOTERS:
+        return result
+    for one in voters[chosen[voters]]:
+        squares = ((points[voters] - points[one]) ** 2).sum(1)
+        squares[voters == one] = np.inf
+        result[one] = chosen[voters[np.argpartition(squares, VOTERS)[:VOTERS]]].mean() > 0.5
+    return result
 
 
 def _distinct_where(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> np.ndarray:
