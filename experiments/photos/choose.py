@@ -19,7 +19,6 @@ from typing import Any
 import candidates as tables
 import numpy as np
 from candidates import DESDIS, MOST_PAIRS, SCENES, SMALLER_DESDIS, Candidate
-from guided_spec import GUIDED, GuidedSpec
 from measured import RESULTS, Measured, compact, read
 from rules import calibrated_ratio, taken_filters, taken_model
 
@@ -32,6 +31,7 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import THRESHOLD
 
 NETWORKS = ("keynet", "affnet", "orinet")  # fields of Detector that name a file of BASELINES
+GUIDED = "guided:"  # filter of guided matching, with the ratio of the first matches
 STEPS = ("keypoints", "filters", "models", "frames", "final")
 
 
@@ -137,7 +137,8 @@ def spec_of(candidate: Candidate, options: argparse.Namespace) -> MethodSpec:
     networks = {name: str(options.weights / candidate.changes[name]) for name in NETWORKS if name in candidate.changes}
     detector = replace(candidate.detector, **networks)
     if candidate.filter.startswith(GUIDED):
-        return GuidedSpec(text, detector, f"ratio:{candidate.filter.removeprefix(GUIDED)}", options.device)
+        first = f"ratio:{candidate.filter.removeprefix(GUIDED)}"
+        return MethodSpec(text, detector, first, options.device, guided=True)
     return MethodSpec(text, detector, candidate.filter, options.device)
 
 

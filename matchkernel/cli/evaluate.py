@@ -187,6 +187,9 @@ def photos(
         list[str] | None,
         typer.Option("--filter", help="none, ratio, ratio:0.85, distance, either, both, adalam; may be repeated"),
     ] = None,
+    guided: Annotated[
+        bool, typer.Option("--guided", help="match again among keypoints that agree with an epipolar geometry")
+    ] = False,
     budget: Annotated[
         list[int] | None, typer.Option(min=0, help="instead of --keypoints; may be repeated, each has its own rows")
     ] = None,
@@ -224,7 +227,7 @@ def photos(
 
     with user_errors():
         chosen = [
-            MethodSpec(text, replace(detector, keypoints=number), kept, device, name, engine)
+            MethodSpec(text, replace(detector, keypoints=number), kept, device, name, engine, guided)
             for name, text in map(_named, model)
             for number in budget or [detector.keypoints]
             for kept in filters or ["ratio"]

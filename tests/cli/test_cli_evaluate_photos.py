@@ -47,6 +47,14 @@ def test_several_filters_and_budgets_on_scenes_of_both_kinds(rendered, sequence,
     assert "rootsift, 150 keypoints, none" in (tmp_path / "page" / "report.html").read_text()
 
 
+def test_guided_matching_finds_more(rendered):
+    arguments = ("evaluate", "photos", rendered, "--model", "rootsift", *FEW, "--filter", "ratio:0.7", "--json")
+    (plain,), (guided,) = (json.loads(good(*arguments, *more).stdout) for more in ((), ("--guided",)))
+    assert (plain["filter"], guided["filter"]) == ("ratio:0.7", "guided, first ratio:0.7")
+    assert guided["scenes"]["planes"]["matches"] > plain["scenes"]["planes"]["matches"]
+    assert guided["scenes"]["planes"]["inliers"] > plain["scenes"]["planes"]["inliers"]
+
+
 def test_json_and_the_same_bytes_again_but_for_the_seconds(rendered, tmp_path):
     arguments = ("evaluate", "photos", rendered, "--model", "sift", *FEW, "--work", tmp_path / "work")
     (shown,) = json.loads(good(*arguments, "-o", tmp_path / "a.json", "--json").stdout)

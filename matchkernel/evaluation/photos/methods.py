@@ -18,8 +18,10 @@ from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describe
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter
+from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.hloc import read_features, read_matches
 from matchkernel.photos.match import match
+from matchkernel.photos.verify import verify
 from matchkernel.storage.files import file_hash
 
 PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
@@ -101,6 +103,21 @@ def open_method(
         OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon and name != UNTRAINED else OURS
     )
     return PhotoMethod(describer.name, licence, settings, extract, match_pair)
+
+
+def guided(method: PhotoMethod) -> PhotoMethod:
+    """A method that matches again, among keypoints that agree with an epipolar geometry of its first matches."""
+    if "matcher" in method.settings:
+        raise ArgumentError(f"{method.name} matches in its own way: guided matching is for nearest neighbours")
+
+    def match_again(a: Features, b: Features) -> Matches:
+        first = method.match(a, b)
+        ends = a.keypoints[first.indices[:, 0]], b.keypoints[first.indices[:, 1]]
+        found = verify(*ends, "fundamental", size_b=b.image_size)
+        return first if found.model is None else guided_matches(a, b, found.model, "fundamental", first=first)
+
+    settings = {**method.settings, "filter": f"guided, first {method.settings['filter']}"}
+    return replace(method, settings=settings, match=match_again)
 
 
 def _of_baseline(name: str, weights: Path) -> Describer:

@@ -13,7 +13,7 @@ import torch
 
 from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.homographies import are_right, score_homography
-from matchkernel.evaluation.photos.methods import PhotoMethod, open_method
+from matchkernel.evaluation.photos.methods import PhotoMethod, guided, open_method
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.detect import Detector
@@ -48,6 +48,7 @@ class MethodSpec:
     device: str | None = None
     name: str | None = None  # in tables, instead of the method's own
     engine: str = TORCH
+    guided: bool = False  # match again with an epipolar geometry of the first matches
 
     def open(self) -> PhotoMethod:
         """The method."""
@@ -146,7 +147,7 @@ def _homographies(task: PairTask, a: Features, b: Features, matches: Matches) ->
         "inliers": [error.inliers for error in errors],
         "corners": [_number(error.corners) for error in errors],
     }
-    if task.spec.filter == "none":  # what limits are calibrated with
+    if task.spec.filter == "none" and not task.spec.guided:  # what limits are calibrated with
         seen = np.column_stack([matches.distances, is_right, matches.ratios])
         row["seen"] = [[round(float(value), 6) for value in values] for values in seen]
     return row
@@ -163,7 +164,9 @@ def _number(value: float) -> float | None:
 
 @lru_cache(maxsize=8)
 def _opened(spec: MethodSpec) -> PhotoMethod:
-    return open_method(spec.text, spec.detector, parse_filter(spec.filter), device=spec.device, engine=spec.engine)
+    kept = parse_filter(spec.filter)
+    method = open_method(spec.text, spec.detector, kept, device=spec.device, engine=spec.engine)
+    return guided(method) if spec.guided else method
 
 
 @lru_cache(maxsize=64)

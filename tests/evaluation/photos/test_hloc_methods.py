@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.evaluation.photos.methods import UNKNOWN, open_method
+from matchkernel.evaluation.photos.methods import UNKNOWN, guided, open_method
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.filters import parse_filter
 from matchkernel.photos.hloc import PairMatches, write_matches
@@ -131,6 +131,8 @@ def test_other_mistakes_are_one_line(features, matches, tmp_path):
         method.match(method.extract(PIXELS, "db/a.jpg"), method.extract(PIXELS, "c.jpg"))
     with pytest.raises(FileError, match=r"absent\.h5: no such file"):
         opened(tmp_path / "absent.h5")
+    with pytest.raises(ArgumentError, match="matches in its own way: guided matching is for nearest neighbours"):
+        guided(opened(features, matches))
     with pytest.raises(ArgumentError, match=r"expected hloc:FEATURES\.h5 or hloc:FEATURES\.h5,MATCHES\.h5"):
         opened(features, matches, matches)
 
