@@ -1,11 +1,10 @@
 """Patches per second of `describe` on a GPU, and what half precision loses, for every shipped model.
 
-Run on a GPU: python benchmarks/describe_gpu.py [--variants] [--profile]. Patches are cut from random textures, two of
+Run on a GPU: python benchmarks/describe_gpu.py [--profile]. Patches are cut from random textures, two of
 each point, so that matching can be scored.
 """
 
 import argparse
-import gc
 import statistics
 import sys
 import time
@@ -29,7 +28,6 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.cuda_engine import CudaHalfEngine
 
 PATCHES, SIDE, POINTS, TEXTURES, TEXTURE = 2**19, 32, 8192, 8, 1024
 REPEATS = 5
@@ -37,7 +35,7 @@ JITTER = Jitter(shift=0.1, octaves=0.25, degrees=15.0, stretch=0.2)
 
 
 def patches_of_points(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two patches of each point, (POINTS, SIDE, SIDE) uint8 each."""
+    """Two patches of each point, (K, SIDE, SIDE) uint8 each; a point with a constant patch is left out."""
     random, found = np.random.default_rng(0), []
     for _ in range(TEXTURES):
         count = POINTS // TEXTURES
@@ -46,7 +44,9 @@ def patches_of_points(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]
         base = Frames.turned_squares(centers, half, random.uniform(-np.pi, np.pi, count))
         found.append([extract_patches_on(texture, jittered(base, JITTER, random), SIDE) for _ in range(2)])
     a, b = (torch.cat(part) for part in zip(*found, strict=True))
-    return a, b
+    have_content = [patches.flatten(1).amin(1) < patches.flatten(1).amax(1) for patches in (a, b)]
+    kept = (have_content[0] & have_content[1]).nonzero()[:, 0]
+    return a[kept], b[kept]
 
 
 def matching_map(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -115,49 +115,9 @@ def measured(model: Descriptor, pairs: tuple[torch.Tensor, torch.Tensor], many: 
     return result
 
 
-def variants(model: Descriptor, pairs: tuple[torch.Tensor, torch.Tensor], many: torch.Tensor) -> dict[str, Any]:
-    """Other ways to build the engine: precisions, batch sizes, compiled or not."""
-    exact = matchkernel.describe(pairs[0], model)
-    result = {}
-    for name, options in {
-        "fp16, 2048": {"batch_pixels": 2**21},
-        "fp16, 4096": {"batch_pixels": 2**22},
-        "fp16, 8192": {},
-        "fp16, 16384": {"batch_pixels": 2**24},
-        "bf16, 8192": {"dtype": torch.bfloat16},
-        "fp16, 8192, ReLU apart": {"fused": False},
-        "fp16, 8192, compiled": {"compiled": True},
-    }.items():
-        start = time.perf_counter()
-        try:
-            engine = CudaHalfEngine(model, SIDE, many.device, **options)
-            rows = matchkernel.describe(pairs[0], model, engine=engine)
-            matchkernel.describe(many, model, engine=engine)
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            print(f"  {name:24} failed: {str(error).splitlines()[0]}")
-            continue
-        set_up = time.perf_counter() - start
-        rate = rates({"": lambda engine=engine: matchkernel.describe(many, model, engine=engine)}, len(many))[""]
-        cosines = (exact.double() * rows.double()).sum(1)
-        result[name] = {"patches_per_s": rate, "set_up_s": set_up, "cosine": float(cosines.mean())}
-        memory = torch.cuda.max_memory_allocated() / 2**30
-        print(
-            f"  {name:24} {rate:12,.0f} patches/s, set-up {set_up:5.1f} s, 1 - cosine {1 - float(cosines.mean()):.1e} "
-            f"(least {1 - float(cosines.min()):.1e}), {memory:.1f} GiB",
-            flush=True,
-        )
-        del engine
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    return result
-
-
 def main() -> None:
     """Measure, print, write benchmarks/results/describe_gpu.json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--variants", action="store_true", help="also other ways to build the engine")
     parser.add_argument("--profile", action="store_true", help="print the kernels")
     parser.add_argument("--models", nargs="*", default=matchkernel.available())
     options = parser.parse_args()
@@ -167,12 +127,11 @@ def main() -> None:
     gpu = torch.cuda.get_device_name()
     print(f"{gpu}, torch {torch.__version__}; {PATCHES:,} patches of {SIDE} px, median of {REPEATS} turns", flush=True)
     pairs = patches_of_points(device)
-    many = torch.cat(pairs).repeat(PATCHES // (2 * POINTS), 1, 1)
+    many = torch.cat(pairs).repeat(-(-PATCHES // (2 * len(pairs[0]))), 1, 1)[:PATCHES]
     results: dict[str, Any] = {}
     for name in options.models:
         model = matchkernel.load(name).to(device)
-        others = variants(model, pairs, many) if options.variants else {}
-        row = results[name] = measured(model, pairs, many) | {"variants": others}
+        row = results[name] = measured(model, pairs, many)
         print(f"{name}: set-up {row['set_up_s']:.1f} s; {row['ratio']['CUDA bytes']:.2f} x engine torch")
         for job, rate in row["patches_per_s"].items():
             print(f"  {job:28} {rate:12,.0f} patches/s")

@@ -35,20 +35,20 @@ def test_in_float32_the_operations_are_those_of_the_model(variant, textures, tra
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["light", "dual"])
 def test_half_precision_is_close_to_the_definition(device, name, textures):
-    """Measured on patches of a photo: 1 - cosine at most 2.3e-6 in float16 and 1.7e-4 in bfloat16."""
+    """Measured on patches of a photo: 1 - cosine at most 2.3e-6."""
     model, patches = matchkernel.load(name), textures(24)
     exact = matchkernel.describe(patches, model)
-    for dtype, loss in ((torch.float16, 1e-5), (torch.bfloat16, 1e-3)):
-        rows = CudaHalfEngine(model, 32, device, dtype=dtype)(patches.to(device)).cpu()
-        assert rows.dtype == torch.float32
-        assert (rows.norm(dim=1) - 1).abs().max() < 1e-6
-        assert 1 - (rows * exact).sum(1).min() < loss
+    rows = CudaHalfEngine(model, 32, device)(patches.to(device)).cpu()
+    assert rows.dtype == torch.float32
+    assert (rows.norm(dim=1) - 1).abs().max() < 1e-6
+    assert 1 - (rows * exact).sum(1).min() < 1e-5
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_contract_of_describe(device, textures):
     model = small(d=8).to(device)
-    engine = CudaHalfEngine(model, 32, device, batch_pixels=4 * 1024)
+    engine = CudaHalfEngine(model, 32, device)
+    engine.batch_pixels = 4 * 1024
     patches = (255 * textures(11)).byte().numpy()
     patches[2] = 9
     rows, valid = matchkernel.describe(patches, model, engine=engine, return_valid=True)
