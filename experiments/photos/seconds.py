@@ -14,7 +14,18 @@ import time
 from pathlib import Path
 
 import torch
-from candidates import BEFORE, DESDIS, FRAMES, MAGNIFICATIONS, OURS, PEERS, SCENES, Candidate, keypoint_settings
+from candidates import (
+    BEFORE,
+    DESDIS,
+    FRAMES,
+    MAGNIFICATIONS,
+    OURS,
+    PEERS,
+    SCENES,
+    SMALLER_DESDIS,
+    Candidate,
+    keypoint_settings,
+)
 from choose import spec_of
 from measured import RESULTS, read
 from rules import taken_keypoints
@@ -43,7 +54,7 @@ def main() -> None:
     wanted += [Candidate(name, BEFORE) for name in ("dual", "sift", "rootsift", DESDIS)]
     if all(Candidate(DETECT, c).key in target.rows for c in keypoint_settings().values()):
         now = taken_keypoints(options.results)
-        wanted += [Candidate(name, now) for name in ("sift", "rootsift", DESDIS, *OURS)]
+        wanted += [Candidate(name, now) for name in ("sift", "rootsift", DESDIS, *SMALLER_DESDIS, *OURS)]
         wanted += [
             Candidate("light-wide", {**now, "magnification": MAGNIFICATIONS[0], **changes})
             for changes in FRAMES.values()
