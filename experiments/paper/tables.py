@@ -242,6 +242,17 @@ def models() -> str:
     return markdown_table(head, rows, text_columns=("descriptor", "trained with"))
 
 
+def int8() -> str:
+    """What the int8 files of the package lose: the HPatches tasks on validation, and matches of two photos."""
+    rows = []
+    for name, found in read("int8").items():
+        scores = [f"{100 * found['torch'][task]:.2f} → {100 * found['onnx-int8'][task]:.2f}" for task in TASKS]
+        both = [f"{100 * found['agreement'][kept]:.1f}" for kept in ("none", "ratio")]
+        rows.append([f"`{name}`", f"{found['bytes'] / 1e6:.2f} MB", f"{found['cosine']:.4f}", *scores, *both])
+    head = ["weights", "int8 file", "cosine", *TASKS, "same mutual matches, %", "after the ratio test, %"]
+    return markdown_table(head, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": lambda: claims_table(paper_claims()),
     "targets": lambda: claims_table(list(own_targets())),
@@ -255,6 +266,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "regions": regions,
     "sizes": sizes,
     "models": models,
+    "int8": int8,
     **photo_tables.TABLES,
 }
 

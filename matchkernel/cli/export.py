@@ -7,6 +7,8 @@ import typer
 
 from matchkernel.cli.console import say, user_errors
 from matchkernel.cli.options import weight_files
+from matchkernel.errors import ArgumentError
+from matchkernel.model.engines.engine import FILES
 
 
 def export(
@@ -18,19 +20,37 @@ def export(
     untrained: Annotated[
         bool, typer.Option("--untrained", help="take MODEL as the name of a descriptor, with random weights")
     ] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="convolutions in 8 bits; needs --calibrate")] = False,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="SET", help="patch set like those trained on, for --int8; may be given several times"),
+    ] = None,
 ) -> None:
     """Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch."""
     import torch
 
+    from matchkernel.data.patch_set import open_patch_set
+    from matchkernel.evaluation.int8 import export_int8
     from matchkernel.model.descriptors import build
     from matchkernel.model.weights import load
     from matchkernel.photos.adapters.onnx import export_onnx
     from matchkernel.storage.files import check_output
 
     with user_errors():
-        check_output(out, *weight_files(model), suffixes=(".onnx",))
+        if int8 != bool(calibrate):
+            raise ArgumentError("--int8 and --calibrate SET belong together: ranges of 8 bits are chosen on patches")
+        check_output(out, *weight_files(model), suffixes=FILES if int8 else (".onnx",))
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         card = {"weights": "random, for trying out only"} if untrained else None
+        if calibrate:
+            made = export_int8(network, out, [open_patch_set(place) for place in calibrate], patch_size, card)
+            loss = f"cosine with torch {made.cosine:.5f} (lowest {made.lowest_cosine:.4f})"
+            loss += f", retrieval mAP {made.int8_map:.2f} instead of {made.torch_map:.2f}"
+            say(
+                f"{made.patch_size} px patches, {made.D} numbers each, int8 calibrated on {made.calibrated} patches; "
+                f"{loss}, on {made.held_out} patches of other points -> {out}"
+            )
+            return
         written = export_onnx(network, out, patch_size, card)
         checked = ", ".join(f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
         size = f"{written.patch_size} px patches, {written.D} numbers each, opset {written.opset}"

@@ -30,7 +30,8 @@ def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, .
         suffixes: the endings the name may have, such as (".png",); any, if none are given.
     """
     target = Path(target)
-    if suffixes and target.suffix.lower() not in suffixes:
+    name = target.name.lower()
+    if suffixes and (not name.endswith(suffixes) or name in suffixes):
         raise ArgumentError(f"{target}: the name must end in {' or '.join(suffixes)}")
     mode = _mode(target)
     if stat.S_ISDIR(mode):

@@ -102,7 +102,7 @@ def test_what_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtraError, match=r"matchkernel\[onnx\]"):

@@ -16,8 +16,11 @@ from matchkernel.model.engines.onnx_graph import INPUT, OUTPUT, onnx_model
 from matchkernel.model.weights import state_digest
 from matchkernel.storage.extras import need
 
-BATCH_PIXELS = 2**16
-STATE = "state_sha256"  # name in the metadata of a file: digest of the weights
+BATCH_PIXELS = 2**15  # 32 patches of 32 x 32, whose activations stay in the cache
+# Names in the metadata of a file: digest of the weights it was made from, and of the file itself.
+STATE, SEAL = "state_sha256", "content_sha256"
+BROKEN_SEAL = b"0" * 64  # in place of the digest, while it is computed
+SEAL_BYTES = b"\n" + bytes([len(SEAL)]) + SEAL.encode() + b"\x12\x40"  # as protobuf writes it
 MAX_BYTES = 2**28  # of an ONNX file
 CPU = torch.device("cpu")
 
@@ -31,14 +34,23 @@ class OnnxEngine:
         name: of the engine.
         source: what to call the file in messages.
         file_digest: recorded in the settings, if rows depend on how the file was made.
+        session: one that was opened from these bytes with as many threads as torch has.
     """
 
     device, dtype, batch_pixels = CPU, torch.float32, BATCH_PIXELS
 
-    def __init__(self, content: bytes, size: int, name: str, source: str, file_digest: str | None = None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        size: int,
+        name: str,
+        source: str,
+        file_digest: str | None = None,
+        session: Any = None,
+    ) -> None:
         self.content, self.size, self.name, self.source = content, size, name, source
         self.settings = {ENGINE: name, **({"engine_sha256": file_digest} if file_digest else {})}
-        self._open()
+        self._open(session)
 
     def __call__(self, patches: Tensor) -> Tensor:
         """The rows of patches."""
@@ -53,9 +65,9 @@ class OnnxEngine:
         vars(self).update(state)
         self._open()
 
-    def _open(self) -> None:
+    def _open(self, session: Any = None) -> None:
         self.threads = torch.get_num_threads()
-        self.session = open_session(self.content, self.source, self.threads)
+        self.session = session or open_session(self.content, self.source)
 
 
 def open_float(model: Descriptor, size: int) -> OnnxEngine:
@@ -83,16 +95,31 @@ def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
     """A file made by `matchkernel export` from exactly these weights; any other is refused."""
     need("onnxruntime", "onnx", "an ONNX file")
     content = read_onnx(path)
-    session = open_session(content, str(path), 1)
+    sha256 = _check_seal(content, path)
+    session = open_session(content, str(path))
     words = session.get_modelmeta().custom_metadata_map
-    _check_signature(session, path, int(model.config.D or 0))
-    if STATE not in words or words.get(ENGINE) not in (ONNX, INT8):
-        raise WeightsError(f"{path}: not written by this version of `matchkernel export`; export it again")
-    if words[STATE] != state_digest(model):
+    if words.get(STATE) != state_digest(model):
         raise UnfitError(f"{path}: made from other weights than {model.name}; export it again")
     if words.get("patch_size") != str(size):
         raise UnfitError(f"{path}: describes patches of {words.get('patch_size')} px, got {size} px")
-    return OnnxEngine(content, size, words[ENGINE], str(path), hashlib.sha256(content).hexdigest())
+    return OnnxEngine(content, size, words[ENGINE], str(path), sha256, session)
+
+
+def seal(content: bytes) -> bytes:
+    """The bytes of an ONNX file whose metadata has BROKEN_SEAL, with the digest of these bytes in its place."""
+    start = content.rindex(SEAL_BYTES + BROKEN_SEAL) + len(SEAL_BYTES)
+    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[start + 64 :]
+
+
+def _check_seal(content: bytes, path: Path) -> str:
+    """The digest of a sealed file."""
+    start = content.rfind(SEAL_BYTES) + len(SEAL_BYTES)
+    if start < len(SEAL_BYTES):
+        raise WeightsError(f"{path}: not an ONNX file that `matchkernel export` wrote, or damaged; export it again")
+    found = hashlib.sha256(content[:start] + BROKEN_SEAL + content[start + 64 :]).hexdigest()
+    if content[start : start + 64] != found.encode():
+        raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256; export it again")
+    return found
 
 
 def read_onnx(path: Path) -> bytes:
@@ -114,24 +141,18 @@ def read_onnx(path: Path) -> bytes:
     return content
 
 
-def open_session(content: bytes, source: str, threads: int) -> Any:
-    """A session on the CPU; a file that ONNX Runtime cannot use is one line."""
+def open_session(content: bytes, source: str) -> Any:
+    """A session on the CPU with as many threads as torch has; a file that ONNX Runtime cannot use is one line."""
     runtime = need("onnxruntime", "onnx", "an ONNX file")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads leave the cores to others
     options.log_severity_level = 4  # errors become exceptions
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
         reason = " ".join(str(error).split())[:120]
         raise WeightsError(f"{source}: not a usable ONNX file ({reason})") from None
-
-
-def _check_signature(session: Any, path: Path, D: int) -> None:
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    fits = [v.name for v in inputs] == [INPUT] and [v.name for v in outputs] == [OUTPUT]
-    if not fits or inputs[0].type != "tensor(float)" or outputs[0].shape[1:] != [D]:
-        raise WeightsError(f"{path}: an ONNX file, but not one of a descriptor with {D} numbers per patch")
 
 
 def _type_of(model: Descriptor) -> str:

@@ -1,6 +1,6 @@
 """A descriptor as an ONNX graph, written node by node: (B, 1, N, N) patches of any range -> (B, D) unit rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
+from matchkernel.model.config import STRIDE
 from matchkernel.model.descriptors import Descriptor, SumOverPositions
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.storage.extras import need
@@ -38,27 +39,38 @@ class Graph:
         return name
 
 
-def onnx_model(model: Descriptor, size: int, words: Mapping[str, str]) -> Any:
+def onnx_model(
+    model: Descriptor,
+    size: int,
+    words: Mapping[str, str],
+    write_networks: "WriteNetworks | None" = None,
+    write_matrix: "WriteMatrix | None" = None,
+) -> Any:
     """The ModelProto of a descriptor.
 
     Args:
         model: a folded copy, float32 on the CPU.
         size: side of the patches, fixed in the file; the number of patches is free.
         words: metadata.
+        write_networks: writes the convolutions (default: in float32).
+        write_matrix: writes M or W (default: in float32).
     """
     graph = Graph()
-    normalized = _normalized(graph, size)
-    maps = [_backbone(graph, part, normalized, f"network{k}") for k, part in enumerate(model.backbones)]
+    maps = (write_networks or _networks)(graph, list(model.backbones), _normalized(graph, size))
     maps *= len(model.aggregations) // len(maps)
-    cells = (size // 4) ** 2
+    cells = (size // STRIDE) ** 2
     parts = [
         _aggregation(graph, part, phi, (model.config.d, cells), f"aggregated{k}")
         for k, (part, phi) in enumerate(zip(model.aggregations, maps, strict=True))
     ]
     joined = parts[0] if len(parts) == 1 else graph.add("Concat", parts, "aggregated", axis=1)
-    rows = _projection(graph, model, joined)
+    rows = _projection(graph, model, joined, write_matrix or Graph.constant)
     unit_rows_node(graph, rows, OUTPUT)
     return to_proto(graph, size, model.config.D or 0, words)
+
+
+WriteNetworks = Callable[[Graph, Sequence[nn.Module], str], list[str]]
+WriteMatrix = Callable[[Graph, str, Tensor], str]
 
 
 def to_proto(graph: Graph, size: int, D: int, words: Mapping[str, str]) -> Any:
@@ -91,34 +103,43 @@ def _normalized(graph: Graph, size: int) -> str:
     return graph.add("Reshape", [values, graph.constant("shape", [-1, 1, size, size], np.int64)], "normalized")
 
 
-def _backbone(graph: Graph, network: nn.Module, value: str, name: str) -> str:
+def _networks(graph: Graph, networks: Sequence[nn.Module], normalized: str) -> list[str]:
+    """The maps of the networks, each (B, d, n, n)."""
+    maps = []
+    for k, network in enumerate(networks):
+        value = normalized
+        for number, layer in enumerate(convolutions_of(network)):
+            name = f"network{k}.{number}"
+            inputs = [value, graph.constant(f"{name}.weight", layer.weight)]
+            inputs += [] if layer.bias is None else [graph.constant(f"{name}.bias", layer.bias)]
+            value = graph.add("Relu", [graph.add("Conv", inputs, name, **conv_attributes(layer))], f"{name}.relu")
+        maps.append(value)
+    return maps
+
+
+def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:
+    """The convolutions of a folded network, each of which is followed by ReLU; other networks are refused."""
     assert isinstance(network, Backbone)
-    for k, layer in enumerate(network.layers):
-        here = f"{name}.{k}"
-        if isinstance(layer, nn.Conv2d):
-            value = _convolution(graph, layer, value, here)
-        elif isinstance(layer, nn.ReLU):
-            value = graph.add("Relu", [value], here)
-        elif not isinstance(layer, nn.Identity):
-            raise ArgumentError(f"a layer {type(layer).__name__} cannot be written as ONNX")
-    return value
+    layers = [layer for layer in network.layers if not isinstance(layer, nn.Identity)]
+    found = [layer for layer in layers[::2] if isinstance(layer, nn.Conv2d)]
+    if 2 * len(found) != len(layers) or not all(isinstance(layer, nn.ReLU) for layer in layers[1::2]):
+        kinds = ", ".join(sorted({type(layer).__name__ for layer in layers}))
+        raise ArgumentError(
+            f"a network of other layers than convolutions with ReLU cannot be written as ONNX ({kinds})"
+        )
+    return found
 
 
-def _convolution(graph: Graph, layer: nn.Conv2d, value: str, name: str) -> str:
+def conv_attributes(layer: nn.Conv2d) -> dict[str, Any]:
+    """The attributes of a convolution in ONNX."""
     assert not isinstance(layer.padding, str)
-    inputs = [value, graph.constant(f"{name}.weight", layer.weight)]
-    if layer.bias is not None:
-        inputs.append(graph.constant(f"{name}.bias", layer.bias))
-    return graph.add(
-        "Conv",
-        inputs,
-        name,
-        kernel_shape=list(layer.kernel_size),
-        strides=list(layer.stride),
-        pads=list(layer.padding) * 2,
-        dilations=list(layer.dilation),
-        group=layer.groups,
-    )
+    return {
+        "kernel_shape": list(layer.kernel_size),
+        "strides": list(layer.stride),
+        "pads": list(layer.padding) * 2,
+        "dilations": list(layer.dilation),
+        "group": layer.groups,
+    }
 
 
 def _aggregation(graph: Graph, part: nn.Module, phi: str, shape: tuple[int, int], name: str) -> str:
@@ -142,11 +163,11 @@ def _aggregation(graph: Graph, part: nn.Module, phi: str, shape: tuple[int, int]
     return graph.add("Mul", [unit, graph.constant(f"{name}.length", width**0.5)], name)
 
 
-def _projection(graph: Graph, model: Descriptor, value: str) -> str:
+def _projection(graph: Graph, model: Descriptor, value: str, write_matrix: WriteMatrix) -> str:
     if not isinstance(model.projection, nn.Linear):
         return value
     layer = model.projection
-    product = graph.add("MatMul", [value, graph.constant("M", layer.weight.T)], "projected")
+    product = graph.add("MatMul", [value, write_matrix(graph, "M", layer.weight.T)], "projected")
     return product if layer.bias is None else graph.add("Add", [product, graph.constant("m", layer.bias)], "embedded")
 
 

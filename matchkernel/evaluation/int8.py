@@ -1,0 +1,141 @@
+"""Make an int8 ONNX file of a descriptor, and measure what it loses on patches it was not calibrated on."""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchkernel.data.patch_set import PatchSet
+from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.evaluation.patch_sets import retrieval_map
+from matchkernel.model.describe import describe, resize_patches
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.engines.engine import FILES, INT8
+from matchkernel.model.engines.int8 import calibrate, int8_model
+from matchkernel.model.engines.onnx_engine import OnnxEngine, seal
+from matchkernel.photos.adapters.onnx import metadata_of, prepare
+from matchkernel.storage.files import check_output, replacing
+
+CALIBRATION, HELD_OUT = 1024, 4000  # maximum numbers of patches, of all sets together
+FEWEST = 64  # patches to calibrate on
+LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond which a file is not kept
+
+
+@dataclass(frozen=True)
+class Int8Export:
+    """A written int8 file and what it loses.
+
+    Attributes:
+        path: of the file.
+        patch_size: N.
+        D: dimension of a descriptor.
+        calibrated: number of patches the ranges were chosen on.
+        held_out: number of other patches, of other points, that the rest was measured on.
+        cosine: mean cosine of the rows of int8 and of torch.
+        lowest_cosine: the lowest.
+        torch_map: retrieval mAP of torch's rows among the patches held out, in per cent.
+        int8_map: the same of int8's.
+    """
+
+    path: Path
+    patch_size: int
+    D: int
+    calibrated: int
+    held_out: int
+    cosine: float
+    lowest_cosine: float
+    torch_map: float
+    int8_map: float
+
+
+def export_int8(
+    model: Descriptor,
+    path: str | Path,
+    sets: Sequence[PatchSet],
+    patch_size: int | None = None,
+    card: Mapping[str, str] | None = None,
+) -> Int8Export:
+    """Write a descriptor to an int8 ONNX file, atomically, unless its rows differ too much from torch's.
+
+    Every other point of the sets is for calibration, the rest for the comparison with torch. The same sets give the
+    same file.
+
+    Args:
+        model: the descriptor.
+        path: file to write, .onnx or .onnx.gz.
+        sets: patches like those it was trained on, with at least two patches of some points.
+        patch_size: N (default: the size the model was trained at).
+        card: as for export_onnx.
+    """
+    path = Path(path)
+    check_output(path, suffixes=FILES)
+    N, reference = prepare(model, patch_size)
+    shown, held_out, labels = _split(sets, N)
+    limits = calibrate(reference, shown)
+    words = metadata_of(model, N, INT8, card)
+    words["calibration"] = json.dumps({"sets": [part.folder.name for part in sets], "patches": len(shown)})
+    content = seal(int8_model(reference, N, limits, words).SerializeToString())
+    engine = OnnxEngine(content, N, INT8, "the exported model")
+    rows, ours = describe(held_out, reference), describe(held_out, reference, engine=engine)
+    cosines = (rows * ours).sum(1)
+    scores = [100 * retrieval_map(found, labels)[0] for found in (rows, ours)]
+    found = Int8Export(
+        path,
+        N,
+        int(model.config.D or 0),
+        len(shown),
+        len(held_out),
+        float(cosines.mean()),
+        float(cosines.min()),
+        *scores,
+    )
+    if not (found.cosine >= LOWEST_COSINE and found.torch_map - found.int8_map <= MOST_LOST):
+        raise WorkError(
+            f"{path}: not written, int8 is too far from torch: mean cosine {found.cosine:.4f} (allowed "
+            f"{LOWEST_COSINE}), mAP {found.int8_map:.2f} instead of {found.torch_map:.2f}"
+        )
+    with replacing(path) as part:
+        part.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    return found
+
+
+def _split(sets: Sequence[PatchSet], N: int) -> tuple[Tensor, Tensor, np.ndarray]:
+    """Patches to calibrate on, (B, 1, N, N); patches held out, and their points."""
+    shown: list[Tensor] = []
+    held_out: list[Tensor] = []
+    labels: list[np.ndarray] = []
+    for part in sets:
+        groups = part.groups().members()
+        first = np.sort(np.concatenate([*groups[::2], np.empty(0, np.int64)]))
+        shown.append(_read(part, _spread(first, CALIBRATION // len(sets)), N)[0])
+        pairs = [group[:2] for group in groups[1::2] if len(group) > 1]
+        chosen = [pairs[k] for k in _spread(np.arange(len(pairs)), HELD_OUT // 2 // len(sets))]
+        patches, kept = _read(part, np.concatenate([*chosen, np.empty(0, np.int64)]), N)
+        held_out.append(patches)
+        labels.append(part.labels[kept] * len(sets) + len(labels))  # points of different sets stay different
+    both = torch.cat(shown), torch.cat(held_out), np.concatenate(labels)
+    if len(both[0]) < FEWEST or len(both[1]) < FEWEST:
+        raise ArgumentError(
+            f"calibration needs at least {FEWEST} patches, and as many of other points that have two patches; "
+            f"found {len(both[0])} and {len(both[1])}"
+        )
+    return both
+
+
+def _spread(values: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the values, evenly spread."""
+    return values[np.unique(np.linspace(0, max(len(values) - 1, 0), min(len(values), most)).astype(int))]
+
+
+def _read(part: PatchSet, chosen: np.ndarray, N: int) -> tuple[Tensor, np.ndarray]:
+    """Patches of a set at the size N, without constant ones, and which they are."""
+    chosen = np.sort(chosen)
+    patches = torch.from_numpy(np.array(part.patches[chosen])).float()[:, None]
+    resized = patches if patches.shape[-1] == N else resize_patches(patches, N)
+    varied = resized.flatten(1).std(1) > 0.1 if len(resized) else torch.zeros(0, dtype=torch.bool)
+    return resized[varied], chosen[varied.numpy()]

@@ -1,0 +1,213 @@
+"""Static quantisation to 8 bits: all convolutions in int8, everything before and after them in float32.
+
+Weights are symmetric, of 7 bits, with one scale per channel. Activations are unsigned, of 8 bits, with one scale per
+layer, calibrated on patches; after ReLU their zero point is 0, so that padding and ReLU itself are exact and free. The
+first convolution, with its single input channel, is written as a convolution over rows whose channels are the columns
+of the patch: a few large products instead of many small ones.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from matchkernel.model.backbone import normalize_patches
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.engines.onnx_graph import Graph, conv_attributes, convolutions_of, onnx_model
+
+BINS = 4096  # of the histograms that limits are chosen from
+CANDIDATES = np.linspace(0.2, 1, 81)  # shares of the largest value
+INPUT_ZERO = 128  # zero point of the normalised patch, which has both signs
+WIDEST = 48  # pixels; the first convolution over rows takes N times the products per output, too many for large N
+BATCH = 64
+# Weights take 7 of their 8 bits. The sum of two products of 8 bits with 7 still fits 16 bits, so that processors which
+# add them there (x86 without VNNI) get the same results as others, at full speed; the last bit is hardly missed.
+LARGEST_WEIGHT = 63
+# Keypoints of photos have patches with higher peaks than most patches of a training set: room for them, beyond the
+# limits that lose the least in calibration, raises the lowest cosine with float32 and leaves the mean as it is.
+ROOM, ROOM_OF_PATCHES = 1.25, 1.5
+
+Scales = tuple[float, int, float]  # of a convolution's input, the zero point of that, and of its output
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest values that are told apart.
+
+    Attributes:
+        patches: of the normalised patch, on either side of 0.
+        layers: of every convolution's output after ReLU, by network.
+    """
+
+    patches: float
+    layers: tuple[tuple[float, ...], ...]
+
+
+def int8_model(model: Descriptor, size: int, limits: Limits, words: dict[str, str]) -> Any:
+    """The ModelProto of a folded descriptor with its convolutions in int8; other arguments as for onnx_model."""
+    return onnx_model(model, size, words, partial(_networks, limits=limits, size=size), _matrix)
+
+
+@torch.no_grad()
+def calibrate(model: Descriptor, patches: Tensor) -> Limits:
+    """Choose the limits that lose the least, by mean square, on these patches, with room beyond them.
+
+    Args:
+        model: a folded copy, float32 on the CPU.
+        patches: (B, 1, N, N) floats of any range, none of them constant.
+    """
+    tops = [np.zeros(len(convolutions_of(network)) + 1) for network in model.backbones]
+    for k, number, values in _activations(model, patches):
+        tops[k][number] = max(tops[k][number], float(values.abs().max()))
+    counts = [np.zeros((len(top), BINS)) for top in tops]
+    for k, number, values in _activations(model, patches):
+        top = max(tops[k][number], 1e-6)
+        counts[k][number] += torch.histc(values.abs(), BINS, 0, top).double().numpy()
+    steps = [[INPUT_ZERO - 1] + [255] * (len(top) - 1) for top in tops]
+    found = [
+        tuple(_best_limit(*arguments) for arguments in zip(tops[k], counts[k], steps[k], strict=True))
+        for k in range(len(tops))
+    ]
+    layers = tuple(tuple(ROOM * limit for limit in limits[1:]) for limits in found)
+    return Limits(ROOM_OF_PATCHES * found[0][0], layers)
+
+
+def _activations(model: Descriptor, patches: Tensor) -> Iterable[tuple[int, int, Tensor]]:
+    """Number of the network, number of the layer (0 is the normalised patch), and values, batch by batch."""
+    for batch in patches.split(BATCH):
+        for k, network in enumerate(model.backbones):
+            values = normalize_patches(batch)
+            yield k, 0, values
+            for number, layer in enumerate(convolutions_of(network), 1):
+                values = layer(values).relu()
+                yield k, number, values
+
+
+def _best_limit(top: float, counts: np.ndarray, steps: int) -> float:
+    """The limit whose `steps` equal steps leave the smallest mean square error of a histogram from 0 to top."""
+    top = max(top, 1e-6)
+    values = (np.arange(BINS) + 0.5) * top / BINS
+    limits = top * CANDIDATES
+    scale = limits[:, None] / steps
+    rounded = np.minimum(np.round(values / scale), steps) * scale
+    errors = np.where(counts > 0, (rounded - values) ** 2, 0) @ counts
+    return float(limits[int(errors.argmin())])
+
+
+def _networks(graph: Graph, networks: Sequence[nn.Module], normalized: str, *, limits: Limits, size: int) -> list[str]:
+    """Write the networks; returns their maps in float32."""
+    scale = limits.patches / (INPUT_ZERO - 1)
+    patch = _quantize(graph, normalized, "patch", scale, INPUT_ZERO)
+    maps = []
+    for k, network in enumerate(networks):
+        value, before, zero = patch, scale, INPUT_ZERO
+        for number, layer in enumerate(convolutions_of(network)):
+            name, after = f"network{k}.{number}", limits.layers[k][number] / 255
+            if number == 0 and size <= WIDEST:
+                value = _first_over_rows(graph, layer, value, name, (before, zero, after), size)
+            else:
+                value = _convolution(
+                    graph, value, name, _weights_of(layer), (before, zero, after), conv_attributes(layer)
+                )
+            before, zero = after, 0
+        maps.append(_dequantize(graph, value, f"network{k}.map", before, zero))
+    return maps
+
+
+def _first_over_rows(graph: Graph, layer: nn.Conv2d, value: str, name: str, scales: Scales, size: int) -> str:
+    """The first convolution as one over rows: a column of the patch is a channel, and so is a column of each output.
+
+    With channels last, as ONNX Runtime computes in int8, both changes of shape leave the memory as it is.
+    """
+    weight, bias = _weights_of(layer)
+    attributes = conv_attributes(layer)
+    (height, width), (pad_y, pad_x, *_) = layer.kernel_size, attributes["pads"]
+    step_y, step_x = attributes["strides"]
+    columns, rows = (size + 2 * pad_x - width) // step_x + 1, (size + 2 * pad_y - height) // step_y + 1
+    banded = np.zeros((columns, len(weight), size, height, 1), np.float32)
+    for column in range(columns):
+        for k in range(width):
+            source = column * step_x + k - pad_x
+            if 0 <= source < size:
+                banded[column, :, source, :, 0] = weight[:, 0, :, k]
+    shaped = graph.add("Reshape", [value, graph.constant("rows", [-1, size, 1, size], np.int64)], f"{name}.rows")
+    shaped = graph.add("Transpose", [shaped], f"{name}.columns_as_channels", perm=[0, 3, 1, 2])
+    made = _convolution(
+        graph,
+        shaped,
+        name,
+        (banded.reshape(-1, size, height, 1), np.tile(bias, columns)),
+        scales,
+        {"kernel_shape": [height, 1], "strides": [step_y, 1], "pads": [pad_y, 0, pad_y, 0]},
+    )
+    made = graph.add("Transpose", [made], f"{name}.last", perm=[0, 2, 3, 1])
+    shape = graph.constant(f"{name}.shape", [-1, rows, columns, len(weight)], np.int64)
+    made = graph.add("Reshape", [made, shape], f"{name}.split")
+    return graph.add("Transpose", [made], f"{name}.first", perm=[0, 3, 1, 2])
+
+
+def _convolution(
+    graph: Graph,
+    value: str,
+    name: str,
+    weights: tuple[np.ndarray, np.ndarray],
+    scales: Scales,
+    attributes: dict[str, Any],
+) -> str:
+    """A convolution of quantised values to quantised values, as QDQ: runtimes that know int8 fuse it."""
+    (weight, bias), (before, zero, after) = weights, scales
+    largest = np.abs(weight).reshape(len(weight), -1).max(1)
+    scale = (np.where(largest > 0, largest, 1) / LARGEST_WEIGHT).astype(np.float32)
+    whole = np.round(weight / scale[:, None, None, None]).clip(-LARGEST_WEIGHT, LARGEST_WEIGHT)
+    bias_scale = scale * np.float32(before)
+    whole_bias = np.round(bias.astype(np.float64) / bias_scale).clip(-(2**31) + 1, 2**31 - 1)
+    inputs = [
+        _dequantize(graph, value, f"{name}.in", before, zero),
+        _constant(graph, f"{name}.weight", whole, scale, np.int8),
+        _dequantize(
+            graph, graph.constant(f"{name}.bias", whole_bias, np.int32), f"{name}.bias", bias_scale, 0, np.int32
+        ),
+    ]
+    return _quantize(graph, graph.add("Conv", inputs, name, **attributes), f"{name}.out", after, 0)
+
+
+def _constant(graph: Graph, name: str, whole: np.ndarray, scale: np.ndarray, kind: type) -> str:
+    return _dequantize(graph, graph.constant(name, whole, kind), name, scale, 0, kind)
+
+
+def _matrix(graph: Graph, name: str, matrix: Tensor) -> str:
+    """M or W in 8 bits in the file only: a runtime makes it float32 again when it opens the file.
+
+    Rows are scaled too, as the values of an encoding that M is multiplied with differ much in size. Written without
+    DequantizeLinear, at which ONNX Runtime would round these values as well.
+    """
+    values = matrix.detach().numpy().astype(np.float64)
+    rows = np.maximum(np.sqrt((values**2).mean(1, keepdims=True)), 1e-30)
+    columns = np.maximum(np.abs(values / rows).max(0, keepdims=True), 1e-30) / 127
+    whole = graph.constant(f"{name}.whole", np.round(values / rows / columns), np.int8)
+    real = graph.add("Cast", [whole], f"{name}.cast", to=1)  # float32
+    real = graph.add("Mul", [real, graph.constant(f"{name}.rows", rows)], f"{name}.scaled_rows")
+    return graph.add("Mul", [real, graph.constant(f"{name}.columns", columns)], name)
+
+
+def _weights_of(layer: nn.Conv2d) -> tuple[np.ndarray, np.ndarray]:
+    assert layer.bias is not None  # folded
+    return layer.weight.detach().numpy(), layer.bias.detach().numpy()
+
+
+def _quantize(graph: Graph, value: str, name: str, scale: float, zero: int) -> str:
+    return graph.add("QuantizeLinear", [value, *_scale(graph, name, scale, zero, np.uint8)], f"{name}.whole")
+
+
+def _dequantize(graph: Graph, value: str, name: str, scale: Any, zero: int, kind: type = np.uint8) -> str:
+    along = {} if np.ndim(scale) == 0 else {"axis": 0}
+    return graph.add("DequantizeLinear", [value, *_scale(graph, name, scale, zero, kind)], f"{name}.real", **along)
+
+
+def _scale(graph: Graph, name: str, scale: Any, zero: int, kind: type) -> list[str]:
+    zeros = np.full(np.shape(scale), zero)
+    return [graph.constant(f"{name}.scale", scale), graph.constant(f"{name}.zero", zeros, kind)]

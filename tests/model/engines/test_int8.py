@@ -1,0 +1,83 @@
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import matchkernel
+from matchkernel.errors import ArgumentError
+from matchkernel.model.engines import int8
+from matchkernel.model.engines.int8 import LARGEST_WEIGHT, Limits, calibrate, int8_model
+from matchkernel.model.engines.onnx_engine import OnnxEngine
+from matchkernel.model.engines.onnx_graph import convolutions_of
+
+
+def made(variant="cartesian", **settings):
+    from helpers import trained_like
+
+    return trained_like(matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **settings)).fold()
+
+
+def engine_of(model, limits, size=32):
+    return OnnxEngine(int8_model(model, size, limits, {}).SerializeToString(), size, "onnx-int8", "test")
+
+
+@pytest.mark.parametrize("variant", ["dual", "fc", "sum"])
+@pytest.mark.parametrize("size", [32, 64])
+def test_int8_is_near_torch(variant, size, textures):
+    """Measured: 0.9996 and more."""
+    model = made(variant, d=16, patch_size=size, **({"encoding_norm": True} if variant == "dual" else {}))
+    limits = calibrate(model, textures(64, size, seed=1))
+    patches = textures(20, size)
+    rows = engine_of(model, limits, size)(patches)
+    assert rows.shape == (20, model.config.D)
+    assert (rows.norm(dim=1) - 1).abs().max() < 1e-6
+    assert (rows * model(patches)).sum(1).min() > 0.998
+    assert engine_of(model, limits, size)(patches[:0]).shape == (0, model.config.D)
+
+
+def test_the_first_convolution_over_rows_is_the_same_convolution(textures, monkeypatch):
+    """Measured: 1e-4, from sums that lie between two whole numbers and are rounded differently after scaling."""
+    model = made(d=16)
+    limits = calibrate(model, textures(64, seed=1))
+    over_rows = engine_of(model, limits)(textures(9))
+    monkeypatch.setattr(int8, "WIDEST", 0)
+    assert (over_rows - engine_of(model, limits)(textures(9))).abs().max() < 1e-3
+
+
+def test_weights_leave_a_bit_for_processors_that_add_in_16_bits():
+    model = made(d=16)
+    limits = Limits(5.0, ((8.0,) * len(convolutions_of(model.backbones[0])),))
+    proto = int8_model(model, 32, limits, {})
+    found = {c.name: onnx.numpy_helper.to_array(c) for c in proto.graph.initializer if c.name.endswith(".weight")}
+    assert len(found) == 6
+    for weight in found.values():
+        assert weight.dtype == np.int8
+        assert np.abs(weight.astype(int)).reshape(len(weight), -1).max(1).tolist() == [LARGEST_WEIGHT] * len(weight)
+    assert 2 * 255 * LARGEST_WEIGHT < 2**15
+
+
+def test_limits_are_those_that_lose_the_least():
+    """One high peak among many small values is cut off; without it, the whole range is used."""
+    counts = np.zeros(int8.BINS)
+    counts[:400] = 1e6
+    assert int8._best_limit(1.0, counts, 255) == pytest.approx(0.2)
+    counts[-1] = 1
+    assert int8._best_limit(1.0, counts, 255) < 0.5
+    assert int8._best_limit(2.0, np.ones(int8.BINS), 255) == pytest.approx(2.0, rel=0.02)
+
+
+def test_calibration_depends_on_the_patches_only(textures):
+    model = made(d=16)
+    patches = textures(70, seed=1)
+    limits = calibrate(model, patches)
+    assert calibrate(model, patches) == limits
+    assert calibrate(model, 3 * patches + 7).patches == pytest.approx(limits.patches, rel=1e-3)
+    assert len(limits.layers) == 1
+    assert all(limit > 0 for limit in limits.layers[0])
+
+
+def test_other_networks_are_refused(textures):
+    model = made(d=16)
+    model.backbones[0].layers.append(torch.nn.Sigmoid())
+    with pytest.raises(ArgumentError, match="Sigmoid"):
+        calibrate(model, textures(4))
