@@ -123,7 +123,9 @@ def filters() -> str:
         lines.append([f"`{method}`", *cells])
     lines.append(["mean of ours", NOTHING, *(percent(row.value, row.name == best) for row in order.values())])
     lines.append(["below the best", NOTHING, *(f"{row.below:.1f} ± {row.error:.1f}" for row in order.values())])
-    return markdown_table(["descriptor", "none", *order], lines)
+    limits = {kind: kept.partition(":")[2].replace(",", ", ") for kind, kept in kinds_of(found, "dual", now).items()}
+    head = [kind if kind == "ratio" else f"{kind} {limits[kind]}" for kind in order]
+    return markdown_table(["descriptor", "none", *head], lines)
 
 
 def models() -> str:
