@@ -90,7 +90,7 @@ def our_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor, *, p
     start = time.perf_counter()
     device = source.device
     model = Descriptor(config.model, torch.Generator().manual_seed(0)).to(device)
-    prepare_for_training(model, groups=2, fuse=can_fuse(device, is_half=True))
+    prepare_for_training(model, groups=2, fuse=can_fuse(model.config, device, is_half=True))
     monitor = torch.zeros(2, dtype=torch.float64, device=device)
     updater = Updater(list(model.parameters()), config.optimizer)
     update = Update(model, updater, config, source, Team(), monitor, is_half=True, is_captured=True)

@@ -150,6 +150,36 @@ FROM_POSES = {"light-wide": f"light-{FOR_PHOTOS}-seed0"}
 PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
 
+# Small networks that learn from larger ones. The width is that of the first convolution, which halves the map at once.
+STUDENT_NETWORKS = {
+    "w8": "model.d=32 model.widths=[8,8,16,16,32] model.halvings=[1,4]",
+    "w16": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4]",
+    "w24": "model.d=96 model.widths=[24,24,48,48,96] model.halvings=[1,4]",
+    "w32": "model.d=128 model.widths=[32,32,64,64,128] model.halvings=[1,4]",
+    "w16-four": "model.d=64 model.widths=[16,32,64] model.halvings=[1,2]",
+    "w16-four-late": "model.d=64 model.widths=[16,32,64] model.halvings=[1,3]",
+    "w32-four": "model.d=128 model.widths=[32,64,128] model.halvings=[1,2]",
+    "w16-s2": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4] model.s=2",
+    "w16-combined": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4] model.variant=combined",
+}
+# What a student copies from its teacher, tried on `w16`.
+COPIED = {
+    "alone": None,
+    "rows": "teacher.rows=1.0",
+    "rows-4": "teacher.rows=4.0",
+    "rows-only": "teacher.rows=1.0 teacher.pairs=0.0",
+    "similarities": "teacher.rows=0.0 teacher.similarities=0.5",
+    "similarities-2": "teacher.rows=0.0 teacher.similarities=2.0",
+    "similarities-only": "teacher.rows=0.0 teacher.similarities=1.0 teacher.pairs=0.0",
+}
+# Ensembles that teach: weights kept by their experiments.
+WIDE_TEACHERS = tuple(
+    f"poses/{name}" for name in ("dual-x6-to-x12-seed0", "light-x6-to-x12-seed0", "light-x6-to-x12-seed1")
+)
+TEACHERS = ("ship/dual-x6", "ship/dual-x6-seed1")
+STUDENT_SCREENING = "sampling.pairs=4096 sampling.steps=1500"
+
+
 @dataclass(frozen=True)
 class Job:
     """One model."""
@@ -160,6 +190,7 @@ class Job:
     scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps
     train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
     score_cut: str = ""  # scored on SETS/<score_cut>/...
+    teachers: tuple[str, ...] = ()  # KEEP/<teacher>.safetensors each
 
 
 def settings(*texts: str) -> Settings:
@@ -228,8 +259,26 @@ def poses() -> Iterator[Job]:
         text = f"{BY_US['light-cartesian']} {HALF_LENGTH} augmentation.zoom_octaves={zoom} {change}"
         yield Job(f"light-half-{name}", "shipped", settings(text), train_cut=cut)
     cut, zoom = REGIONS[FOR_PHOTOS]
-    text = f"{BY_US['light-cartesian']} augmentation.zoom_octaves={zoom}"
-    yield seeded(f"light-{FOR_PHOTOS}", "shipped", text, 0, train_cut=cut)
+    for name, seed in (("light-cartesian", 0), ("light-cartesian", 1), ("dual", 0)):
+        text = f"{BY_US[name]} augmentation.zoom_octaves={zoom}"
+        yield seeded(f"{name.removesuffix('-cartesian')}-{FOR_PHOTOS}", "shipped", text, seed, train_cut=cut)
+
+
+def student(name: str, network: str, copied: str | None, length: str = STUDENT_SCREENING, seed: int = 0) -> Job:
+    """A small network, taught by the models on wide regions unless `copied` is None."""
+    cut, zoom = REGIONS[FOR_PHOTOS]
+    light = f"model.variant=cartesian model.s=1 model.encoding_norm=true {OUR_LOSS} augmentation.zoom_octaves={zoom}"
+    texts = settings(light, network, length, copied or "", f"seed={seed}")
+    return Job(name, "shipped", texts, train_cut=cut, teachers=() if copied is None else WIDE_TEACHERS)
+
+
+def students() -> Iterator[Job]:
+    """What to copy; then networks of all widths and kinds; both at a quarter of the full length."""
+    for name, copied in COPIED.items():
+        yield student(f"copy-{name}", STUDENT_NETWORKS["w16"], copied)
+    for name, network in STUDENT_NETWORKS.items():
+        if name != "w16":  # it is `copy-rows`
+            yield student(name, network, COPIED["rows"])
 
 
 EXPERIMENTS: dict[str, list[Job]] = {
@@ -239,4 +288,5 @@ EXPERIMENTS: dict[str, list[Job]] = {
     "recipe": list(recipe()),
     "ship": list(ship()),
     "poses": list(poses()),
+    "students": list(students()),
 }

@@ -44,12 +44,15 @@ MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps")  # beyo
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
-def configuration(job: Job, sets: Path, steps: int | None = None) -> TrainingConfig:
-    """The training run of a job; `steps` replaces its own, for trying out."""
+def configuration(job: Job, sets: Path, keep: Path, steps: int | None = None) -> TrainingConfig:
+    """The training run of a job, taught by weights in `keep`; `steps` replaces its own, for trying out."""
     folders = [str(sets / job.train_cut / scene) for scene in scenes_of(job.train)]
     settings = {**job.settings, "data": {"train": folders}}
     if steps is not None:
         settings["sampling"] = {**settings.get("sampling", {}), "steps": steps}
+    if job.teachers:
+        files = [str(keep / f"{teacher}.safetensors") for teacher in job.teachers]
+        settings["teacher"] = {**settings["teacher"], "weights": files}
     length = settings["sampling"]["steps"]
     settings["loop"] = {"log_every": max(1, length // 50), "save_every": length, **settings.get("loop", {})}
     return TrainingConfig.from_dict(settings)
@@ -69,7 +72,7 @@ def do(
 
     None where it is too late to train when its turn comes.
     """
-    config = configuration(job, sets, steps)
+    config = configuration(job, sets, keep.parent, steps)
     keep.mkdir(parents=True, exist_ok=True)
     weights, facts = keep / f"{job.name}.safetensors", keep / f"{job.name}.json"
     if before is not None:

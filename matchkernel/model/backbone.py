@@ -5,10 +5,8 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from matchkernel.model.config import CONVOLUTIONS
+from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.precision import exact_type, widened
-
-RECEPTIVE_FIELD = 23  # pixels seen by one cell; with padding 1, cell i (from 0) is centred on pixel 4 i
 
 
 def normalize_patches(patches: Tensor) -> Tensor:
@@ -29,17 +27,14 @@ def normalize_patches(patches: Tensor) -> Tensor:
 
 
 class Backbone(nn.Module):
-    """Six 3 x 3 convolutions without bias, each with BatchNorm (no affine part) and ReLU.
+    """3 x 3 convolutions without bias (six in the paper), each with BatchNorm (no affine part) and ReLU.
 
     Shape: (B, 1, N, N) -> (B, d, N/4, N/4).
     """
 
-    def __init__(self, d: int = 128) -> None:
+    def __init__(self, config: DescriptorConfig) -> None:
         super().__init__()
-        layers = [
-            _convolution(inputs or d, outputs or d, stride=2 if k in (2, 4) else 1)
-            for k, (inputs, outputs) in enumerate(CONVOLUTIONS)
-        ]
+        layers = [_convolution(inputs, outputs, stride) for inputs, outputs, stride in config.convolutions]
         self.layers = nn.Sequential(*itertools.chain.from_iterable(layers))
 
     def forward(self, patches: Tensor) -> Tensor:

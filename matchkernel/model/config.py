@@ -31,8 +31,9 @@ VARIANTS: Mapping[str, Variant] = {
     "concat": Variant("ψ^cat", projects=False, any_size=False),
 }
 
-CONVOLUTIONS = ((1, 32), (32, 32), (32, 64), (64, 64), (64, None), (None, None))  # channels in and out; None is d
+WIDTHS, HALVINGS = (32, 32, 64, 64, None), (3, 5)  # HardNet's, see DescriptorConfig; None is d
 STRIDE = 4  # pixels between neighbouring cells of the feature map: two of the convolutions have stride 2
+MOST_CONVOLUTIONS = 32
 MIN_PATCH_SIZE = 8
 GRIDS = ("cells", "endpoints")
 MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
@@ -53,7 +54,10 @@ class DescriptorConfig:
         s: frequencies of the feature map (default 2).
         kappa_cartesian: concentration of the kernel on x and y (default 1 for s <= 1, else 8).
         kappa_polar: the same for rho and theta.
-        d: channels of the feature map, the width of convolutions 5 and 6.
+        d: channels of the feature map, the width of the last convolution.
+        widths: channels of the convolutions before it (default: the paper's five, 32, 32, 64, 64, d). Narrower or fewer
+            make a smaller network.
+        halvings: numbers, from 1, of the two convolutions that halve the map (default: the paper's 3 and 5).
         D: dimension of a descriptor (default 128; d for `sum`, n^2 d for `concat`).
         patch_size: N, a multiple of 4. The only size that `fc` and `concat` accept; for others the size trained at.
         grid: "cells" or "endpoints", see positions.
@@ -68,6 +72,8 @@ class DescriptorConfig:
     kappa_cartesian: float | None = setting(None, above=0, high=MAX_KAPPA)
     kappa_polar: float | None = setting(None, above=0, high=MAX_KAPPA)
     d: int = setting(128, low=1, high=MAX_WIDTH)
+    widths: tuple[int, ...] | None = setting(None, low=1, high=MAX_WIDTH)
+    halvings: tuple[int, ...] | None = setting(None, low=1, high=MOST_CONVOLUTIONS)
     D: int | None = setting(None, low=1)
     patch_size: int = setting(32, low=MIN_PATCH_SIZE, high=MAX_PATCH_SIZE)
     grid: str | None = setting(None, choices=GRIDS)
@@ -80,8 +86,25 @@ class DescriptorConfig:
         check_ranges(self)
         if self.patch_size % STRIDE:
             raise ArgumentError(f"patch_size must be a multiple of {STRIDE}, got {self.patch_size}")
+        self._check_convolutions()
         self._resolve_encoding()
         self._resolve_output()
+
+    @property
+    def convolutions(self) -> list[tuple[int, int, int]]:
+        """Channels in, channels out and stride of every 3 x 3 convolution."""
+        outputs = [width or self.d for width in (*(WIDTHS if self.widths is None else self.widths), self.d)]
+        halvings = self.halvings or HALVINGS
+        strides = [2 if number in halvings else 1 for number in range(1, len(outputs) + 1)]
+        return list(zip([1, *outputs], outputs, strides, strict=False))
+
+    @property
+    def receptive_side(self) -> int:
+        """Side of the square of pixels that a cell of the map sees: 23 in the paper; cell i is centred on pixel 4 i."""
+        side, step = 1, 1
+        for _, _, stride in self.convolutions:
+            side, step = side + 2 * step, step * stride
+        return side
 
     @property
     def n(self) -> int:
@@ -101,7 +124,7 @@ class DescriptorConfig:
     def parameters(self) -> int:
         """Number of learned parameters."""
         variant = VARIANTS[self.variant]
-        convolutions = sum(9 * (inputs or self.d) * (outputs or self.d) for inputs, outputs in CONVOLUTIONS)
+        convolutions = sum(9 * inputs * outputs for inputs, outputs, _ in self.convolutions)
         assert self.D is not None  # resolved
         head = self.D * (self.aggregated_width + bool(variant.systems)) if variant.projects else 0  # M and m, or W
         return variant.networks * convolutions + head
@@ -119,7 +142,22 @@ class DescriptorConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved settings, None left out; `from_dict` gives the same configuration back."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+            if value is not None
+        }
+
+    def _check_convolutions(self) -> None:
+        if self.widths is not None and len(self.widths) >= MOST_CONVOLUTIONS:
+            raise ArgumentError(f"widths must have fewer than {MOST_CONVOLUTIONS} entries, got {len(self.widths)}")
+        number = len(self.convolutions)
+        halvings = self.halvings or HALVINGS
+        if len(set(halvings)) != 2 or len(halvings) != 2 or max(halvings) > number:
+            raise ArgumentError(
+                f"halvings must be two different numbers of the {number} convolutions, such as [1, 2],"
+                f" got {list(halvings)}"
+            )
 
     def _resolve_encoding(self) -> None:
         systems = VARIANTS[self.variant].systems

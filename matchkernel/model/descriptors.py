@@ -52,7 +52,7 @@ class Descriptor(nn.Module):
         self.name = config.variant  # of the weights, if they were loaded
         self.card = Card()  # what their file records about them
         self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, if trained at several sizes
-        self.backbones = nn.ModuleList(Backbone(config.d) for _ in range(variant.networks))
+        self.backbones = nn.ModuleList(Backbone(config) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
         self.aggregations = nn.ModuleList(_aggregations(config))
         assert config.D is not None  # resolved

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.backbone import RECEPTIVE_FIELD
-from matchkernel.model.config import STRIDE, VARIANTS
+from matchkernel.model.config import STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 
@@ -109,9 +108,9 @@ def display_map(similarity: Tensor) -> Tensor:
     return weights @ scaled @ weights.T
 
 
-def receptive_field(row: int, column: int) -> tuple[int, int, int, int]:
+def receptive_field(config: DescriptorConfig, row: int, column: int) -> tuple[int, int, int, int]:
     """Receptive field of cell (row, column): (left, top, right, bottom), inclusive, not clipped to the patch."""
-    half = RECEPTIVE_FIELD // 2
+    half = config.receptive_side // 2
     x, y = STRIDE * column, STRIDE * row
     return x - half, y - half, x + half, y + half
 

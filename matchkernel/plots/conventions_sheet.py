@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from matchkernel.model.backbone import normalize_patches
+from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.encoding import position_codes
 from matchkernel.model.kernel_view import raw_encodings, receptive_field
 from matchkernel.model.positions import coordinates, positions
@@ -25,9 +26,8 @@ def conventions_picture(path: str | Path) -> None:
     patch = 120 + 40 * torch.sin(columns / 3) + 25 * torch.cos(rows / 5 + columns / 9)
     seen = normalize_patches(patch[None, None])[0, 0]
     cells = positions(8).x[0] / (math.pi / 2)
-    save_png(
-        draw_conventions(cells.numpy(), receptive_field(2, 5), encoding_order(), patch.numpy(), seen.numpy()), path
-    )
+    box = receptive_field(DescriptorConfig(), 2, 5)
+    save_png(draw_conventions(cells.numpy(), box, encoding_order(), patch.numpy(), seen.numpy()), path)
 
 
 def encoding_order() -> np.ndarray:

@@ -36,7 +36,7 @@ def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tenso
     near, middle, far = (round(share * (model.config.n - 1)) for share in (0.2, 0.5, 0.8))
     cells = [(near, near), (near, far), (middle, middle), (far, near), (far, far)]
     maps = [display_map(similarity_map(model, pair[0], pair[1], *cell)).cpu().numpy() for cell in cells]
-    boxes = [receptive_field(*cell) for cell in cells]
+    boxes = [receptive_field(model.config, *cell) for cell in cells]
     a, b = (patch[0].cpu().numpy() for patch in pair)
     save_png(draw_similarity_maps(a, b, maps, boxes), path)
 

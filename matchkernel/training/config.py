@@ -95,6 +95,30 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class TeacherSettings:
+    """Trained models that the model learns from as well: an ensemble, whose similarity is the mean of theirs.
+
+    Attributes:
+        weights: weight files, or names of the package's weights.
+        rows: weight of the squared distance of each row to the teacher's, reduced to D principal dimensions.
+        similarities: weight of the length of the difference of each patch's similarities to all others in the batch.
+        pairs: weight of the ordinary loss of pairs; 0 leaves it out.
+    """
+
+    weights: tuple[str, ...] = ()
+    rows: float = setting(1.0, low=0, high=1e6)
+    similarities: float = setting(0.0, low=0, high=1e6)
+    pairs: float = setting(1.0, low=0, high=1e6)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "teacher")
+        if not all(self.weights) or not self.weights:
+            raise ArgumentError("teacher.weights must name one or more weight files")
+        if not self.rows + self.similarities:
+            raise ArgumentError("teacher.rows or teacher.similarities must be above 0, or nothing is learned from it")
+
+
+@dataclass(frozen=True)
 class Loop:
     """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` affect what is learned.
 
@@ -126,7 +150,11 @@ class Loop:
         check_ranges(self, "loop")
 
 
-FREE_TO_CHANGE = {"data": ("train", "validation"), "loop": tuple(field.name for field in fields(Loop))}
+FREE_TO_CHANGE = {
+    "data": ("train", "validation"),
+    "teacher": ("weights",),
+    "loop": tuple(field.name for field in fields(Loop)),
+}
 BINDING_IN_LOOP = ("precision", "statistics", "sync_batch_norm", "select_by")
 
 
@@ -141,6 +169,7 @@ class TrainingConfig:
     loss: LossSettings = field(default_factory=LossSettings)
     optimizer: Optimizer = field(default_factory=Optimizer)
     loop: Loop = field(default_factory=Loop)
+    teacher: TeacherSettings | None = None
     preset: str = "paper"
     seed: int = setting(0, low=0, high=2**63 - 1)
 
@@ -174,18 +203,18 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as nested tables; `from_dict` gives the same configuration back."""
-        return {f.name: _table(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: _table(value) for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
     def binding(self) -> dict[str, Any]:
         """The settings that a resumed run must share: those that determine what is learned.
 
-        The folders of the patches may change; the sets' hashes show that the patches are the same.
+        The folders of the patches and of the teacher's weights may change; hashes show that they are the same.
         """
         settings = self.to_dict()
         for table, names in FREE_TO_CHANGE.items():
             for name in names:
                 if name not in BINDING_IN_LOOP:
-                    settings[table].pop(name, None)
+                    settings.get(table, {}).pop(name, None)
         return settings
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
+from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.precision import has_bfloat16, widened
 
@@ -40,9 +41,10 @@ def is_half_precision(precision: str, device: torch.device) -> bool:
     return precision == "bf16" or (precision == "auto" and device.type == "cuda")
 
 
-def can_fuse(device: torch.device, *, is_half: bool) -> bool:
-    """Whether the fused first layer can run here."""
-    return device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
+def can_fuse(config: DescriptorConfig, device: torch.device, *, is_half: bool) -> bool:
+    """Whether the fused first layer can run here: it is written for the paper's first convolution."""
+    is_papers = config.convolutions[0] == (1, 32, 1)
+    return is_papers and device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from matchkernel.training.optimizer import Updater, averaged, running_statistics
 from matchkernel.training.sets import TrainingSet, identity
 from matchkernel.training.size_statistics import with_size_statistics
 from matchkernel.training.step import Update
+from matchkernel.training.teacher import open_teacher
 from matchkernel.training.validation import is_better, validate
 
 RESIDENT_SHARE = 0.5  # of the free GPU memory
@@ -78,12 +79,14 @@ class TrainingState:
         self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
         groups = 2 if loop.statistics == "separate" else 1
         shared = loop.sync_batch_norm and team.size > 1
-        fuse = can_fuse(device, is_half=self.is_half) and not shared and self.is_captured
+        fuse = can_fuse(config.model, device, is_half=self.is_half) and not shared and self.is_captured
         prepare_for_training(self.model, groups=groups, synchronize=shared, fuse=fuse)
         self.updater = Updater(list(self.model.parameters()), config.optimizer, running_statistics(self.model))
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
         self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
+        self.teacher = None if config.teacher is None else open_teacher(config.teacher, config.model, data, device)
+        self.identity = data.identity if self.teacher is None else f"{data.identity} {self.teacher.digest}"
         self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
         self.log: Log | None = None
         self.step, self.saved_step = 0, 0
@@ -100,6 +103,7 @@ class TrainingState:
                 self.source,
                 self.team,
                 self.monitor,
+                self.teacher,
                 is_half=self.is_half,
                 is_captured=self.is_captured,
             )
@@ -133,7 +137,7 @@ class TrainingState:
         if path is None:
             raise nothing_to_resume(self.folder)
         checkpoint = read_checkpoint(path)
-        check_same_run(checkpoint, self.config, self.data.identity, path)
+        check_same_run(checkpoint, self.config, self.identity, path)
         restore(checkpoint, self.model, self.updater, path)
         self.step = self.saved_step = checkpoint.step
         self.best = checkpoint.best if checkpoint.validation == identity(self.validation) else {}
@@ -167,7 +171,7 @@ class TrainingState:
             self.step,
             collect(self.model, self.updater),
             self.config.binding(),
-            self.data.identity,
+            self.identity,
             identity(self.validation),
             self.best,
             self.monitor.tolist()[0],
@@ -213,6 +217,7 @@ class TrainingState:
             training_sets=tuple(_named(patch_set) for patch_set in self.data.sets),
             step=self.step,
             validation=result,
+            other={} if self.teacher is None else {"teacher_weights": self.teacher.described},
         )
 
 

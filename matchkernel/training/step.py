@@ -14,6 +14,7 @@ from matchkernel.training.distributed import Team
 from matchkernel.training.feed import NETWORK, Batch, generator_at
 from matchkernel.training.loss import pair_loss
 from matchkernel.training.optimizer import Updater
+from matchkernel.training.teacher import Teacher
 
 WARM_UP = 3  # updates before a graph is captured; undone afterwards
 MOST_COMPILED = 256
@@ -32,6 +33,7 @@ class Update:
         source: (K, S, S) uint8 patches on the device, or None if every batch contains its own.
         team: the processes.
         monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite.
+        teacher: to learn from as well.
         is_half: compute in bfloat16.
         is_captured: compile, and replay as a CUDA graph.
     """
@@ -44,12 +46,13 @@ class Update:
         source: Tensor | None,
         team: Team,
         monitor: Tensor,
+        teacher: Teacher | None = None,
         *,
         is_half: bool,
         is_captured: bool,
     ) -> None:
         self.model, self.updater, self.config, self.team, self.monitor = model, updater, config, team, monitor
-        self.source, self.is_half, self.is_captured = source, is_half, is_captured
+        self.source, self.teacher, self.is_half, self.is_captured = source, teacher, is_half, is_captured
         self.device, self.size = monitor.device, config.model.patch_size
         self.loss_of: Callable[[], Tensor] = self._loss
         self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
@@ -107,11 +110,19 @@ class Update:
         patches = augmented(source, index, warps, drawn, self.size, self.config.augmentation)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
             maps = self.model.feature_maps(patches)
+            taught = None if self.teacher is None else self.teacher(patches)
         rows = self.model.embed(
             [phi.float() for phi in maps]
         )  # the head in float32: it costs little and keeps precision
         anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
-        return pair_loss(anchors, positives, self.config.loss)
+        if taught is None:
+            return pair_loss(anchors, positives, self.config.loss)
+        assert self.teacher is not None
+        assert self.config.teacher is not None
+        taught = tuple(self.team.gathered(part) for part in taught.chunk(2))
+        copied = self.teacher.loss((anchors, positives), taught, self.config.teacher)
+        share = self.config.teacher.pairs
+        return copied + share * pair_loss(anchors, positives, self.config.loss) if share else copied
 
     @torch.no_grad()
     def _apply(self, gradients: Sequence[Tensor], loss: Tensor) -> None:

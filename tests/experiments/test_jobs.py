@@ -25,6 +25,7 @@ from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import TrainingConfig
 
 SETS = Path("sets")
+KEEP = Path("weights")
 
 
 def job_of(experiment, name):
@@ -33,7 +34,7 @@ def job_of(experiment, name):
 
 
 def settings_of(experiment, name):
-    return run.configuration(job_of(experiment, name), SETS)
+    return run.configuration(job_of(experiment, name), SETS, KEEP)
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_every_job_can_be_trained_and_has_results():
         assert {job.name for job in wanted} == set(results)
         different = set()
         for job in wanted:
-            config, result = run.configuration(job, SETS), results[job.name]
+            config, result = run.configuration(job, SETS, KEEP), results[job.name]
             assert config.seed == int(job.name.split("-seed")[1] if "-seed" in job.name else 0), job.name
             assert all(Path(folder).parent == SETS / job.train_cut for folder in config.data.train), job.name
             assert set(job.scores) <= set(run.MORE_SCORES), job.name
@@ -64,14 +65,14 @@ def test_every_job_can_be_trained_and_has_results():
             assert set(run.wanted_scores(job)) <= set(result["scores"]), job.name
         assert len(different) == len(wanted), experiment
     assert sum(map(len, EXPERIMENTS.values())) == 156
-    assert run.configuration(job_of("ship", "fc"), SETS, steps=3).sampling.steps == 3
+    assert run.configuration(job_of("ship", "fc"), SETS, KEEP, steps=3).sampling.steps == 3
 
 
 def test_kappas_are_those_of_the_names():
     found = set()
     for job in EXPERIMENTS["ablation"]:
         if job.name.startswith(("kappa-", "base-")):
-            model = run.configuration(job, SETS).model
+            model = run.configuration(job, SETS, KEEP).model
             assert model.kappa_cartesian == model.kappa_polar
             found.add((model.s, model.kappa_polar))
             assert job.name.startswith(("base-", f"kappa-s{model.s}-{model.kappa_polar:g}-"))
@@ -81,7 +82,7 @@ def test_kappas_are_those_of_the_names():
 def test_ablations_change_one_thing_from_base():
     base = settings_of("ablation", "base-seed0").to_dict()
     for job in EXPERIMENTS["ablation"]:
-        config = run.configuration(job, SETS).to_dict()
+        config = run.configuration(job, SETS, KEEP).to_dict()
         assert config["sampling"]["steps"] == 5000
         other = [table for table in config if table not in ("seed", "data") and config[table] != base[table]]
         assert len(other) <= 1, job.name
@@ -103,7 +104,7 @@ def test_amounts_of_augmentation_are_those_of_the_names():
 def test_best_recipes_share_what_won():
     for job in EXPERIMENTS["recipe"]:
         if job.name.startswith(jobs.BEST):
-            config = run.configuration(job, SETS)
+            config = run.configuration(job, SETS, KEEP)
             assert (config.loss.hybrid, config.loss.same_side) == (2.0, True)
             assert config.optimizer.rate == (40 if job.name.endswith("-rate-40") else 20)
             assert config.model.s == (2 if config.model.variant == "dual" and not job.name.endswith("-s1") else 1)
@@ -141,7 +142,7 @@ def test_cuts_are_found_and_told(tmp_path):
     tracks = job_of("ablation", "positives-tracks-seed0")
     assert (tracks.train, tracks.train_cut, tracks.score_cut) == ("B", "tracks", "")
     weights = tmp_path / "any.safetensors"
-    config = run.configuration(tracks, SETS).to_dict()
+    config = run.configuration(tracks, SETS, KEEP).to_dict()
     save(build(variant="dual", d=4, D=4), weights, {"training": json.dumps(config), "training_sets": "[]"})
     facts = run.about(tracks, weights)
     assert facts["train_cut"] == "tracks"

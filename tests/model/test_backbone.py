@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
-from matchkernel.model.backbone import RECEPTIVE_FIELD, Backbone, fold_into, normalize_patches
-from matchkernel.model.config import STRIDE
+from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
+from matchkernel.model.config import STRIDE, DescriptorConfig
 
 
 def test_normalisation_is_hardnets():
@@ -32,19 +32,25 @@ def test_half_precision_is_normalised_in_float32(dtype):
 
 @pytest.mark.parametrize("size", [8, 12, 32, 64])
 def test_map_is_a_quarter_of_the_patch(size):
-    assert Backbone(16)(torch.randn(2, 1, size, size)).shape == (2, 16, size // 4, size // 4)
+    assert Backbone(DescriptorConfig(d=16))(torch.randn(2, 1, size, size)).shape == (2, 16, size // 4, size // 4)
 
 
-def test_receptive_field_of_a_cell():
-    """23 x 23 pixels centred on pixel 4 i, seen from where the gradient reaches."""
-    backbone = Backbone(8).double().eval()
+@pytest.mark.parametrize(("config", "side"), [
+    (DescriptorConfig(d=8), 23),
+    (DescriptorConfig(d=8, widths=(4, 6, 6), halvings=(1, 2)), 23),
+    (DescriptorConfig(d=8, widths=(4, 4), halvings=(1, 3)), 11),
+])  # fmt: skip
+def test_receptive_field_of_a_cell(config, side):
+    """A square centred on pixel 4 i, seen from where the gradient reaches."""
+    backbone = Backbone(config).double().eval()
     for convolution in backbone.layers[::3]:
         convolution.weight.data.abs_()  # so that nothing cancels
     patch = torch.ones(1, 1, 96, 96, dtype=torch.float64, requires_grad=True)
     row, column = 12, 10
     backbone(patch)[0, :, row, column].sum().backward()
     seen = patch.grad[0, 0].nonzero()
-    half = RECEPTIVE_FIELD // 2
+    assert config.receptive_side == side
+    half = side // 2
     assert seen.amin(0).tolist() == [STRIDE * row - half, STRIDE * column - half]
     assert seen.amax(0).tolist() == [STRIDE * row + half, STRIDE * column + half]
 

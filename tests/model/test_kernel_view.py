@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import VARIANTS
+from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import (
     display_map,
@@ -160,7 +160,7 @@ def test_display_map_keeps_each_cell_on_pixel_4i():
 
 
 def test_receptive_field_is_centred_on_pixel_4i():
-    assert receptive_field(2, 5) == (20 - 11, 8 - 11, 20 + 11, 8 + 11)
+    assert receptive_field(DescriptorConfig(), 2, 5) == (20 - 11, 8 - 11, 20 + 11, 8 + 11)
 
 
 def test_unequal_patches_are_refused(textures, trained_like):

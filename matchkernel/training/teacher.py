@@ -1,0 +1,102 @@
+"""Distillation: trained models, an ensemble if there are several, whose rows or similarities a model copies."""
+
+import hashlib
+import json
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError
+from matchkernel.model.config import DescriptorConfig
+from matchkernel.model.describe import resize_patches
+from matchkernel.model.descriptors import Descriptor, check_patch_size
+from matchkernel.model.precision import unit_rows
+from matchkernel.model.weights import load, state_digest
+from matchkernel.training.config import TeacherSettings
+from matchkernel.training.sets import TrainingSet
+
+SAMPLE = 4096  # patches from which the principal dimensions of an ensemble's rows are computed
+AT_A_TIME = 512
+
+
+class Teacher(nn.Module):
+    """An ensemble of trained models.
+
+    Their unit rows are joined and scaled to unit length, so that a product of two joined rows is the mean of the
+    models' similarities.
+
+    Args:
+        models: trained, folded.
+        names: of their weights, for the card.
+    """
+
+    basis: Tensor  # (sum of the models' D, D of the student): what a row of the student should be, from joined rows
+
+    def __init__(self, models: list[Descriptor], names: list[str]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.digests = [state_digest(model) for model in models]
+        self.described = ", ".join(f"{name} {digest[:16]}" for name, digest in zip(names, self.digests, strict=True))
+        self.digest = hashlib.sha256(json.dumps(self.digests).encode()).hexdigest()
+
+    @torch.no_grad()
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, 1, N, N) -> (B, sum of D) joined unit rows in float32; the convolutions under the caller's autocast."""
+        rows = []
+        for model in self.models:
+            assert isinstance(model, Descriptor)
+            maps = model.feature_maps(patches)
+            with torch.autocast(patches.device.type, enabled=False):
+                rows.append(unit_rows(model.embed([phi.float() for phi in maps])))
+        return torch.cat(rows, 1) / math.sqrt(len(rows))
+
+    @torch.no_grad()
+    def find_basis(self, patches: Tensor, D: int) -> None:
+        """Find the D directions that keep most of the products of joined rows: the principal ones, not centred."""
+        joined = torch.cat([self(part) for part in patches.split(AT_A_TIME)]).double()
+        _, vectors = torch.linalg.eigh(joined.T @ joined)
+        self.register_buffer("basis", vectors[:, -D:].flip(1).float().contiguous(), persistent=False)
+
+    def loss(self, rows: tuple[Tensor, Tensor], joined: tuple[Tensor, ...], settings: TeacherSettings) -> Tensor:
+        """How far a batch is from the teacher.
+
+        Args:
+            rows: (B, D) of the anchors and of the positives, before l2 normalisation.
+            joined: the teacher's joined rows of the same patches.
+            settings: what is copied, and with which weight.
+        """
+        mine = [unit_rows(part.float()) for part in rows]
+        total = mine[0].new_zeros(())
+        if settings.rows:
+            distances = [
+                (a - unit_rows(b @ self.basis)).square().sum(1).mean() for a, b in zip(mine, joined, strict=True)
+            ]
+            total = total + settings.rows * (distances[0] + distances[1]) / 2
+        if settings.similarities:
+            difference = mine[0] @ mine[1].T - joined[0] @ joined[1].T
+            lengths = (difference.square().sum(1) + 1e-6).sqrt(), (difference.square().sum(0) + 1e-6).sqrt()
+            total = total + settings.similarities * (lengths[0].mean() + lengths[1].mean()) / 2
+        return total
+
+
+def open_teacher(
+    settings: TeacherSettings, student: DescriptorConfig, data: TrainingSet, device: torch.device
+) -> Teacher:
+    """Load the teacher of a run, and find the dimensions of its rows that the student is to copy."""
+    models = [load(name) for name in settings.weights]
+    for model in models:
+        check_patch_size(model.config, student.patch_size)
+    teacher = Teacher([model.fold(student.patch_size) for model in models], [model.name for model in models])
+    teacher = teacher.float().to(device).eval().requires_grad_(False)
+    D, dimensions = student.D or 0, sum(model.config.D or 0 for model in models)
+    if settings.rows and dimensions < D:
+        raise ArgumentError(
+            f"the teacher has {dimensions} dimensions in all, the student {D}: copy similarities, not rows"
+        )
+    if settings.rows:
+        every = max(1, len(data) // SAMPLE)
+        sample = torch.from_numpy(data.gather(np.arange(0, len(data), every))).to(device)
+        teacher.find_basis(resize_patches(sample[:, None].float(), student.patch_size), D)
+    return teacher
