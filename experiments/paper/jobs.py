@@ -177,7 +177,9 @@ WIDE_TEACHERS = tuple(
     f"poses/{name}" for name in ("dual-x6-to-x12-seed0", "light-x6-to-x12-seed0", "light-x6-to-x12-seed1")
 )
 TEACHERS = ("ship/dual-x6", "ship/dual-x6-seed1")
-STUDENT_SCREENING = "sampling.pairs=4096 sampling.steps=1500"
+STUDENT_SCREENING, STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500", "sampling.pairs=4096 sampling.steps=5000"
+# Trained at full length: a name, the network, seeds. "" is that of `light`.
+TAUGHT = {"tiny": ("w16", (0, 1)), "small": ("w32-four", (0,)), "light-taught": ("", (0,))}
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,10 @@ def students() -> Iterator[Job]:
     for name, network in STUDENT_NETWORKS.items():
         if name != "w16":  # it is `copy-rows`
             yield student(name, network, COPIED["rows"])
+    for name, (network, seeds) in TAUGHT.items():
+        for seed in seeds:
+            chosen = STUDENT_NETWORKS.get(network, "")
+            yield student(f"{name}-seed{seed}", chosen, COPIED["rows-only"], STUDENT_LENGTH, seed)
 
 
 EXPERIMENTS: dict[str, list[Job]] = {

@@ -217,7 +217,7 @@ def configuration_name(config: DescriptorConfig) -> str:
     Settings that are the variant's own defaults are left out, so that two configurations never share a name.
     """
     plain = DescriptorConfig(config.variant, s=config.s, patch_size=config.patch_size, d=config.d).to_dict()
-    others = [f"{key}={value}" for key, value in config.to_dict().items() if plain[key] != value]
+    others = [f"{key}={value}" for key, value in config.to_dict().items() if plain.get(key) != value]
     others += [] if config.d == DescriptorConfig().d else [f"d={config.d}"]
     s = [] if config.s is None else [f"s{config.s}"]
     return "-".join([config.variant, *s, f"n{config.patch_size}", *others])
