@@ -179,7 +179,7 @@ WIDE_TEACHERS = tuple(
 TEACHERS = ("ship/dual-x6", "ship/dual-x6-seed1")
 STUDENT_SCREENING, STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500", "sampling.pairs=4096 sampling.steps=5000"
 # Trained at full length: a name, the network, seeds. "" is that of `light`.
-TAUGHT = {"tiny": ("w16", (0, 1)), "small": ("w32-four", (0,)), "light-taught": ("", (0,))}
+TAUGHT = {"tiny": ("w16-four", (0, 1)), "small": ("w32-four", (0,)), "light-taught": ("", (0,))}
 
 
 @dataclass(frozen=True)
