@@ -154,7 +154,6 @@ PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual
 STUDENT_NETWORKS = {
     "w8": "model.d=32 model.widths=[8,8,16,16,32] model.halvings=[1,4]",
     "w16": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4]",
-    "w24": "model.d=96 model.widths=[24,24,48,48,96] model.halvings=[1,4]",
     "w32": "model.d=128 model.widths=[32,32,64,64,128] model.halvings=[1,4]",
     "w16-four": "model.d=64 model.widths=[16,32,64] model.halvings=[1,2]",
     "w16-four-late": "model.d=64 model.widths=[16,32,64] model.halvings=[1,3]",
@@ -170,16 +169,13 @@ COPIED = {
     "rows-only": "teacher.rows=1.0 teacher.pairs=0.0",
     "similarities": "teacher.rows=0.0 teacher.similarities=0.5",
     "similarities-2": "teacher.rows=0.0 teacher.similarities=2.0",
-    "similarities-only": "teacher.rows=0.0 teacher.similarities=1.0 teacher.pairs=0.0",
 }
 # Ensembles that teach: weights kept by their experiments.
 WIDE_TEACHERS = tuple(
     f"poses/{name}" for name in ("dual-x6-to-x12-seed0", "light-x6-to-x12-seed0", "light-x6-to-x12-seed1")
 )
 TEACHERS = ("ship/dual-x6", "ship/dual-x6-seed1")
-STUDENT_SCREENING, STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500", "sampling.pairs=4096 sampling.steps=5000"
-# Trained at full length: a name, the network, seeds. "" is that of `light`.
-TAUGHT = {"tiny": ("w16-four", (0, 1)), "small": ("w32-four", (0,)), "light-taught": ("", (0,))}
+STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500"
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ def poses() -> Iterator[Job]:
         yield seeded(f"{name.removesuffix('-cartesian')}-{FOR_PHOTOS}", "shipped", text, seed, train_cut=cut)
 
 
-def student(name: str, network: str, copied: str | None, length: str = STUDENT_SCREENING, seed: int = 0) -> Job:
+def student(name: str, network: str, copied: str | None, length: str = STUDENT_LENGTH, seed: int = 0) -> Job:
     """A small network, taught by the models on wide regions unless `copied` is None."""
     cut, zoom = REGIONS[FOR_PHOTOS]
     light = f"model.variant=cartesian model.s=1 model.encoding_norm=true {OUR_LOSS} augmentation.zoom_octaves={zoom}"
@@ -275,16 +271,12 @@ def student(name: str, network: str, copied: str | None, length: str = STUDENT_S
 
 
 def students() -> Iterator[Job]:
-    """What to copy; then networks of all widths and kinds; both at a quarter of the full length."""
+    """What to copy; then networks of several widths and kinds; all at a quarter of the length of `light`."""
     for name, copied in COPIED.items():
         yield student(f"copy-{name}", STUDENT_NETWORKS["w16"], copied)
     for name, network in STUDENT_NETWORKS.items():
         if name != "w16":  # it is `copy-rows`
             yield student(name, network, COPIED["rows"])
-    for name, (network, seeds) in TAUGHT.items():
-        for seed in seeds:
-            chosen = STUDENT_NETWORKS.get(network, "")
-            yield student(f"{name}-seed{seed}", chosen, COPIED["rows-only"], STUDENT_LENGTH, seed)
 
 
 EXPERIMENTS: dict[str, list[Job]] = {
