@@ -1,11 +1,14 @@
 import dataclasses
+import json
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError
 from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.model.descriptors import build
 
 
 def test_defaults_are_the_specifications():
@@ -110,3 +113,36 @@ def test_any_settings_give_a_configuration_or_our_error(settings):
     except MatchKernelError:
         return
     assert DescriptorConfig.from_dict(config.to_dict()) == config
+
+
+def test_narrow_networks():
+    config = DescriptorConfig("cartesian", s=1, d=64, widths=(16, 32, 64), halvings=(1, 2))
+    assert config.convolutions == [(1, 16, 2), (16, 32, 2), (32, 64, 1), (64, 64, 1)]
+    model = build(**config.to_dict())
+    assert sum(tensor.numel() for tensor in model.parameters()) == config.parameters
+    assert DescriptorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert model(torch.rand(3, 1, 32, 32)).shape == (3, 128)
+
+
+def test_the_papers_network_is_unchanged_and_not_named():
+    config = DescriptorConfig("fc")
+    widths = [outputs for _, outputs, _ in config.convolutions]
+    assert widths == [32, 32, 64, 64, 128, 128]
+    assert [stride for *_, stride in config.convolutions] == [1, 1, 2, 1, 2, 1]
+    assert not {"widths", "halvings"} & config.to_dict().keys()  # digests of weights depend on it
+
+
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"widths": (0,)}, "widths must be from 1"),
+    ({"widths": (16, "a")}, "widths must be a"),
+    ({"widths": (8,) * 32}, "fewer than 32 entries"),
+    ({"widths": (8,)}, "halvings must be two different numbers of the 2 convolutions"),
+    ({"halvings": (1, 1)}, "two different numbers"),
+    ({"halvings": (1,)}, "two different numbers"),
+    ({"halvings": (1, 2, 3)}, "two different numbers"),
+    ({"halvings": (1, 7)}, "of the 6 convolutions"),
+    ({"halvings": (0, 1)}, "halvings must be from 1"),
+])  # fmt: skip
+def test_refused_networks(settings, words):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
+        DescriptorConfig(**settings)

@@ -1,0 +1,133 @@
+"""Learning from trained models: what the copied rows and similarities are, and that a run copies them."""
+
+import numpy as np
+import pytest
+import torch
+from made_runs import config
+
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.model.card import read_card
+from matchkernel.model.describe import resize_patches
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load, save
+from matchkernel.training.config import TeacherSettings
+from matchkernel.training.loop import train
+from matchkernel.training.teacher import Teacher
+
+ROWS = TeacherSettings(("x",), rows=1.0)
+SIMILARITIES = TeacherSettings(("x",), rows=0.0, similarities=1.0)
+
+
+def model(seed, **settings):
+    return build("cartesian", s=1, d=8, patch_size=16, generator=torch.Generator().manual_seed(seed), **settings).eval()
+
+
+def patches(count=60):
+    return torch.rand(count, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 255
+
+
+@pytest.fixture
+def pair():
+    models = [model(0, D=12), model(1, D=12)]
+    return models, Teacher([one.fold() for one in models], ["a", "b"])
+
+
+def test_the_product_of_joined_rows_is_the_mean_similarity(pair):
+    models, teacher = pair
+    with torch.no_grad():
+        expected = sum(one(patches()) @ one(patches()).T for one in models) / 2
+    joined = teacher(patches())
+    assert joined.shape == (60, 24)
+    assert (joined @ joined.T - expected).abs().max() < 1e-5
+
+
+def test_the_basis_is_orthonormal_and_keeps_the_most_of_the_rows(pair):
+    _, teacher = pair
+    joined = teacher(patches())
+    kept = []
+    for D in (24, 12, 6):
+        teacher.find_basis(patches(), D)
+        assert (teacher.basis.T @ teacher.basis - torch.eye(D)).abs().max() < 1e-5
+        kept.append(float((joined @ teacher.basis).square().sum(1).mean()))
+    assert kept[0] == pytest.approx(1, abs=1e-5)  # all of it
+    random = torch.linalg.qr(torch.randn(24, 12, generator=torch.Generator().manual_seed(0)))[0]
+    assert kept[0] > kept[1] > kept[2] > 0
+    assert kept[1] > float((joined @ random).square().sum(1).mean())
+
+
+def test_a_student_equal_to_its_teacher_has_nothing_to_learn_and_another_has():
+    one, two = model(0), model(1)
+    teacher = Teacher([one.fold()], ["a"])
+    teacher.find_basis(patches(2000), 128)
+    joined = teacher(patches()).chunk(2)
+    with torch.no_grad():
+        same, other = one(patches()), two(patches())
+    turned = same @ teacher.basis  # the rows that are copied: the teacher's, turned
+    assert float(teacher.loss(turned.chunk(2), joined, ROWS)) < 1e-4
+    assert float(teacher.loss(same.chunk(2), joined, SIMILARITIES)) < 2e-3  # whatever the turn
+    assert float(teacher.loss(other.chunk(2), joined, ROWS)) > 0.1
+    assert float(teacher.loss(other.chunk(2), joined, SIMILARITIES)) > 0.1
+    both = TeacherSettings(("x",), rows=2.0, similarities=3.0)
+    parts = [float(teacher.loss(other.chunk(2), joined, settings)) for settings in (ROWS, SIMILARITIES, both)]
+    assert parts[2] == pytest.approx(2 * parts[0] + 3 * parts[1], rel=1e-5)
+
+
+@pytest.fixture
+def taught(small, tmp_path):
+    """Nested tables of a run that copies rows only, from a model of random weights."""
+    save(model(5, D=16), tmp_path / "teacher.safetensors")
+    teacher = {"weights": [str(tmp_path / "teacher.safetensors")], "rows": 1.0, "pairs": 0.0}
+    narrow = {"widths": [4, 8], "halvings": [1, 2], "d": 16, "D": 16}
+    return {**small, "model": {**small["model"], **narrow}, "teacher": teacher}
+
+
+def test_a_run_copies_its_teacher(taught, small_sets, tmp_path):
+    taught["sampling"] = {**taught["sampling"], "steps": 60}
+    train(config(taught), tmp_path / "run", device="cpu")
+    teacher = Teacher([load(taught["teacher"]["weights"][0]).fold()], ["a"])
+    seen = torch.from_numpy(np.array(open_patch_set(small_sets / "train").patches))[:, None].float()
+    seen = resize_patches(seen, 8)
+    teacher.find_basis(seen, 16)
+    wanted = torch.nn.functional.normalize(teacher(seen) @ teacher.basis)
+    trained = load(tmp_path / "run" / "final.safetensors")
+    untrained = build(**trained.config.to_dict(), generator=torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        before, after = ((one(seen) * wanted).sum(1).mean() for one in (untrained, trained))
+    assert after > before + 0.2
+    card = read_card(tmp_path / "run" / "final.safetensors")
+    assert card.other["teacher_weights"].startswith("teacher ")
+    assert card.config.widths == (4, 8)
+
+
+def test_another_teacher_is_refused_on_resuming_but_the_same_elsewhere_is_not(taught, tmp_path):
+    train(config(taught), tmp_path / "run", device="cpu")
+    (tmp_path / "moved.safetensors").write_bytes((tmp_path / "teacher.safetensors").read_bytes())
+    moved = {**taught, "teacher": {**taught["teacher"], "weights": [str(tmp_path / "moved.safetensors")]}}
+    assert train(config(moved), tmp_path / "run", device="cpu", resume=True).is_finished
+    save(model(6, D=16), tmp_path / "moved.safetensors")
+    with pytest.raises(ArgumentError, match="by another teacher"):
+        train(config(moved), tmp_path / "run", device="cpu", resume=True)
+    with pytest.raises(ArgumentError, match=r"trained with teacher.rows = 1.0, not 2.0"):
+        again = {**taught, "teacher": {**taught["teacher"], "rows": 2.0}}
+        train(config(again), tmp_path / "run", device="cpu", resume=True)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"weights": []}, "must name one or more weight files"),
+    ({"rows": 0.0}, "teacher.rows or teacher.similarities must be above 0"),
+    ({"rows": -1.0}, "teacher.rows must be from 0"),
+    ({"similarities": float("nan")}, "teacher.similarities must be"),
+])  # fmt: skip
+def test_refused_settings(taught, changes, words):
+    with pytest.raises(ArgumentError, match=words):
+        config({**taught, "teacher": {**taught["teacher"], **changes}})
+
+
+def test_a_teacher_that_cannot_teach_is_refused(taught, tmp_path):
+    wider = {**taught, "model": {**taught["model"], "D": 32}}
+    with pytest.raises(ArgumentError, match="16 dimensions in all, the student 32: copy similarities"):
+        train(config(wider), tmp_path / "wider", device="cpu")
+    missing = {**taught, "teacher": {**taught["teacher"], "weights": ["nowhere.safetensors"]}}
+    with pytest.raises(WeightsError, match="no such file"):
+        train(config(missing), tmp_path / "missing", device="cpu")
