@@ -108,8 +108,8 @@ def test_another_teacher_is_refused_on_resuming_but_the_same_elsewhere_is_not(ta
     save(model(6, D=16), tmp_path / "moved.safetensors")
     with pytest.raises(ArgumentError, match="by another teacher"):
         train(config(moved), tmp_path / "run", device="cpu", resume=True)
+    again = {**taught, "teacher": {**taught["teacher"], "rows": 2.0}}
     with pytest.raises(ArgumentError, match=r"trained with teacher.rows = 1.0, not 2.0"):
-        again = {**taught, "teacher": {**taught["teacher"], "rows": 2.0}}
         train(config(again), tmp_path / "run", device="cpu", resume=True)
 
 
