@@ -171,10 +171,7 @@ COPIED = {
     "similarities-2": "teacher.rows=0.0 teacher.similarities=2.0",
 }
 # Ensembles that teach: weights kept by their experiments.
-WIDE_TEACHERS = tuple(
-    f"poses/{name}" for name in ("dual-x6-to-x12-seed0", "light-x6-to-x12-seed0", "light-x6-to-x12-seed1")
-)
-TEACHERS = ("ship/dual-x6", "ship/dual-x6-seed1")
+WIDE_TEACHERS = ("students/teacher-dual", "poses/light-x6-to-x12-seed0", "students/teacher-light-seed1")
 STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500"
 
 
@@ -257,9 +254,8 @@ def poses() -> Iterator[Job]:
         text = f"{BY_US['light-cartesian']} {HALF_LENGTH} augmentation.zoom_octaves={zoom} {change}"
         yield Job(f"light-half-{name}", "shipped", settings(text), train_cut=cut)
     cut, zoom = REGIONS[FOR_PHOTOS]
-    for name, seed in (("light-cartesian", 0), ("light-cartesian", 1), ("dual", 0)):
-        text = f"{BY_US[name]} augmentation.zoom_octaves={zoom}"
-        yield seeded(f"{name.removesuffix('-cartesian')}-{FOR_PHOTOS}", "shipped", text, seed, train_cut=cut)
+    text = f"{BY_US['light-cartesian']} augmentation.zoom_octaves={zoom}"
+    yield seeded(f"light-{FOR_PHOTOS}", "shipped", text, 0, train_cut=cut)
 
 
 def student(name: str, network: str, copied: str | None, length: str = STUDENT_LENGTH, seed: int = 0) -> Job:
@@ -271,7 +267,11 @@ def student(name: str, network: str, copied: str | None, length: str = STUDENT_L
 
 
 def students() -> Iterator[Job]:
-    """What to copy; then networks of several widths and kinds; all at a quarter of the length of `light`."""
+    """Teachers; what to copy; then networks of several widths and kinds; all at a quarter of the length of `light`."""
+    cut, zoom = REGIONS[FOR_PHOTOS]
+    for name, (model, seed) in {"dual": ("dual", 0), "light-seed1": ("light-cartesian", 1)}.items():
+        text = f"{BY_US[model]} augmentation.zoom_octaves={zoom} seed={seed}"
+        yield Job(f"teacher-{name}", "shipped", settings(text), train_cut=cut)
     for name, copied in COPIED.items():
         yield student(f"copy-{name}", STUDENT_NETWORKS["w16"], copied)
     for name, network in STUDENT_NETWORKS.items():

@@ -120,6 +120,9 @@ def about(job: Job, weights: Path) -> dict[str, Any]:
     card = read_card(weights)
     assert card.config is not None
     settings = {name: value for name, value in card.training.items() if name != "data"}
+    if job.teachers:
+        copied = {name: value for name, value in settings["teacher"].items() if name != "weights"}
+        settings["teacher"] = {**copied, "weights": list(job.teachers)}
     cuts = {"train_cut": job.train_cut, "score_cut": job.score_cut}
     return {
         "train": job.train,
