@@ -1,16 +1,15 @@
-"""Make the int8 files of the package, and measure what they lose.
+"""Make the files of int8 ranges of the package, and measure what int8 loses.
 
 python experiments/engines/make_int8.py SETS --calibrate fountain castle [--sequences homography_validation]
                                         [--pair A.jpg B.jpg] [--only NAME ...] [--torch]
 
 SETS holds the patch sets that paper/data.py cuts. Calibration is on training scenes, the scores are on the validation
 sequences, and the two photos, of a validation scene, are matched with 2,000 keypoints each. Writes
-`<name>.int8.onnx.gz` beside the weights, and results/int8.json. What was measured for the same weights and the same
-int8 file is not measured again; scores of torch's rows are those in the cards of the weights, unless --torch is given.
+`<name>.int8.json` beside the weights, and results/int8.json. What was measured for the same weights and the same
+ranges is not measured again; scores of torch's rows are those in the cards of the weights, unless --torch is given.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -28,14 +27,14 @@ import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.int8 import export_int8
+from matchkernel.evaluation.int8 import calibrate_int8
 from matchkernel.evaluation.methods import Method
 from matchkernel.model.card import SHIPPED
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.onnx_engine import read_onnx
-from matchkernel.model.weights import state_digest
+from matchkernel.model.engines.engine import INT8
+from matchkernel.model.engines.onnx_engine import ranges_file
 from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
 from matchkernel.storage.files import replacing
@@ -64,10 +63,10 @@ def recorded_scores(model: Descriptor) -> dict[str, float]:
     return {task: metrics[name] / 100 for task, name in names.items() if name in metrics}
 
 
-def agreement(model: Descriptor, photos: Sequence[Path], int8: str) -> dict[str, float]:
+def agreement(model: Descriptor, photos: Sequence[Path]) -> dict[str, float]:
     """Filter -> share of the mutual matches of torch and of int8 that both have (twice the common ones by all)."""
     features = [
-        [extract(photo, model, keypoints=KEYPOINTS, engine=engine) for photo in photos] for engine in ("torch", int8)
+        [extract(photo, model, keypoints=KEYPOINTS, engine=engine) for photo in photos] for engine in ("torch", INT8)
     ]
     shares = {}
     for name in FILTERS:
@@ -78,18 +77,18 @@ def agreement(model: Descriptor, photos: Sequence[Path], int8: str) -> dict[str,
 
 def make(name: str, options: argparse.Namespace, known: dict[str, Any]) -> dict[str, Any]:
     """Make the file of a model, and measure it unless the results are known."""
-    model, path = matchkernel.load(name), SHIPPED / f"{name}.int8.onnx.gz"
-    made = export_int8(model, path, [open_patch_set(options.sets / part) for part in options.calibrate])
+    model = matchkernel.load(name)
+    made = calibrate_int8(model, [open_patch_set(options.sets / part) for part in options.calibrate])
+    made.ranges.write(ranges_file(name))
     found: dict[str, Any] = {
-        "weights": state_digest(model),
-        "int8": hashlib.sha256(read_onnx(path)).hexdigest(),
-        "bytes": path.stat().st_size,
+        "weights": made.ranges.state_sha256,
+        "ranges": made.ranges.sha256,
         "calibrate": options.calibrate,
         "cosine": made.cosine,
         "lowest_cosine": made.lowest_cosine,
-        "scene_map": {"torch": made.torch_map / 100, "int8": made.int8_map / 100},
+        "scene_map": {"torch": made.torch_map / 100, INT8: made.int8_map / 100},
     }
-    same_weights, same_file = (known.get(key) == found[key] for key in ("weights", "int8"))
+    same_weights, same_ranges = (known.get(key) == found[key] for key in ("weights", "ranges"))
 
     def measured(key: str, is_known: bool, measure: Callable[[], Any]) -> Any:
         return known[key] if is_known and key in known else measure()
@@ -101,18 +100,18 @@ def make(name: str, options: argparse.Namespace, known: dict[str, Any]) -> dict[
         found["torch"] = (
             told if has_all else measured("torch", same_weights, partial(scores_of, model, "torch", sequences))
         )
-        found["onnx-int8"] = measured("onnx-int8", same_file, partial(scores_of, model, str(path), sequences))
+        found[INT8] = measured(INT8, same_ranges, partial(scores_of, model, INT8, sequences))
     if options.pair:
         found["photos"] = [photo.name for photo in options.pair]
-        found["agreement"] = measured("agreement", same_file, partial(agreement, model, options.pair, str(path)))
+        found["agreement"] = measured("agreement", same_ranges, partial(agreement, model, options.pair))
     return found
 
 
 def line(name: str, found: dict[str, Any]) -> str:
     """A row of the table that is printed."""
-    words = [f"{name:12} {found['bytes'] / 1e6:5.2f} MB  cosine {found['cosine']:.5f}"]
+    words = [f"{name:12} cosine {found['cosine']:.5f}"]
     if "torch" in found:
-        words += [f"{task} {100 * found['torch'][task]:.2f} -> {100 * found['onnx-int8'][task]:.2f}" for task in TASKS]
+        words += [f"{task} {100 * found['torch'][task]:.2f} -> {100 * found[INT8][task]:.2f}" for task in TASKS]
     if "agreement" in found:
         words += [f"matches agree to {100 * found['agreement']['none']:.1f} %"]
     return "  ".join(words)

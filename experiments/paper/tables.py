@@ -243,13 +243,13 @@ def models() -> str:
 
 
 def int8() -> str:
-    """What the int8 files of the package lose: the HPatches tasks on validation, and matches of two photos."""
+    """What int8 loses: the HPatches tasks on validation, and matches of two photos."""
     rows = []
     for name, found in read("int8").items():
         scores = [f"{100 * found['torch'][task]:.2f} → {100 * found['onnx-int8'][task]:.2f}" for task in TASKS]
         both = [f"{100 * found['agreement'][kept]:.1f}" for kept in ("none", "ratio")]
-        rows.append([f"`{name}`", f"{found['bytes'] / 1e6:.2f} MB", f"{found['cosine']:.4f}", *scores, *both])
-    head = ["weights", "int8 file", "cosine", *TASKS, "same mutual matches, %", "after the ratio test, %"]
+        rows.append([f"`{name}`", f"{found['cosine']:.4f}", *scores, *both])
+    head = ["weights", "cosine", *TASKS, "same mutual matches, %", "after the ratio test, %"]
     return markdown_table(head, rows)
 
 

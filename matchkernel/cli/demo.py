@@ -87,7 +87,7 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     }
     for name, photo in {"left.png": left, "right.png": right}.items():
         write_png(out / name, photo)
-    rows, describers = [], [open_describer(name) for name in ("light-wide", "rootsift")]
+    rows, describers = [], [open_describer(name, engine="torch") for name in ("light-wide", "rootsift")]
     for pair, (other, errors) in pairs.items():
         for describer in describers:
             found = match_images(left, other, describer)

@@ -8,7 +8,6 @@ import typer
 from matchkernel.cli.console import say, user_errors
 from matchkernel.cli.options import weight_files
 from matchkernel.errors import ArgumentError
-from matchkernel.model.engines.engine import FILES
 
 
 def export(
@@ -39,7 +38,7 @@ def export(
     with user_errors():
         if int8 != bool(calibrate):
             raise ArgumentError("--int8 and --calibrate SET belong together: ranges of 8 bits are chosen on patches")
-        check_output(out, *weight_files(model), suffixes=FILES if int8 else (".onnx",))
+        check_output(out, *weight_files(model), suffixes=(".onnx",))
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         card = {"weights": "random, for trying out only"} if untrained else None
         if calibrate:
@@ -47,7 +46,8 @@ def export(
             loss = f"cosine with torch {made.cosine:.5f} (lowest {made.lowest_cosine:.4f})"
             loss += f", retrieval mAP {made.int8_map:.2f} instead of {made.torch_map:.2f}"
             say(
-                f"{made.patch_size} px patches, {made.D} numbers each, int8 calibrated on {made.calibrated} patches; "
+                f"{made.ranges.patch_size} px patches, {network.config.D} numbers each, int8 calibrated on "
+                f"{made.calibrated} patches; "
                 f"{loss}, on {made.held_out} patches of other points -> {out}"
             )
             return

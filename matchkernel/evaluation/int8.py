@@ -1,7 +1,5 @@
 """Make an int8 ONNX file of a descriptor, and measure what it loses on patches it was not calibrated on."""
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,10 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import FILES, INT8
-from matchkernel.model.engines.int8 import calibrate, int8_model
+from matchkernel.model.engines.engine import FILE, INT8
+from matchkernel.model.engines.int8 import Ranges, calibrate, int8_model
 from matchkernel.model.engines.onnx_engine import OnnxEngine, seal
+from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
 from matchkernel.storage.files import check_output, replacing
 
@@ -27,13 +26,11 @@ LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond 
 
 
 @dataclass(frozen=True)
-class Int8Export:
-    """A written int8 file and what it loses.
+class Calibration:
+    """Ranges for int8, and what is lost with them.
 
     Attributes:
-        path: of the file.
-        patch_size: N.
-        D: dimension of a descriptor.
+        ranges: what an int8 graph needs besides the weights.
         calibrated: number of patches the ranges were chosen on.
         held_out: number of other patches, of other points, that the rest was measured on.
         cosine: mean cosine of the rows of int8 and of torch.
@@ -42,9 +39,7 @@ class Int8Export:
         int8_map: the same of int8's.
     """
 
-    path: Path
-    patch_size: int
-    D: int
+    ranges: Ranges
     calibrated: int
     held_out: int
     cosine: float
@@ -53,54 +48,62 @@ class Int8Export:
     int8_map: float
 
 
+def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int | None = None) -> Calibration:
+    """Choose ranges for int8 on patch sets, and measure what is lost; too much is refused.
+
+    Every other point of the sets is for calibration, the rest for the comparison with torch. The same sets give the
+    same ranges.
+
+    Args:
+        model: the descriptor.
+        sets: patches like those it was trained on, with at least two patches of some points.
+        patch_size: N (default: the size the model was trained at).
+    """
+    N, reference = prepare(model, patch_size)
+    shown, held_out, labels = _split(sets, N)
+    names = tuple(part.folder.resolve().name for part in sets)
+    ranges = Ranges(state_digest(model), N, calibrate(reference, shown), names)
+    content = int8_model(reference, N, ranges.limits, {}).SerializeToString()
+    engine = OnnxEngine(content, N, INT8, f"the int8 graph of {model.name}")
+    rows, ours = describe(held_out, reference), describe(held_out, reference, engine=engine)
+    cosines = (rows * ours).sum(1)
+    scores = [100 * retrieval_map(found, labels)[0] for found in (rows, ours)]
+    found = Calibration(
+        ranges, len(shown), len(held_out), float(cosines.mean()), float(cosines.min()), scores[0], scores[1]
+    )
+    if not (found.cosine >= LOWEST_COSINE and found.torch_map - found.int8_map <= MOST_LOST):
+        raise WorkError(
+            f"int8 is too far from torch and not kept: mean cosine {found.cosine:.4f} (allowed {LOWEST_COSINE}), "
+            f"mAP {found.int8_map:.2f} instead of {found.torch_map:.2f}"
+        )
+    return found
+
+
 def export_int8(
     model: Descriptor,
     path: str | Path,
     sets: Sequence[PatchSet],
     patch_size: int | None = None,
     card: Mapping[str, str] | None = None,
-) -> Int8Export:
+) -> Calibration:
     """Write a descriptor to an int8 ONNX file, atomically, unless its rows differ too much from torch's.
-
-    Every other point of the sets is for calibration, the rest for the comparison with torch. The same sets give the
-    same file.
 
     Args:
         model: the descriptor.
-        path: file to write, .onnx or .onnx.gz.
-        sets: patches like those it was trained on, with at least two patches of some points.
+        path: file to write, .onnx.
+        sets: see calibrate_int8.
         patch_size: N (default: the size the model was trained at).
         card: as for export_onnx.
     """
     path = Path(path)
-    check_output(path, suffixes=FILES)
+    check_output(path, suffixes=(FILE,))
+    found = calibrate_int8(model, sets, patch_size)
     N, reference = prepare(model, patch_size)
-    shown, held_out, labels = _split(sets, N)
-    limits = calibrate(reference, shown)
     words = metadata_of(model, N, INT8, card)
-    words["calibration"] = json.dumps({"sets": [part.folder.name for part in sets], "patches": len(shown)})
-    content = seal(int8_model(reference, N, limits, words).SerializeToString())
-    engine = OnnxEngine(content, N, INT8, "the exported model")
-    rows, ours = describe(held_out, reference), describe(held_out, reference, engine=engine)
-    cosines = (rows * ours).sum(1)
-    scores = [100 * retrieval_map(found, labels)[0] for found in (rows, ours)]
-    found = Int8Export(
-        path,
-        N,
-        int(model.config.D or 0),
-        len(shown),
-        len(held_out),
-        float(cosines.mean()),
-        float(cosines.min()),
-        *scores,
-    )
-    if not (found.cosine >= LOWEST_COSINE and found.torch_map - found.int8_map <= MOST_LOST):
-        raise WorkError(
-            f"{path}: not written, int8 is too far from torch: mean cosine {found.cosine:.4f} (allowed "
-            f"{LOWEST_COSINE}), mAP {found.int8_map:.2f} instead of {found.torch_map:.2f}"
-        )
+    words["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
+    content = seal(int8_model(reference, N, found.ranges.limits, words).SerializeToString())
     with replacing(path) as part:
-        part.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+        part.write_bytes(content)
     return found
 
 

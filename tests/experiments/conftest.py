@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-sys.path[:0] = [str(EXPERIMENTS / "paper"), str(EXPERIMENTS / "photos"), str(EXPERIMENTS)]
+sys.path[:0] = [str(EXPERIMENTS / "paper"), str(EXPERIMENTS / "photos"), str(EXPERIMENTS / "engines"), str(EXPERIMENTS)]

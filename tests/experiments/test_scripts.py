@@ -8,6 +8,7 @@ from pathlib import Path
 import choose
 import colmap_scene
 import data
+import make_int8
 import pytest
 import render_scene
 import run
@@ -39,6 +40,9 @@ MISTAKES = [
     (choose, ["frames", "none", "--results", "none"], "none/photos_keypoints.json: not measured yet"),
     (small_scenes, ["none", "small", "--scenes", "fox"], "none/scenes/fox: no such folder"),
     (seconds, ["none"], "none/scenes/sceaux/images"),
+    (make_int8, ["none", "--calibrate", "sceaux"], "sceaux is for validation: calibrate on training scenes"),
+    (make_int8, ["none", "--calibrate", "fox"], "none/fox"),
+    (make_int8, ["none", "--calibrate", "fox", "--only", "best"], "best: no such file"),
     (render_scene, ["/"], "/: already exists"),
     (colmap_scene, ["none", "out", "dual,size=3"], "'size=3' is not a setting of the detector"),
     (colmap_scene, ["none", "out", "dual,contrast=low"], "'contrast=low': expected a value of type float"),

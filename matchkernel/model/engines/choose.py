@@ -8,7 +8,7 @@ from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.cuda_engine import open_cuda_half
-from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILES, INT8, ONNX, TORCH, Engine, UnfitError, check_name
+from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILE, INT8, ONNX, TORCH, Engine, UnfitError, check_name
 from matchkernel.model.engines.onnx_engine import open_file, open_float, open_int8
 from matchkernel.model.engines.torch_engine import TorchEngine
 
@@ -22,13 +22,13 @@ def open_engine(
         model: the descriptor; later changes of it do not reach the engine.
         engine: "torch", the definition; "onnx" or "onnx-int8" on a CPU, "cuda-half" on a GPU; an .onnx file that
             `matchkernel export` made from this model; "auto": onnx-int8 on a CPU, if onnxruntime is installed and the
-            package has an int8 file of these weights, cuda-half on a GPU, otherwise torch.
+            package has int8 ranges for these weights, cuda-half on a GPU, otherwise torch.
         size: side of the patches (default: the size the model was trained at).
         device: where to compute (default: the model's device; "auto": a GPU if there is one and the engine can use it).
     """
     check_name(engine)
     size = model.config.patch_size if size is None else size
-    on_cpu = engine in (ONNX, INT8) or engine.lower().endswith(FILES)
+    on_cpu = engine in (ONNX, INT8) or engine.lower().endswith(FILE)
     if device == "auto" and on_cpu:
         device = "cpu"
     place = open_device(next(model.parameters()).device if device is None else device)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the command line knows the names of the engines without imp
 AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
 ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)
 ENGINE = "engine"  # key of the name in settings and in the metadata of files
-FILES = (".onnx", ".onnx.gz")  # a file of `matchkernel export` can be given instead of a name
+FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 
 
 class Engine(Protocol):
@@ -51,5 +51,5 @@ class UnfitError(ArgumentError):
 
 def check_name(engine: str) -> None:
     """Refuse what is neither the name of an engine nor an ONNX file."""
-    if engine not in ENGINES and not str(engine).lower().endswith(FILES):
+    if engine not in ENGINES and not str(engine).lower().endswith(FILE):
         raise ArgumentError(f"engine must be one of {', '.join(ENGINES)} or an .onnx file, got {engine!r}")

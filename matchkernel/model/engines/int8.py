@@ -6,22 +6,29 @@ first convolution, with its single input channel, is written as a convolution ov
 of the patch: a few large products instead of many small ones.
 """
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from matchkernel.errors import WeightsError
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.onnx_graph import Graph, conv_attributes, convolutions_of, onnx_model
+from matchkernel.storage.files import read_small_text, replacing
 
 BINS = 4096  # of the histograms that limits are chosen from
 CANDIDATES = np.linspace(0.2, 1, 81)  # shares of the largest value
 INPUT_ZERO = 128  # zero point of the normalised patch, which has both signs
+MAX_BYTES = 2**16  # of a file of ranges
 WIDEST = 48  # pixels; the first convolution over rows takes N times the products per output, too many for large N
 BATCH = 64
 # Weights take 7 of their 8 bits. The sum of two products of 8 bits with 7 still fits 16 bits, so that processors which
@@ -47,9 +54,52 @@ class Limits:
     layers: tuple[tuple[float, ...], ...]
 
 
-def int8_model(model: Descriptor, size: int, limits: Limits, words: dict[str, str]) -> Any:
+@dataclass(frozen=True)
+class Ranges:
+    """What an int8 graph needs besides the weights; a small file of the package holds it for each of its models.
+
+    Attributes:
+        state_sha256: digest of the weights that they were calibrated for.
+        patch_size: N.
+        limits: of all values.
+        calibrated_on: names of the patch sets.
+    """
+
+    state_sha256: str
+    patch_size: int
+    limits: Limits
+    calibrated_on: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Digest of everything."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write a file, atomically."""
+        text = json.dumps({**dataclasses.asdict(self), "sha256": self.sha256}, indent=1, sort_keys=True)
+        with replacing(path) as part:
+            part.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Ranges":
+        """Read a file; one that has been changed is refused."""
+        try:
+            found = dict(json.loads(read_small_text(path, MAX_BYTES)))
+            sha256, limits = found.pop("sha256"), found.pop("limits")
+            layers = tuple(tuple(float(limit) for limit in part) for part in limits["layers"])
+            names = tuple(found.pop("calibrated_on"))
+            made = cls(**found, limits=Limits(float(limits["patches"]), layers), calibrated_on=names)
+            if made.sha256 != sha256:
+                raise ValueError
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise WeightsError(f"{path}: damaged, or not a file of int8 ranges") from None
+        return made
+
+
+def int8_model(model: Descriptor, size: int, limits: Limits, words: Mapping[str, str]) -> Any:
     """The ModelProto of a folded descriptor with its convolutions in int8; other arguments as for onnx_model."""
-    return onnx_model(model, size, words, partial(_networks, limits=limits, size=size), _matrix)
+    return onnx_model(model, size, words, partial(_networks, limits=limits, size=size))
 
 
 @torch.no_grad()
@@ -177,21 +227,6 @@ def _convolution(
 
 def _constant(graph: Graph, name: str, whole: np.ndarray, scale: np.ndarray, kind: type) -> str:
     return _dequantize(graph, graph.constant(name, whole, kind), name, scale, 0, kind)
-
-
-def _matrix(graph: Graph, name: str, matrix: Tensor) -> str:
-    """M or W in 8 bits in the file only: a runtime makes it float32 again when it opens the file.
-
-    Rows are scaled too, as the values of an encoding that M is multiplied with differ much in size. Written without
-    DequantizeLinear, at which ONNX Runtime would round these values as well.
-    """
-    values = matrix.detach().numpy().astype(np.float64)
-    rows = np.maximum(np.sqrt((values**2).mean(1, keepdims=True)), 1e-30)
-    columns = np.maximum(np.abs(values / rows).max(0, keepdims=True), 1e-30) / 127
-    whole = graph.constant(f"{name}.whole", np.round(values / rows / columns), np.int8)
-    real = graph.add("Cast", [whole], f"{name}.cast", to=1)  # float32
-    real = graph.add("Mul", [real, graph.constant(f"{name}.rows", rows)], f"{name}.scaled_rows")
-    return graph.add("Mul", [real, graph.constant(f"{name}.columns", columns)], name)
 
 
 def _weights_of(layer: nn.Conv2d) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,6 @@
-"""ONNX Runtime on a CPU: float32, or int8 from a file that was calibrated for exactly these weights."""
+"""ONNX Runtime on a CPU: float32, or int8 with ranges that were calibrated for exactly these weights."""
 
 import hashlib
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ from torch import Tensor
 from matchkernel.errors import FileError, WeightsError
 from matchkernel.model.card import SHIPPED
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import ENGINE, FILES, INT8, ONNX, UnfitError
+from matchkernel.model.engines.engine import ENGINE, INT8, ONNX, UnfitError
+from matchkernel.model.engines.int8 import Ranges, int8_model
 from matchkernel.model.engines.onnx_graph import INPUT, OUTPUT, onnx_model
 from matchkernel.model.weights import state_digest
 from matchkernel.storage.extras import need
@@ -80,15 +80,23 @@ def open_float(model: Descriptor, size: int) -> OnnxEngine:
 
 
 def open_int8(model: Descriptor, size: int) -> OnnxEngine:
-    """The file of the package that was made from exactly these weights, if there is one."""
+    """The descriptor in int8, its graph made from the weights and from the ranges the package has for exactly these."""
     need("onnxruntime", "onnx", f"engine {INT8}")
-    path = next((path for end in FILES if (path := SHIPPED / f"{model.name}.int8{end}").is_file()), None)
-    if path is None or model.is_folded:
+    path = ranges_file(model.name)
+    if not path.is_file() or model.is_folded:
         raise UnfitError(
-            f"there is no int8 file for {model.name}: make one with `matchkernel export --int8`, "
+            f"the package has no int8 ranges for {model.name}: make a file with `matchkernel export --int8`, "
             "and give it as the engine"
         )
-    return open_file(path, model, size)
+    ranges = Ranges.read(path)
+    _check_fits(path, model, size, (ranges.state_sha256, ranges.patch_size))
+    proto = int8_model(model.fold(size, CPU), size, ranges.limits, {})
+    return OnnxEngine(proto.SerializeToString(), size, INT8, f"the int8 graph of {model.name}", ranges.sha256)
+
+
+def ranges_file(name: str) -> Path:
+    """The file of int8 ranges of a model of the package."""
+    return SHIPPED / f"{Path(name).name}.int8.json"
 
 
 def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
@@ -98,11 +106,15 @@ def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
     sha256 = _check_seal(content, path)
     session = open_session(content, str(path))
     words = session.get_modelmeta().custom_metadata_map
-    if words.get(STATE) != state_digest(model):
-        raise UnfitError(f"{path}: made from other weights than {model.name}; export it again")
-    if words.get("patch_size") != str(size):
-        raise UnfitError(f"{path}: describes patches of {words.get('patch_size')} px, got {size} px")
+    _check_fits(path, model, size, (words.get(STATE), int(words.get("patch_size", 0))))
     return OnnxEngine(content, size, words[ENGINE], str(path), sha256, session)
+
+
+def _check_fits(path: Path, model: Descriptor, size: int, made_for: tuple[str | None, int]) -> None:
+    if made_for[0] != state_digest(model):
+        raise UnfitError(f"{path}: made from other weights than {model.name}; make it again")
+    if made_for[1] != size:
+        raise UnfitError(f"{path}: describes patches of {made_for[1]} px, got {size} px")
 
 
 def seal(content: bytes) -> bytes:
@@ -123,19 +135,12 @@ def _check_seal(content: bytes, path: Path) -> str:
 
 
 def read_onnx(path: Path) -> bytes:
-    """The bytes of an ONNX file, decompressed if its name ends with .gz."""
+    """The bytes of a file that may be an ONNX file."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        if path.suffix == ".gz":
-            unpack = zlib.decompressobj(31)
-            content = unpack.decompress(content, MAX_BYTES + 1)
-            if not unpack.eof:
-                raise EOFError
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (zlib.error, EOFError):
-        raise WeightsError(f"{path}: damaged, or not a gzip file") from None
     if len(content) > MAX_BYTES:
         raise WeightsError(f"{path}: larger than {MAX_BYTES:,} bytes, so not a descriptor")
     return content

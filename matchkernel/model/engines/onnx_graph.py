@@ -44,7 +44,6 @@ def onnx_model(
     size: int,
     words: Mapping[str, str],
     write_networks: "WriteNetworks | None" = None,
-    write_matrix: "WriteMatrix | None" = None,
 ) -> Any:
     """The ModelProto of a descriptor.
 
@@ -53,7 +52,6 @@ def onnx_model(
         size: side of the patches, fixed in the file; the number of patches is free.
         words: metadata.
         write_networks: writes the convolutions (default: in float32).
-        write_matrix: writes M or W (default: in float32).
     """
     graph = Graph()
     maps = (write_networks or _networks)(graph, list(model.backbones), _normalized(graph, size))
@@ -64,13 +62,12 @@ def onnx_model(
         for k, (part, phi) in enumerate(zip(model.aggregations, maps, strict=True))
     ]
     joined = parts[0] if len(parts) == 1 else graph.add("Concat", parts, "aggregated", axis=1)
-    rows = _projection(graph, model, joined, write_matrix or Graph.constant)
+    rows = _projection(graph, model, joined)
     unit_rows_node(graph, rows, OUTPUT)
     return to_proto(graph, size, model.config.D or 0, words)
 
 
 WriteNetworks = Callable[[Graph, Sequence[nn.Module], str], list[str]]
-WriteMatrix = Callable[[Graph, str, Tensor], str]
 
 
 def to_proto(graph: Graph, size: int, D: int, words: Mapping[str, str]) -> Any:
@@ -163,11 +160,11 @@ def _aggregation(graph: Graph, part: nn.Module, phi: str, shape: tuple[int, int]
     return graph.add("Mul", [unit, graph.constant(f"{name}.length", width**0.5)], name)
 
 
-def _projection(graph: Graph, model: Descriptor, value: str, write_matrix: WriteMatrix) -> str:
+def _projection(graph: Graph, model: Descriptor, value: str) -> str:
     if not isinstance(model.projection, nn.Linear):
         return value
     layer = model.projection
-    product = graph.add("MatMul", [value, write_matrix(graph, "M", layer.weight.T)], "projected")
+    product = graph.add("MatMul", [value, graph.constant("M", layer.weight.T)], "projected")
     return product if layer.bias is None else graph.add("Add", [product, graph.constant("m", layer.bias)], "embedded")
 
 

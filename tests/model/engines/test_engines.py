@@ -79,7 +79,7 @@ def test_a_session_has_as_many_threads_as_torch(textures):
     [
         (small(d=8).double(), "onnx", "float64"),
         (small(d=8).half(), "onnx", "float16"),
-        (small(d=8), "onnx-int8", "no int8 file for cartesian"),
+        (small(d=8), "onnx-int8", "no int8 ranges for cartesian"),
         (small(d=8), "cuda-half", "cuda-half"),
         (small(d=8), "tensorrt", "must be one of auto, torch, onnx"),
     ],
