@@ -79,6 +79,11 @@ class Detector:
             )
         return found
 
+    @property
+    def has_networks(self) -> bool:
+        """Whether networks of kornia take part."""
+        return any(getattr(self, name) is not None for name in NETWORKS)
+
     def settings(self) -> dict[str, Any]:
         """What is recorded with features; of weight files their sha256. Files that cannot be used are refused here."""
         dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
@@ -123,7 +128,7 @@ class Detector:
         rows = self._dog_points(gray, mask) if self.keynet is None else self._keynet_points(gray, mask, device)
         # The order so far depends on threads; sorted by strength, then position, an image always gives the same list.
         rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
-        one = self.upright or self.orientations == "one" or any(getattr(self, name) is not None for name in NETWORKS)
+        one = self.upright or self.orientations == "one" or self.has_networks
         if one:  # a position with several orientations stands once for each, one after the other
             rows = rows[(np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)]
         rows = rows[self._chosen(rows)]

@@ -1,5 +1,7 @@
 """Cut patches at frames from an image, without aliasing."""
 
+import threading
+
 import numpy as np
 
 from matchkernel.errors import ArgumentError
@@ -26,17 +28,32 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
     Returns:
         (K, size, size) in the image's number type.
     """
-    check_cut(image.shape, image.dtype in (np.uint8, np.float32), str(image.dtype), frames, size)
-    cv2 = need_opencv()
-    pyramid = [image]
-    levels = pyramid_levels(frames.half_widths * 2 / size, min(image.shape))
-    for _ in range(int(levels.max(initial=0))):
-        pyramid.append(cv2.pyrDown(pyramid[-1]))
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    patches = np.empty((len(frames), size, size), image.dtype)
-    for patch, level, matrix in zip(patches, levels, sampling_matrices(frames, levels, size), strict=True):
-        cv2.warpAffine(pyramid[level], matrix, (size, size), dst=patch, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    return patches
+    return Pyramid(image).cut(frames, size)
+
+
+class Pyramid:
+    """An image that patches are cut from, some at a time or in several threads; see extract_patches."""
+
+    def __init__(self, image: np.ndarray) -> None:
+        self.levels = [image]
+        self._lock = threading.Lock()
+
+    def cut(self, frames: Frames, size: int) -> np.ndarray:
+        """(K, size, size) patches of the regions, in the image's number type."""
+        image = self.levels[0]
+        check_cut(image.shape, image.dtype in (np.uint8, np.float32), str(image.dtype), frames, size)
+        cv2 = need_opencv()
+        levels = pyramid_levels(frames.half_widths * 2 / size, min(image.shape))
+        with self._lock:
+            while len(self.levels) <= levels.max(initial=0):
+                self.levels.append(cv2.pyrDown(self.levels[-1]))
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        patches = np.empty((len(frames), size, size), image.dtype)
+        for patch, level, matrix in zip(patches, levels, sampling_matrices(frames, levels, size), strict=True):
+            cv2.warpAffine(
+                self.levels[level], matrix, (size, size), dst=patch, flags=flags, borderMode=cv2.BORDER_REPLICATE
+            )
+        return patches
 
 
 def check_cut(shape: tuple[int, ...], is_gray: bool, dtype: str, frames: Frames, size: int) -> None:

@@ -15,6 +15,7 @@ from matchkernel.model.engines.engine import Engine
 from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, adding, within
+from matchkernel.storage.threads import in_threads, spare_threads
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Device = str | torch.device | None
@@ -97,10 +98,12 @@ def describe(
     step = batch_size or max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
     transfer = open_transfer(patches, rows, valid, runner.device, runner.dtype, step)
     add = adding(progress, B)
-    for start in range(0, B, step):
-        piece = transfer.upload(start, start + step)
-        transfer.download(start, *_describe_piece(piece, runner))
-        add(len(piece))
+    starts = range(0, B, step)
+    threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
+    described = in_threads(lambda start: describe_piece(transfer.upload(start, start + step), runner), starts, threads)
+    for start, (some, good) in zip(starts, described, strict=True):
+        transfer.download(start, some, good)
+        add(len(good))
     transfer.finish()
     return (rows, valid) if return_valid else rows
 
@@ -209,8 +212,8 @@ def resize_weights(old: int, new: int) -> Tensor:
 
 
 @torch.no_grad()
-def _describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
-    """(b, D) rows and (b,) validity of a piece of bytes or of floats of the engine's type."""
+def describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
+    """(b, D) rows and (b,) validity of (b, 1, N, N) bytes or floats of the engine's type, on its device."""
     values, good = _prepared(piece, runner.size, runner.dtype)
     rows = runner(values)
     good &= rows.isfinite().all(1) & (rows != 0).any(1)

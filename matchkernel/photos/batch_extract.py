@@ -4,16 +4,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.photos.describers import Describer
-from matchkernel.photos.extract import extract_with, recorded_settings
+from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import (
@@ -28,6 +30,7 @@ from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, fi
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.stages import stage
 
 H5_SUFFIXES = (".h5", ".hdf5")
 SUFFIX = ".npz"
@@ -73,6 +76,8 @@ def extract_images(
 ) -> Extraction:
     """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
 
+    Several images are worked on at the same time (see extract.for_each_image).
+
     When run again, images that have features with the same settings are kept, and images that have changed are
     extracted again. Features with other settings are refused. Features for an .h5 are collected in `<out>.parts` and
     written to the file at the end, all of them or none.
@@ -88,28 +93,29 @@ def extract_images(
     out, detector = Path(out), detector or Detector()
     is_h5 = _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5 else out
-    job = _Job(out, folder, is_h5, describer, detector, say)
+    job = _Job(out, folder, is_h5, describer, detector)
     job.settings()  # refuses weight files of the detector that cannot be used
     with exclusive(folder, f"{out}: another process is writing features to it"):
         for path in leftovers_of(out):
             path.unlink(missing_ok=True)
-        there: dict[str, Callable[[], Features]] = {}
         if is_h5:
             _check_others(job, images)
         if is_h5 and out.exists():
-            there = {name: partial(read_features, out, name) for name in image_names(out)}
+            job.there.update({name: partial(read_features, out, name) for name in image_names(out)})
         report = Extraction([], [], {}, 0)
         progress(0, len(images))
-        for number, (name, path) in enumerate(images.items(), 1):
-            try:
-                _check_name(name, is_h5)
-                report = replace(report, keypoints=report.keypoints + _extract_one(job, report, there, name, path))
-            except FileError as error:
-                report.skipped[name] = str(error)
-                say(f"skipped {error}")
+        each = for_each_image(partial(_begin, job), partial(_end, job), list(images.items()), describer, detector)
+        for number, (name, outcome) in enumerate(zip(images, each, strict=True), 1):
+            if isinstance(outcome, FileError):
+                report.skipped[name] = str(outcome)
+                say(f"skipped {outcome}")
+            else:
+                (report.done if outcome.is_new else report.kept).append(name)
+                report = replace(report, keypoints=report.keypoints + outcome.keypoints)
             progress(number, len(images))
         if is_h5:
-            _gather(folder, out)
+            with stage("write"):
+                _gather(folder, out)
     return report
 
 
@@ -120,10 +126,28 @@ class _Job:
     is_h5: bool
     describer: Describer
     detector: Detector
-    say: Say
+    there: dict[str, Callable[[], Features]] = field(default_factory=dict)  # features in the .h5 already
 
     def settings(self) -> dict[str, Any]:
         return dict(json.loads(json.dumps(recorded_settings(self.describer, self.detector))))
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """An image whose keypoints are detected, to be described and written."""
+
+    target: Path
+    settings: dict[str, Any]
+    gray: np.ndarray
+    found: Detection
+
+
+@dataclass(frozen=True)
+class _Extracted:
+    """Features that are there now, and whether they were made in this run."""
+
+    keypoints: int
+    is_new: bool
 
 
 def _check_target(out: Path, images: dict[str, Path]) -> bool:
@@ -156,18 +180,34 @@ def _check_name(name: str, is_h5: bool) -> None:
             raise FileError(f"{name!a}: {error}") from None
 
 
-def _extract_one(job: _Job, report: Extraction, there: dict[str, Callable[[], Features]], name: str, path: Path) -> int:
-    """Make sure that the features of one image exist; returns their number."""
-    target = job.folder / f"{name}.npz"
-    settings = {**job.settings(), IMAGE_HASH: _hash(path)}
-    known = _known(job, target) if target.is_file() else there[name]() if name in there else None
-    if known is not None and _is_current(known, settings, job.describer.name, name, job.out):
-        report.kept.append(name)
-        return len(known)
-    features = replace(extract_with(read_gray(path), job.describer, job.detector), settings=settings)
-    save_features(features, target)
-    report.done.append(name)
-    return len(features)
+def _begin(job: _Job, image: tuple[str, Path]) -> _Begun | _Extracted | FileError:
+    """Detect keypoints unless the features are there; an image that cannot be used is returned as its error."""
+    name, path = image
+    try:
+        _check_name(name, job.is_h5)
+        target = job.folder / f"{name}.npz"
+        with stage("read"):
+            settings = {**job.settings(), IMAGE_HASH: _hash(path)}
+            known = _known(job, target) if target.is_file() else job.there[name]() if name in job.there else None
+            if known is not None and _is_current(known, settings, job.describer.name, name, job.out):
+                return _Extracted(len(known), is_new=False)
+            gray = read_gray(path)
+        return _Begun(target, settings, gray, detect_in(gray, job.describer, job.detector))
+    except FileError as error:
+        return error
+
+
+def _end(job: _Job, begun: _Begun | _Extracted | FileError) -> _Extracted | FileError:
+    """Describe the keypoints and write the features."""
+    if not isinstance(begun, _Begun):
+        return begun
+    features = replace(describe_found(begun.gray, begun.found, job.describer, job.detector), settings=begun.settings)
+    try:
+        with stage("write"):
+            save_features(features, begun.target)
+    except FileError as error:
+        return error
+    return _Extracted(len(features), is_new=True)
 
 
 def _known(job: _Job, target: Path) -> Features | None:

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
+from matchkernel.geometry.device_sampling import DEVICE_SAMPLER, extract_patches_on
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.geometry.sampling import SAMPLER, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.model.config import VARIANTS
-from matchkernel.model.describe import describe
+from matchkernel.model.describe import describe_piece
 from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.choose import open_engine
@@ -22,10 +23,12 @@ from matchkernel.model.weights import load, state_digest
 from matchkernel.photos.features import label_of
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.progress import Progress, within
+from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.stages import stage
+from matchkernel.storage.threads import in_threads, spare_threads
 
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
-FRAMES_AT_A_TIME = 8192  # 32 MiB of patches
+FRAMES_AT_A_TIME = 8192  # at most, on a GPU: 32 MiB of patches
 # Calibrated distances (docs/match.md) and ratios of nearest to second-nearest distance (docs/photos.md).
 SIFTS = {"sift": (0.369, 0.85), "rootsift": (0.342, 0.9)}
 CPU = torch.device("cpu")
@@ -42,6 +45,7 @@ class Describer:
         compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content; it may
             be given a `progress` too.
         device: where it runs, and where descriptors are matched.
+        takes_one_core: whether images can be described in several threads at once, and faster so.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Describer:
     settings: dict[str, Any]
     compute: Callable[..., np.ndarray] = field(repr=False)
     device: torch.device = CPU
+    takes_one_core: bool = False
 
     @property
     def label(self) -> str:
@@ -111,7 +116,7 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None, engin
         "weights": state_digest(network),
         "patch_size": config.patch_size,
         "cut": CUT,
-        "sampler": SAMPLER,
+        "sampler": DEVICE_SAMPLER if runner.device.type == "cuda" else SAMPLER,
         **runner.settings,
     }
     settings[RATIO] = network.card.match_ratio or LEARNED_RATIO
@@ -119,26 +124,49 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None, engin
         settings[THRESHOLD] = network.card.match_threshold
 
     def compute(image: np.ndarray, frames: Frames, _: float, progress: Progress | None = None) -> np.ndarray:
+        cut, add = _cutter(image, runner.device), adding(progress, len(frames))
+        step = max(1, min(FRAMES_AT_A_TIME, runner.batch_pixels // runner.size**2))
+        starts = range(0, len(frames), step)
+
+        def described(start: int) -> np.ndarray:  # patches stay in the cache until they are described
+            with stage("cut"):
+                patches = cut(frames[start : start + step])
+            with stage("describe"):
+                return describe_piece(patches[:, None], runner)[0].cpu().numpy()
+
         rows = np.zeros((len(frames), config.D or 0), np.float32)
-        for start in range(0, len(frames), FRAMES_AT_A_TIME):
-            part = slice(start, start + FRAMES_AT_A_TIME)
-            patches = extract_patches(image, frames[part], CUT)
-            told = within(progress, start, len(frames))
-            rows[part] = describe(patches, network, resize=True, engine=runner, progress=told)
+        threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
+        for start, some in zip(starts, in_threads(described, starts, threads), strict=True):
+            rows[start : start + step] = some
+            add(len(some))
         return rows
 
-    return Describer(network.name, config.D or 0, settings, compute, runner.device)
+    return Describer(network.name, config.D or 0, settings, compute, runner.device, runner.takes_one_core)
+
+
+def _cutter(image: np.ndarray, device: torch.device) -> Callable[[Frames], torch.Tensor]:
+    """A function that cuts (b, CUT, CUT) bytes at frames, on the device; a GPU gets the image and cuts them itself."""
+    if device.type == "cuda":
+        return _device_cutter(image, device)
+    pyramid = Pyramid(image)
+    return lambda frames: torch.from_numpy(pyramid.cut(frames, CUT)).to(device)
+
+
+def _device_cutter(image: np.ndarray, device: torch.device) -> Callable[[Frames], torch.Tensor]:
+    pixels = torch.tensor(image, device=device)
+    return lambda frames: extract_patches_on(pixels, frames, CUT)
 
 
 def _of_sift(name: str, device: torch.device) -> Describer:
     def compute(
         image: np.ndarray, frames: Frames, magnification: float, progress: Progress | None = None
     ) -> np.ndarray:
-        rows = frame_sift(image, frames, magnification)
-        rows = to_rootsift(rows) if name == "rootsift" else rows
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        with stage("describe"):
+            rows = frame_sift(image, frames, magnification)
+            rows = to_rootsift(rows) if name == "rootsift" else rows
+            return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
     weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
     distance, ratio = SIFTS[name]
     settings = {"weights": weights, "cut": None, THRESHOLD: distance, RATIO: ratio}
-    return Describer(name, 128, settings, compute, device)
+    return Describer(name, 128, settings, compute, device, takes_one_core=True)

@@ -1,26 +1,29 @@
 """Extract features from an image: keypoints, the regions around them, descriptors."""
 
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import with_options
+from matchkernel.storage.stages import stage
+from matchkernel.storage.threads import in_threads, spare_threads
 
 FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
 
 Image = np.ndarray | str | Path
+Item, Begun, Result = TypeVar("Item"), TypeVar("Begun"), TypeVar("Result")
 
 
 def extract(
@@ -52,7 +55,7 @@ def extract(
     """
     chosen = with_options(detector or Detector(), options)
     describer = open_describer(model, device=device, engine=engine)
-    gray = as_gray(image)
+    gray = read_as_gray(image)
     if frames is None:
         return extract_with(gray, describer, chosen)
     check_frames(frames)
@@ -64,34 +67,48 @@ def extract(
     return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
 
 
-def extract_with(
-    gray: np.ndarray,
-    describer: Describer,
-    detector: Detector,
-    seconds: dict[str, float] | None = None,
-    say: Say = lambda stage: None,
-    progress: Progress | None = None,
-) -> Features:
-    """Features of (H, W) uint8 gray; the time of "detect" and "describe" is added to `seconds`.
+def extract_with(gray: np.ndarray, describer: Describer, detector: Detector) -> Features:
+    """Features of (H, W) uint8 gray."""
+    return describe_found(gray, detect_in(gray, describer, detector), describer, detector)
 
-    Args:
-        gray: the image.
-        describer: describes the keypoints.
-        detector: finds them.
-        seconds: by stage.
-        say: called with the name of each stage.
-        progress: called with the number of keypoints described and their total.
-    """
-    seconds = {} if seconds is None else seconds
-    say("detecting")
-    with timed("detect", seconds):
-        found = detector.detect(gray, device=describer.device)
-    say("describing")
-    with timed("describe", seconds):
-        rows = describe_frames(gray, found.frames, describer, detector, progress)
+
+def detect_in(gray: np.ndarray, describer: Describer, detector: Detector) -> Detection:
+    """The first half of extract_with: the keypoints."""
+    with _room_for(gray.size), stage("detect"):
+        return detector.detect(gray, device=describer.device)
+
+
+def describe_found(
+    gray: np.ndarray, found: Detection, describer: Describer, detector: Detector, progress: Progress | None = None
+) -> Features:
+    """The second half: their descriptors; `progress` is called with the number of keypoints described and of all."""
+    rows = describe_frames(gray, found.frames, describer, detector, progress)
     size = (gray.shape[1], gray.shape[0])
     settings = recorded_settings(describer, detector)
     return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
+
+
+def for_each_image(
+    begin: Callable[[Item], Begun],
+    end: Callable[[Begun], Result],
+    items: Sequence[Item],
+    describer: Describer,
+    detector: Detector,
+) -> Iterator[Result]:
+    """end(begin(item)) of every item in their order, several at the same time.
+
+    Args:
+        begin: reads an image and detects its keypoints.
+        end: describes them. Networks that use all cores or a GPU describe one image at a time, in the calling thread,
+            while keypoints of the next ones are detected.
+        items: one per image.
+        describer: that `end` uses.
+        detector: that `begin` uses.
+    """
+    threads = 1 if detector.has_networks else min(spare_threads(), len(items))
+    if describer.takes_one_core:
+        return in_threads(lambda item: end(begin(item)), items, threads)
+    return map(end, in_threads(begin, items, threads))
 
 
 def describe_frames(
@@ -118,14 +135,29 @@ def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any
     return {**detector.settings(), **describer.settings}
 
 
+_free_pixels = [SIFT_PIXELS]
+_freed = threading.Condition()
+
+
 @contextmanager
-def timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Add the time the block takes to seconds[stage]."""
-    start = time.perf_counter()
+def _room_for(pixels: int) -> Iterator[None]:
+    """Wait until an image of so many pixels has room beside those of other threads, in the memory of a largest one."""
+    pixels = min(pixels, SIFT_PIXELS)
+    with _freed:
+        _freed.wait_for(lambda: _free_pixels[0] >= pixels)
+        _free_pixels[0] -= pixels
     try:
         yield
     finally:
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+        with _freed:
+            _free_pixels[0] += pixels
+            _freed.notify_all()
+
+
+def read_as_gray(image: Image) -> np.ndarray:
+    """as_gray, its time counted."""
+    with stage("read"):
+        return as_gray(image)
 
 
 def as_gray(image: Image) -> np.ndarray:

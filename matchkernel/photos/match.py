@@ -1,6 +1,6 @@
 """Match the features of two images: mutual nearest neighbours that pass a filter."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -83,9 +83,14 @@ def _check_same_kind(a: Features, b: Features) -> None:
             f"features of A are from {ours[0]!r}, those of B from {theirs[0]!r} (or from other weights)"
         )
     for key in ("patch_size", "cut", "sampler", "magnification"):
-        one, two = (f.settings.get(key) for f in (a, b))
+        one, two = (_without_device(f.settings.get(key)) for f in (a, b))
         if a.settings.get("cut") is not None and one != two:
             raise ArgumentError(f"features of A were made with {key} {one}, those of B with {two}: not comparable")
+
+
+def _without_device(value: Any) -> Any:
+    """The name of a sampler: a GPU's differs by rounding."""
+    return value.removesuffix("-device") if isinstance(value, str) else value
 
 
 def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:

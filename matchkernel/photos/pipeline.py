@@ -8,20 +8,22 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import Image, as_gray, extract_with, timed
+from matchkernel.photos.extract import Image, describe_found, detect_in, for_each_image, read_as_gray
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, together
 from matchkernel.storage.settings import check_ranges, setting, with_options
+from matchkernel.storage.stages import Stages, recording, stage
+from matchkernel.storage.threads import in_threads, spare_threads
 
-STAGES = ("read", "detect", "describe", "match", "verify")
+STAGES = ("read", "detect", "cut", "describe", "match", "verify")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class ImageMatches:
         features: of A and of B.
         matches: index pairs, distances, ratios.
         verification: None if the geometry asked for is "none".
-        seconds: by stage: read, detect, describe, match, verify; the first three for both images together.
+        seconds: by stage: read, detect, cut, describe, match, verify; the first four for both images together.
     """
 
     features: tuple[Features, Features]
@@ -118,7 +120,7 @@ class ImageMatches:
             "model": None if self.model is None else self.model.tolist(),
             "descriptor": self.features[0].model,
             "engine": self.features[0].settings.get(ENGINE),
-            "seconds": {stage: round(self.seconds[stage], 6) for stage in STAGES},
+            "seconds": {name: round(self.seconds[name], 6) for name in STAGES},
         }
 
 
@@ -150,13 +152,22 @@ def match_images(
     chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device, engine=engine)
     chosen.filter.check_recorded(describer.settings)
-    seconds = dict.fromkeys(STAGES, 0.0)
-    say("reading")
-    with timed("read", seconds):
-        pixels = as_gray(a), as_gray(b)
-    first, second = (extract_with(gray, describer, chosen.detector, seconds, say, progress) for gray in pixels)
-    found = match_features(first, second, chosen, device=describer.device, say=say)
-    return replace(found, seconds={stage: seconds[stage] + found.seconds[stage] for stage in STAGES})
+    counts = together(progress, 2)
+
+    def begin(number: int) -> tuple[int, Detection]:
+        say("detecting")
+        return number, detect_in(pixels[number], describer, chosen.detector)
+
+    def end(begun: tuple[int, Detection]) -> Features:
+        say("describing")
+        return describe_found(pixels[begun[0]], begun[1], describer, chosen.detector, counts[begun[0]])
+
+    with recording() as stages:
+        say("reading")
+        pixels = list(in_threads(read_as_gray, (a, b), min(2, spare_threads())))
+        first, second = for_each_image(begin, end, (0, 1), describer, chosen.detector)
+        found = match_features(first, second, chosen, device=describer.device, say=say)
+    return replace(found, seconds=_seconds(stages))
 
 
 def match_features(
@@ -168,19 +179,23 @@ def match_features(
     say: Say = lambda stage: None,
 ) -> ImageMatches:
     """Match and verify the features of two images; of the settings, the detector is not used."""
-    chosen, seconds = settings or MatchSettings(), dict.fromkeys(STAGES, 0.0)
-    say("matching")
-    with timed("match", seconds):
-        found = match(a, b, mutual=chosen.mutual, filter=chosen.filter, device=device)
-    verification = None
-    if chosen.geometry != "none":
-        say("verifying")
-        with timed("verify", seconds):
-            ends = a.keypoints[found.indices[:, 0]], b.keypoints[found.indices[:, 1]]
-            verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
-            if chosen.guided:
-                found, verification = _guided(a, b, found, verification, chosen.pixels)
-    return ImageMatches((a, b), found, verification, seconds)
+    chosen, verification = settings or MatchSettings(), None
+    with recording() as stages:
+        say("matching")
+        with stage("match"):
+            found = match(a, b, mutual=chosen.mutual, filter=chosen.filter, device=device)
+        if chosen.geometry != "none":
+            say("verifying")
+            with stage("verify"):
+                ends = a.keypoints[found.indices[:, 0]], b.keypoints[found.indices[:, 1]]
+                verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
+                if chosen.guided:
+                    found, verification = _guided(a, b, found, verification, chosen.pixels)
+    return ImageMatches((a, b), found, verification, _seconds(stages))
+
+
+def _seconds(stages: Stages) -> dict[str, float]:
+    return {name: stages.seconds.get(name, 0.0) for name in STAGES}
 
 
 def _guided(

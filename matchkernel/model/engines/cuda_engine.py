@@ -40,7 +40,7 @@ class CudaHalfEngine:
         dtype: of convolutions and matrix products; float32 is for tests.
     """
 
-    name, dtype = CUDA_HALF, torch.float32
+    name, dtype, takes_one_core = CUDA_HALF, torch.float32, False
 
     def __init__(
         self, model: Descriptor, size: int, device: torch.device, *, dtype: torch.dtype = torch.float16

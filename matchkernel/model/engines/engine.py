@@ -25,6 +25,7 @@ class Engine(Protocol):
         device: where patches must lie.
         dtype: type of the patches and of the rows.
         batch_pixels: pixels per batch that suit it.
+        takes_one_core: whether a call keeps only one core busy, so that calls in several threads at once are faster.
     """
 
     @property
@@ -39,6 +40,8 @@ class Engine(Protocol):
     def dtype(self) -> "torch.dtype": ...  # noqa: D102
     @property
     def batch_pixels(self) -> int: ...  # noqa: D102
+    @property
+    def takes_one_core(self) -> bool: ...  # noqa: D102
 
     def __call__(self, patches: "Tensor") -> "Tensor":
         """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows."""

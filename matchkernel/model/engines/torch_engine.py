@@ -21,7 +21,7 @@ class TorchEngine:
         device: where to compute.
     """
 
-    name = TORCH
+    name, takes_one_core = TORCH, False
 
     def __init__(self, model: Descriptor, size: int, device: torch.device) -> None:
         self.size = size

@@ -1,5 +1,6 @@
 import pickle
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -62,16 +63,28 @@ def test_an_engine_opened_once(textures, trained_like, tmp_path):
     assert np.array_equal(matchkernel.describe(patches, model, engine=again), expected)
 
 
-def test_a_session_has_as_many_threads_as_torch(textures):
-    engine = open_engine(small(d=8), "onnx")
-    assert engine.threads == torch.get_num_threads() == 1
+def test_pieces_are_described_in_as_many_threads_as_torch_has(textures, monkeypatch):
+    model, patches, used = small(d=8), textures(40), []
+    engine = open_engine(model, "onnx")
+    assert engine.session.get_session_options().intra_op_num_threads == 1
+    expected = matchkernel.describe(patches, model, engine=engine, batch_size=4)
+    run = engine.session.run
+
+    class Session:
+        def run(self, *arguments):
+            used.append(threading.get_ident())
+            return run(*arguments)
+
+    engine.session = Session()
     torch.set_num_threads(2)
     try:
-        engine(textures(1))
-        assert engine.threads == 2
-        assert engine.session.get_session_options().intra_op_num_threads == 2
+        with torch.inference_mode():  # belongs to a thread
+            rows = matchkernel.describe(patches, model, engine=engine, batch_size=4)
     finally:
         torch.set_num_threads(1)
+    assert torch.equal(rows, expected)
+    assert len(used) == 10
+    assert threading.get_ident() not in used
 
 
 @pytest.mark.parametrize(

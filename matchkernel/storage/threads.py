@@ -1,0 +1,53 @@
+"""Work in threads: for libraries that let other threads of Python run while they compute, as OpenCV and NumPy do."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_share: ContextVar[int | None] = ContextVar("threads that the current work may use", default=None)
+
+
+def spare_threads() -> int:
+    """Number of threads that the current work may use: as many as torch does, or its share of them."""
+    import torch
+
+    return _share.get() or torch.get_num_threads()
+
+
+def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """The results of work on each item, in their order; so many items are worked on at the same time.
+
+    Items are taken, and results are kept, at most twice that many ahead. After an error, or if the caller stops, only
+    work that has begun is finished. Variables of the context are those of the caller.
+
+    Args:
+        work: called in a thread; in the calling one, if there is only one.
+        items: what to work on.
+        threads: how many to use.
+    """
+    if threads < 2:
+        yield from map(work, items)
+        return
+    each = max(1, spare_threads() // threads)
+
+    def shared(item: Item) -> Result:
+        _share.set(each)
+        return work(item)
+
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(copy_context().run, shared, item))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
