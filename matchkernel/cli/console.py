@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+    from matchkernel.storage.stages import Stages
+
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 stdout = Console(emoji=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
@@ -28,6 +30,13 @@ stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 def say(line: str) -> None:
     """Print a line to stderr without interpreting markup."""
     stderr.print(line, markup=False)
+
+
+def say_stages(stages: "Stages") -> None:
+    """Print the seconds of each stage, one line each, to stderr."""
+    whole = sum(stages.seconds.values())
+    for name, seconds in [*stages.seconds.items(), ("total", whole)]:
+        say(f"{name:9} {seconds:8.3f} s {seconds / (whole or 1):6.1%}")
 
 
 def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:

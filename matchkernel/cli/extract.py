@@ -1,13 +1,15 @@
 """matchkernel extract"""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Engine, Json, PhotoModel, Profile, Untrained
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 
@@ -22,20 +24,29 @@ def extract(
     detector: Detector,
     device: Device = "auto",
     engine: Engine = "auto",
+    profile: Profile = False,
+    as_json: Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.photos.batch_extract import extract_images, find_images
     from matchkernel.photos.describers import open_describer
+    from matchkernel.storage.stages import recording, stage
 
-    with user_errors():
-        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+    with user_errors(), recording() as stages:
+        with stage("open"):
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         found = find_images(images)
         with progress_bar("extracting features", len(found)) as progress:
             report = extract_images(found, out, describer, detector, say=say, progress=progress)
         done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
         if not done and not kept:
             raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
+        if as_json:
+            result = {**asdict(report), "descriptor": describer.name, "engine": describer.settings.get("engine")}
+            print(json.dumps({**result, **({"seconds": stages.rounded()} if profile else {})}))
         say(
             f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints "
             f"({describer.label}) -> {out}"
         )
+        if profile:
+            say_stages(stages)

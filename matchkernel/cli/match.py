@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Untrained, weight_files
+from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Profile, Untrained, weight_files
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.filters import FOR_A_PAIR, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
@@ -45,6 +45,7 @@ def match(
     keep: MatchFilter = str(FOR_A_PAIR),
     device: Device = "auto",
     engine: Engine = "auto",
+    profile: Profile = False,
     as_json: Json = False,
 ) -> None:
     """Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON."""
@@ -52,19 +53,24 @@ def match(
     from matchkernel.photos.pipeline import MatchSettings, match_images, save_csv
     from matchkernel.plots.matches import save_picture
     from matchkernel.storage.files import check_output
+    from matchkernel.storage.stages import recording, stage
 
-    with user_errors():
+    with user_errors(), recording() as stages:
         for path in out or []:
             check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
         settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)
-        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+        with stage("open"):
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         with progress_bar("reading") as bar:
             found = match_images(a, b, describer, settings, say=bar.rename, progress=bar)
-        for path in out or []:
-            if path.suffix.lower() == ".csv":
-                save_csv(found, path)
-            else:
-                save_picture(found, a, b, path)
+        with stage("write"):
+            for path in out or []:
+                if path.suffix.lower() == ".csv":
+                    save_csv(found, path)
+                else:
+                    save_picture(found, a, b, path)
         if as_json:
-            print(json.dumps(found.to_json()))
+            print(json.dumps({**found.to_json(), **({"seconds": stages.rounded()} if profile else {})}))
         say(found.one_line())
+        if profile:
+            say_stages(stages)

@@ -31,6 +31,7 @@ MatchFilter = Annotated[
         "ratio:0.85, distance:0.8, either:0.85,0.8",
     ),
 ]
+Profile = Annotated[bool, typer.Option("--profile", help="also print the seconds of each stage")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 

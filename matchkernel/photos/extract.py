@@ -23,7 +23,9 @@ from matchkernel.storage.threads import in_threads, spare_threads
 FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
 
 Image = np.ndarray | str | Path
-Item, Begun, Result = TypeVar("Item"), TypeVar("Begun"), TypeVar("Result")
+Item = TypeVar("Item")
+Begun = TypeVar("Begun")
+Result = TypeVar("Result")
 
 
 def extract(

@@ -26,11 +26,9 @@ class Stages:
             self._since = now
             self._running[stage] += by
 
-    def lines(self) -> list[str]:
-        """A line per stage, with its share of the whole."""
-        whole = sum(self.seconds.values())
-        rows = [*self.seconds.items(), ("total", whole)]
-        return [f"{stage:9} {seconds:8.3f} s {seconds / (whole or 1):6.1%}" for stage, seconds in rows]
+    def rounded(self) -> dict[str, float]:
+        """The seconds for JSON."""
+        return {name: round(seconds, 6) for name, seconds in self.seconds.items()}
 
 
 _listening: ContextVar[Stages | None] = ContextVar("who asked for the seconds", default=None)

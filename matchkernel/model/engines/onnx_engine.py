@@ -28,8 +28,7 @@ CPU = torch.device("cpu")
 class OnnxEngine:
     """A session of ONNX Runtime that computes in the thread that calls it.
 
-    Two pieces in two threads take two thirds to three quarters of the time that one after the other takes in a session
-    with two threads.
+    Pieces in several threads at once are described faster than one after the other by a session with as many threads.
 
     Args:
         content: bytes of an ONNX file.
