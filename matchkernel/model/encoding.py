@@ -78,7 +78,10 @@ class SpatialEncoding(nn.Module):
         super().__init__()
         self.system, self.n, self.gamma = system, n, tuple(gamma)
         self.grid, self.center_weight, self.unit_norm = grid, center_weight, unit_norm
-        self.register_buffer("F", self.position_matrix(n).to(torch.get_default_dtype()), persistent=False)
+        place = torch.get_default_device()
+        # Arithmetic on the meta device, where weight files are checked, would import all of torch.compile: seconds.
+        F = self.position_matrix(n, device=torch.device("cpu") if place.type == "meta" else place)
+        self.register_buffer("F", F.to(place, torch.get_default_dtype()), persistent=False)
 
     def position_matrix(self, n: int, *, weighted: bool = True, device: torch.device | None = None) -> Tensor:
         """F of this encoding for a map of side n, in float64; `weighted=False` leaves w_p out."""

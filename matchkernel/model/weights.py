@@ -70,7 +70,8 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         raise WeightsError(f"{path}: holds {bad}")
     if patch_size is not None and patch_size != config.patch_size:
         config = _at_size(config, patch_size, path)
-    model = _empty(config).to_empty(device="cpu").to(next(iter(tensors.values())).dtype)
+    model = _empty(config)._apply(_on_cpu)  # type: ignore[no-untyped-call]
+    model = model.to(next(iter(tensors.values())).dtype)
     model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
     model.size_statistics = _size_statistics(tensors)
     if model.size_statistics:  # including those of its own size
@@ -136,6 +137,11 @@ def _size_statistics(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tenso
 def _empty(config: DescriptorConfig) -> Descriptor:
     with torch.device("meta"):
         return Descriptor(config)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """Memory for a tensor of the meta device; to_empty(), for the same, would import sympy: a second."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 def _difference(wanted: dict[str, list[int]], found: dict[str, list[int]]) -> str:

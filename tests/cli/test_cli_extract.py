@@ -1,5 +1,6 @@
 """matchkernel extract, as a user meets it."""
 
+import json
 import re
 import signal
 import subprocess
@@ -41,6 +42,22 @@ def test_a_folder_of_photos_and_again(out, photos):
     other = run(*arguments[:-1], 31)
     assert other.exit_code == 2
     assert other.stderr.count("\n") == 1
+
+
+def test_seconds_by_stage_and_json(photos):
+    given = ("extract", photos, "-o", "rows", "--model", "sum", "--untrained", "--keypoints", 30, "--json")
+    result = run(*given, "--profile")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    seconds = found.pop("seconds")
+    assert sorted(seconds) == ["cut", "describe", "detect", "open", "read", "write"]
+    assert found == {
+        "done": ["0.png", "1.png", "2.png"], "kept": [], "skipped": {}, "keypoints": 90,
+        "descriptor": "sum, untrained", "engine": "torch",
+    }  # fmt: skip
+    assert [line.split()[0] for line in result.stderr.splitlines()[-7:]] == [*seconds, "total"]
+    again = json.loads(run(*given).stdout)
+    assert (again["kept"], "seconds" in again) == (found["done"], False)
 
 
 def test_faults_are_skipped_said_and_counted(photos, tmp_path):

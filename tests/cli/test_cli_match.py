@@ -42,6 +42,20 @@ def test_a_picture_and_json(pair):
     assert Path("m.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_seconds_by_stage(pair):
+    stages = ["open", "read", "detect", "cut", "describe", "match", "verify", "write"]
+    given = ("match", "a.png", "b.png", "-o", "m.csv", "--model", "sum", "--untrained", "--keypoints", 50)
+    result = run(*given, "--profile", "--json")
+    assert result.exit_code == 0, result.stderr
+    seconds = json.loads(result.stdout)["seconds"]
+    assert sorted(seconds) == sorted(stages)
+    assert all(value > 0 for value in seconds.values())
+    lines = [line.split() for line in result.stderr.splitlines()[-9:]]
+    assert [line[0] for line in lines] == [*seconds, "total"]
+    assert float(lines[-1][1]) == pytest.approx(sum(seconds.values()), abs=0.001)
+    assert "total" not in run(*given).stderr
+
+
 def test_a_weight_file_and_options(pair):
     network = matchkernel.build("sum", d=8, generator=torch.Generator().manual_seed(0))
     matchkernel.save(network, "small.safetensors")
@@ -90,8 +104,8 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(pair, monkeypatch):
     monkeypatch.setattr(console.Bar, "rename", lambda bar, what: seen.append(what))
     monkeypatch.setattr(console.Bar, "__call__", lambda bar, done, total: seen.append((done, total)))
     run(*options)
-    stages = ["reading", "detecting", "describing", (60, 60), "detecting", "describing", (60, 60)]
-    assert [what for what in seen if isinstance(what, str) or what == (60, 60)] == [*stages, "matching", "verifying"]
+    stages = ["reading", "detecting", "describing", (60, 60), "detecting", "describing", (120, 120)]
+    assert [what for what in seen if isinstance(what, str) or what[0] == what[1]] == [*stages, "matching", "verifying"]
 
 
 def test_no_input_is_overwritten(pair):

@@ -33,6 +33,14 @@ def test_what_needs_no_torch_does_not_import_it(arguments, code):
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "LOADED []")
 
 
+def test_reading_weights_imports_nothing_heavy():
+    """Arithmetic on the meta device imports torch.compile and sympy: three seconds, on which every verb would wait."""
+    program = "import sys, matchkernel; matchkernel.load('light'); print('torch._dynamo' in sys.modules, *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == "False"
+    assert "sympy" not in done.stdout.split()
+
+
 def test_the_list_of_verbs_says_what_each_says_of_itself():
     for name, line in whole.VERBS.items():
         assert inspect.cleandoc(whole.load_verb(name).help).splitlines()[0] == line, name

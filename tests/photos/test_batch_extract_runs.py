@@ -4,9 +4,11 @@ import fcntl
 import os
 import stat
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from made_images import save, texture
 
 from matchkernel.errors import ArgumentError, FileError
@@ -149,3 +151,25 @@ def test_a_file_system_that_locks_no_folders_is_no_obstacle(photos, sift, tmp_pa
 def test_settings_of_numpy_numbers_can_be_written(photos, sift, tmp_path):
     detector = Detector(np.int64(20), np.float32(0.04), np.float64(10))
     assert len(extract_images(find_images([photos]), tmp_path / "out", sift, detector).done) == 2
+
+
+@pytest.mark.parametrize("takes_one_core", [True, False])
+def test_images_in_threads_come_in_their_order(takes_one_core, photos, sift, tmp_path):
+    """Whole images at once, or detected at once and described one after the other."""
+    (photos / "a2.png").write_bytes(b"not an image")
+    images, said, counts = find_images([photos]), [], []
+    alone = extract_images(images, tmp_path / "alone", sift, DETECTOR)
+    torch.set_num_threads(2)
+    try:
+        report = extract_images(
+            images, tmp_path / "out", replace(sift, takes_one_core=takes_one_core), DETECTOR,
+            say=said.append, progress=lambda *count: counts.append(count),
+        )  # fmt: skip
+    finally:
+        torch.set_num_threads(1)
+    assert report.done == alone.done == ["a.png", "b.png"]
+    assert report.keypoints == alone.keypoints
+    assert [line.split(":")[0] for line in said] == [f"skipped {photos / 'a2.png'}"]
+    assert counts == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    for name in report.done:
+        assert (tmp_path / "out" / f"{name}.npz").read_bytes() == (tmp_path / "alone" / f"{name}.npz").read_bytes()

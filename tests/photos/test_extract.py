@@ -1,5 +1,9 @@
 """From an image to features, checked against places, turns and OpenCV's own SIFT."""
 
+import threading
+import time
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -10,10 +14,15 @@ import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
 from matchkernel.geometry.detect import Detector, halved
 from matchkernel.geometry.frames import Frames
+from matchkernel.photos import describers
+from matchkernel.photos import extract as extract_module
 from matchkernel.photos.describers import CUT, open_describer
 from matchkernel.photos.extract import as_gray, extract
 from matchkernel.photos.features import load_features, save_features
+from matchkernel.photos.match import match
+from matchkernel.photos.pipeline import match_images
 from matchkernel.storage.images import read_gray
+from matchkernel.storage.threads import in_threads
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +108,59 @@ def test_a_network_sees_the_patches_of_the_data_builder(network):
     features = extract(image, network)
     patches = extract_patches(image, features.frames, CUT)
     assert np.abs(features.descriptors - matchkernel.describe(patches, network, resize=True)).max() < 1e-5
+
+
+def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
+    """Here on a CPU: the same features up to a gray value that is rounded otherwise."""
+    image = texture()
+    expected = extract(image, network)
+    monkeypatch.setattr(describers, "_cutter", describers._device_cutter)
+    found = extract(image, network)
+    assert (found.frames.centers == expected.frames.centers).all()
+    assert (found.descriptors * expected.descriptors).sum(1).min() > 0.999
+    here = {**found.settings, "sampler": describers.SAMPLER}
+    there = {**found.settings, "sampler": describers.DEVICE_SAMPLER}
+    assert len(match(replace(expected, settings=here), replace(found, settings=there), mutual=True)) == len(expected)
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_threads_do_not_change_features(network, engine):
+    image = texture()
+    for model in ("rootsift", network):
+        alone = extract(image, model, engine=engine)
+        torch.set_num_threads(2)
+        try:
+            assert np.abs(extract(image, model, engine=engine).descriptors - alone.descriptors).max() < 1e-6
+            found = match_images(image, image, model, engine=engine)
+        finally:
+            torch.set_num_threads(1)
+        for features in found.features:
+            assert (features.frames.centers == alone.frames.centers).all()
+            assert np.abs(features.descriptors - alone.descriptors).max() < 1e-6
+
+
+def test_images_wait_for_each_others_memory(monkeypatch):
+    """Two images together are above the limit, so the second one is not begun before the first is done."""
+    monkeypatch.setattr(extract_module, "SIFT_PIXELS", 100)
+    monkeypatch.setattr(extract_module, "_free_pixels", [100])
+    now, most = [0], [0]
+
+    def work(pixels):
+        with extract_module._room_for(pixels):
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+            time.sleep(0.01)
+            now[0] -= 1
+
+    list(in_threads(work, [60, 70, 10**9, 60], 2))
+    assert (now[0], most[0], extract_module._free_pixels) == (0, 1, [100])
+    both = threading.Barrier(2, timeout=10)
+
+    def wait(pixels):
+        with extract_module._room_for(pixels):
+            both.wait()
+
+    list(in_threads(wait, [50, 50], 2))
 
 
 def test_settings_say_how_it_was_made(tmp_path, network):

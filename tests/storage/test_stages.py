@@ -1,0 +1,54 @@
+"""Seconds by stage add up to the time that passed, also if stages run at the same time."""
+
+import pytest
+
+from matchkernel.storage import stages as module
+from matchkernel.storage.stages import Stages, recording, stage
+from matchkernel.storage.threads import in_threads
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    times = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: times[0])
+    return times
+
+
+def test_stages_that_run_at_the_same_time_share_it(clock):
+    found = Stages()
+    found.change("detect", 1)
+    clock[0] = 2.0
+    found.change("describe", 1)
+    clock[0] = 6.0
+    found.change("describe", 1)
+    clock[0] = 9.0
+    found.change("detect", -1)
+    clock[0] = 10.0
+    found.change("describe", -1)
+    found.change("describe", -1)
+    clock[0] = 50.0  # nothing runs
+    found.change("read", 1)
+    found.change("read", -1)
+    assert found.rounded() == {"detect": 2 + 4 / 2 + 3 / 3, "describe": 4 / 2 + 3 * 2 / 3 + 1, "read": 0}
+
+
+def test_a_recording_hears_what_happens_inside_in_every_thread(clock):
+    def work(name):
+        with stage(name):
+            clock[0] += 1
+
+    def fail():
+        with stage("c"):
+            clock[0] += 2
+            raise ZeroDivisionError
+
+    work("unheard")
+    with recording() as outer:
+        work("a")
+        with recording() as inner:
+            assert list(in_threads(work, ["b"], 2)) == [None]
+            with pytest.raises(ZeroDivisionError):
+                fail()
+        work("a")
+    assert inner.rounded() == {"b": 1, "c": 2}
+    assert outer.rounded() == {"a": 2, "b": 1, "c": 2}

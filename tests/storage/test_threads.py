@@ -1,0 +1,72 @@
+"""Work in threads keeps its order, its errors and its share of the cores."""
+
+import threading
+from contextvars import ContextVar
+
+import pytest
+import torch
+
+from matchkernel.storage.progress import together
+from matchkernel.storage.threads import in_threads, spare_threads
+
+
+def test_results_come_in_the_order_of_the_items():
+    first_may_end = threading.Event()
+
+    def work(number):
+        if number:
+            first_may_end.set()
+        else:
+            assert first_may_end.wait(10)  # the second one runs meanwhile
+        return number, threading.get_ident()
+
+    found = list(in_threads(work, range(20), 2))
+    assert [number for number, _ in found] == list(range(20))
+    assert len({thread for _, thread in found} - {threading.get_ident()}) == 2
+    assert {thread for _, thread in in_threads(lambda n: (n, threading.get_ident()), range(3), 1)} == {
+        threading.get_ident()
+    }
+
+
+def test_items_are_taken_only_a_few_ahead_and_an_error_stops_the_rest():
+    taken = []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    def work(number):
+        if number == 3:
+            raise KeyboardInterrupt
+        return number
+
+    results = in_threads(work, items(), 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    assert len(taken) < 12
+
+
+def test_cores_are_shared_and_variables_are_those_of_the_caller():
+    torch.set_num_threads(4)
+    word = ContextVar("word", default="none")
+    word.set("caller's")
+    try:
+        found = list(in_threads(lambda _: (word.get(), spare_threads()), range(4), 2))
+        inner = list(in_threads(lambda _: list(in_threads(lambda _: spare_threads(), range(2), 2)), range(2), 2))
+        assert spare_threads() == 4
+    finally:
+        torch.set_num_threads(1)
+    assert found == [("caller's", 2)] * 4
+    assert inner == [[1, 1], [1, 1]]
+
+
+def test_progress_of_parts_at_the_same_time_is_their_sum():
+    seen = []
+    first, second = together(lambda *counts: seen.append(counts), 2)
+    first(1, 10)
+    second(4, 5)
+    first(10, 10)
+    assert seen == [(1, 10), (5, 15), (14, 15)]
+    assert together(None, 2) == [None, None]
