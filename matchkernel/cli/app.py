@@ -17,6 +17,7 @@ VERBS = {
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
     "match": "Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON.",
+    "explore": "Explore matches, patches and similarity maps of two photos in a local page, or in one file.",
     "demo": "Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches.",
     "colmap": "Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches.",
     "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",

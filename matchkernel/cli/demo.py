@@ -10,11 +10,12 @@ import typer
 from rich.table import Table
 
 from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import ImageMatches, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
-from matchkernel.storage.extras import need, need_opencv
+from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png
 
@@ -95,12 +96,6 @@ def run_demo(out: str | Path) -> list[DemoRow]:
             save_picture(found, left, other, picture, f"{pair}, {describer.name}")
             rows.append(_row(pair, found, errors(*found.points), picture))
     return rows
-
-
-def load_motorcycle() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(H, W, 3) left and right image, (H, W) disparity of the left, not finite where unknown. Nothing is downloaded."""
-    left, right, disparity = need("skimage.data", "demo", "the demo").stereo_motorcycle()
-    return left, right, disparity
 
 
 def rotated_copy(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Read photos as gray arrays, and write pictures atomically."""
 
+import io
 import threading
 import warnings
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # other formats, such as EPS, would start another program
+COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 _LOCK = threading.Lock()
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is allocated
 
@@ -49,25 +51,65 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
 
     Problems inside the block, where the pixels are decoded, are reported in the same way.
     """
-    pillow = _pillow()
+    _pillow()
     check_regular(path)
     if not path.is_file():
         raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
     if not path.stat().st_size:
         raise FileError(f"{path}: not a whole image (the file is empty)")
-    pixels = "it"
+    with _open(path, path, formats, MAX_PIXELS) as image:
+        yield image
+
+
+def read_photo_bytes(data: bytes, name: str, *, most_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
+    """Decode a photo that is in memory: (H, W) uint8 gray as read_gray's, and a JPEG of it to look at.
+
+    Args:
+        data: contents of the file.
+        name: for messages.
+        most_pixels: a header that claims more is refused before anything is decoded.
+        preview_side: maximum side of the JPEG; pixels are in the order of the file, as in the gray array.
+    """
+    path = Path(name)
+    if not data:
+        raise FileError(f"{path}: not a whole image (the file is empty)")
+    with _open(path, io.BytesIO(data), FORMATS, min(most_pixels, MAX_PIXELS)) as image:
+        gray = _gray(image, path)
+        shown = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(gray)
+        shown.thumbnail((preview_side, preview_side))
+    return gray, _jpeg(shown)
+
+
+def photo_bytes(pixels: np.ndarray) -> bytes:
+    """(H, W) gray or (H, W, 3) colour uint8 as the contents of a PNG file."""
+    file = io.BytesIO()
+    _pillow().fromarray(pixels).save(file, format="PNG", compress_level=1)
+    return file.getvalue()
+
+
+def _jpeg(image: "Image.Image") -> bytes:
+    file = io.BytesIO()
+    image.save(file, format="JPEG", quality=85)
+    return file.getvalue()
+
+
+@contextmanager
+def _open(
+    path: Path, source: "Path | io.BytesIO", formats: tuple[str, ...], most_pixels: int
+) -> "Iterator[Image.Image]":
+    pillow, pixels = _pillow(), "it"
     try:
-        with _warnings_off(), pillow.open(path, formats=formats) as image:
+        with _warnings_off(), pillow.open(source, formats=formats) as image:
             pixels = f"{image.width} x {image.height} pixels"
-            if image.width * image.height > MAX_PIXELS:
-                raise FileError(f"{path}: {pixels} are more than {MAX_PIXELS:,}")
+            if image.width * image.height > most_pixels:
+                raise FileError(f"{path}: {pixels} are more than {most_pixels:,}")
             yield image
     except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
         raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}") from None
     except pillow.DecompressionBombError:
-        raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
+        raise FileError(f"{path}: claims far more than {most_pixels:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
         reason = " ".join(str(error).split())[:150] or type(error).__name__
         if isinstance(error, MemoryError) or "out of memory" in reason:
@@ -103,8 +145,7 @@ def _gray(image: "Image.Image", path: Path) -> np.ndarray:
 
 def _colour(image: "Image.Image", path: Path) -> np.ndarray:
     is_small = image.width * image.height <= MAX_PIXELS // 4
-    has_colour = image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr")
-    return np.array(image.convert("RGB")) if is_small and has_colour else _gray(image, path)
+    return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else _gray(image, path)
 
 
 def _pillow() -> "ModuleType":

@@ -8,7 +8,8 @@ import torch
 from made_images import save, texture, turned, write_bad_images, write_odd_images
 
 import matchkernel
-from matchkernel.cli.demo import load_motorcycle, rotated_copy, stereo_errors
+from matchkernel.cli.demo import rotated_copy, stereo_errors
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.homography import corner_error
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json

@@ -1,0 +1,192 @@
+"""Match two photos so that the page can filter by itself: all mutual nearest neighbours, with all it needs of each."""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.errors import ArgumentError
+from matchkernel.explore.cache import Cache
+from matchkernel.explore.photos import Photo
+from matchkernel.explore.settings import ExploreSettings
+from matchkernel.geometry.detect import Detection, Detector
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.model.card import available
+from matchkernel.photos.describers import CUT, SIFTS, Describer, open_describer
+from matchkernel.photos.extract import describe_frames, recorded_settings
+from matchkernel.photos.features import Features
+from matchkernel.photos.filters import LEARNED_RATIO, NUMBERS, RATIO, THRESHOLD, Filter, parse_filter
+from matchkernel.photos.match import match
+from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
+from matchkernel.storage.settings import short_repr
+
+SHOWN = 32  # side of the patches that are shown
+RIVALS = 2  # of each match, in each direction
+ROWS_AT_A_TIME = 1024
+LARGE = 4_000_000  # pixels; photos of more are searched for keypoints one at a time, which takes 180 bytes per pixel
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Matches of two photos.
+
+    Attributes:
+        facts: how they were found, the limits of the filter, the geometry; JSON values.
+        arrays: frames_a (K, 6) and frames_b: x, y and the shape row by row; pairs (M, 2), distances and ratios (M,) of
+            all mutual nearest neighbours; kept (M,), those that pass the filter, to which the geometry was fitted;
+            agrees (M,), those within 3 px of it; rivals_b (M, 2), the next nearest keypoints of B to that of A, and
+            rivals_b_distances; rivals_a, rivals_a_distances likewise. A row with fewer rivals repeats its match at
+            distance 2.
+    """
+
+    facts: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Matcher:
+    """Matches photos; describers, keypoints, features and matches are kept in memory."""
+
+    def __init__(self, settings: ExploreSettings) -> None:
+        own = {} if settings.model in (*available(), *SIFTS) else {settings.model.rpartition("/")[2]: settings.model}
+        self.models = {**{name: name for name in (*available(), "rootsift", "sift")}, **own}
+        self.default = next(iter(own), settings.model)
+        self._describers = Cache(len(self.models))
+        self._detections, self._patches = Cache(settings.kept_results), Cache(settings.kept_results)
+        self._features, self._comparisons = Cache(settings.kept_results), Cache(settings.kept_results)
+        self._one_large = threading.Lock()
+
+    def describer(self, name: str) -> Describer:
+        """The describer of a name that the page offers; no other name is looked up."""
+        if name not in self.models:
+            raise ArgumentError(f"model must be one of {', '.join(self.models)}, got {short_repr(name)}")
+        return self._describers.get(name, lambda: open_describer(self.models[name]))
+
+    def compare(self, a: Photo, b: Photo, model: str, keypoints: int, keep: str) -> Comparison:
+        """Match two photos.
+
+        Args:
+            a: photo A.
+            b: photo B.
+            model: one of `models`.
+            keypoints: maximum number per photo.
+            keep: a filter, such as "ratio" or "both:0.85,0.8".
+        """
+        chosen, describer = parse_filter(keep), self.describer(model)
+        chosen.check_recorded(describer.settings)
+        key = (a.id, b.id, model, keypoints, chosen)
+        return self._comparisons.get(key, lambda: self._compare(a, b, describer, keypoints, chosen))
+
+    def patches(self, photo: Photo, keypoints: int) -> np.ndarray:
+        """(K, 32, 32) uint8 of all keypoints of a photo."""
+        return self._patches.get(
+            (photo.id, keypoints), lambda: shown_patches(photo, self._detect(photo, keypoints).frames)
+        )
+
+    def _detect(self, photo: Photo, keypoints: int) -> Detection:
+        def detect() -> Detection:
+            if photo.gray.size <= LARGE:
+                return Detector(keypoints=keypoints).detect(photo.gray)
+            with self._one_large:
+                return Detector(keypoints=keypoints).detect(photo.gray)
+
+        return self._detections.get((photo.id, keypoints), detect)
+
+    def features(self, photo: Photo, describer: Describer, keypoints: int) -> Features:
+        """The features of a photo, as `extract` gives them."""
+
+        def describe() -> Features:
+            detector, found = Detector(keypoints=keypoints), self._detect(photo, keypoints)
+            rows = describe_frames(photo.gray, found.frames, describer, detector)
+            size = (photo.gray.shape[1], photo.gray.shape[0])
+            settings = recorded_settings(describer, detector)
+            return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
+
+        return self._features.get((photo.id, describer.name, keypoints), describe)
+
+    def _compare(self, a: Photo, b: Photo, describer: Describer, keypoints: int, keep: Filter) -> Comparison:
+        start = time.perf_counter()
+        first, second = (self.features(photo, describer, keypoints) for photo in (a, b))
+        found = match(first, second)
+        kept = keep.keep(found, first, second)
+        ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
+        geometry = verify(ends[0][kept], ends[1][kept], size_b=second.image_size)
+        agrees = np.zeros(len(found), bool)
+        if geometry.model is not None and geometry.geometry is not None:
+            agrees = ERRORS[geometry.geometry](geometry.model, *ends) <= INLIER_PIXELS
+        arrays = {
+            "frames_a": _frame_rows(first),
+            "frames_b": _frame_rows(second),
+            "pairs": found.indices.astype(np.uint32),
+            "distances": found.distances.astype(np.float32),
+            "ratios": found.ratios.astype(np.float32),
+            "kept": kept.astype(np.uint8),
+            "agrees": agrees.astype(np.uint8),
+        }
+        rows = first.descriptors, second.descriptors
+        arrays["rivals_b"], arrays["rivals_b_distances"] = _rivals(*rows, found.indices)
+        arrays["rivals_a"], arrays["rivals_a_distances"] = _rivals(*rows[::-1], found.indices[:, ::-1])
+        facts = {
+            "model": describer.name,
+            "label": describer.label,
+            "engine": describer.settings.get("engine"),
+            "keypoints": keypoints,
+            "photos": [a.facts, b.facts],
+            "filter": str(keep),
+            "limits": _limits(keep, describer),
+            "geometry": geometry.geometry if geometry.model is not None else None,
+            "matrix": None if geometry.model is None else geometry.model.tolist(),
+            "significance": geometry.significance if np.isfinite(geometry.significance or 0) else None,
+            "reason": geometry.reason if geometry.model is not None else f"{NOT_THE_SAME} ({geometry.reason})",
+            "seconds": round(time.perf_counter() - start, 4),
+        }
+        return Comparison(facts, arrays)
+
+
+def shown_patches(photo: Photo, frames: Any) -> np.ndarray:
+    """(K, 32, 32) uint8: patches as they are cut, at half the size, which is what the networks see."""
+    cut = extract_patches(photo.gray, frames, CUT)
+    factor = CUT // SHOWN
+    blocks = cut.reshape(len(cut), SHOWN, factor, SHOWN, factor).astype(np.uint16).sum((2, 4))
+    return ((blocks + factor**2 // 2) // factor**2).astype(np.uint8)
+
+
+def _frame_rows(features: Features) -> np.ndarray:
+    shapes = features.frames.shapes.reshape(-1, 4)
+    return np.column_stack([features.frames.centers, shapes]).astype(np.float32).reshape(-1, 6)
+
+
+def _limits(keep: Filter, describer: Describer) -> dict[str, Any]:
+    """Where the sliders stand: the filter's own limits, those recorded for the model, and how both are joined."""
+    ratio = keep.ratio or describer.settings.get(RATIO) or LEARNED_RATIO
+    distance = keep.distance if keep.distance is not None else describer.settings.get(THRESHOLD)
+    tested = NUMBERS[keep.kind]
+    return {
+        "kind": keep.kind,
+        "ratio": ratio if "ratio" in tested else None,
+        "distance": distance if "distance" in tested else None,
+        "recorded_ratio": ratio,
+        "recorded_distance": distance,
+    }
+
+
+def _rivals(rows_a: np.ndarray, rows_b: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(M, RIVALS) uint32 and float32: the rows of B nearest to that of A, other than its match, and their distances."""
+    index = np.repeat(pairs[:, 1:], RIVALS, 1).astype(np.uint32)
+    distance = np.full((len(pairs), RIVALS), 2, np.float32)
+    count = min(RIVALS, len(rows_b) - 1)
+    if not len(pairs) or count < 1:
+        return index, distance
+    others = torch.from_numpy(np.ascontiguousarray(rows_b))
+    empty = torch.from_numpy(~rows_b.any(1))
+    for start in range(0, len(pairs), ROWS_AT_A_TIME):
+        part = pairs[start : start + ROWS_AT_A_TIME]
+        alike = torch.from_numpy(np.ascontiguousarray(rows_a[part[:, 0]])) @ others.T
+        alike[:, empty] = -1
+        alike[torch.arange(len(part)), torch.from_numpy(np.ascontiguousarray(part[:, 1]))] = -2
+        best, where = alike.topk(count, 1)
+        index[start : start + len(part), :count] = where.numpy()
+        distance[start : start + len(part), :count] = (2 - 2 * best).clamp(0, 4).sqrt().numpy()
+    return index, distance

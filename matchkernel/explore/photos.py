@@ -1,0 +1,103 @@
+"""The photos of the page: kept in memory only, known by a digest of their bytes."""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.data.sample_pair import sample_pair
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.explore.settings import ExploreSettings
+from matchkernel.storage.files import check_regular
+from matchkernel.storage.images import photo_bytes, read_photo_bytes
+
+PREVIEW_SIDE = 1600
+SAMPLE_NAMES = ("sample, left", "sample, right")
+
+
+class UnknownPhotoError(ArgumentError):
+    """A photo that is no longer in memory, or never was."""
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A decoded photo.
+
+    Attributes:
+        id: digest of its bytes.
+        name: for people.
+        gray: (H, W) uint8.
+        jpeg: a picture of it, not larger than PREVIEW_SIDE.
+    """
+
+    id: str
+    name: str
+    gray: np.ndarray
+    jpeg: bytes
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the page is told about it."""
+        return {"id": self.id, "name": self.name, "width": self.gray.shape[1], "height": self.gray.shape[0]}
+
+
+def decode(data: bytes, name: str, settings: ExploreSettings) -> Photo:
+    """A photo from the bytes of its file; one that is too large or damaged is a FileError."""
+    if len(data) > settings.upload_bytes:
+        raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
+    gray, jpeg = read_photo_bytes(data, name, most_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
+    return Photo(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
+
+
+def read_photo(path: Path, settings: ExploreSettings) -> Photo:
+    """A photo from a file."""
+    check_regular(path)
+    if not path.is_file():
+        raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
+    if path.stat().st_size > settings.upload_bytes:
+        raise FileError(f"{path}: larger than {settings.upload_bytes / 2**20:g} MiB")
+    photo = decode(path.read_bytes(), str(path), settings)
+    return Photo(photo.id, path.name, photo.gray, photo.jpeg)
+
+
+def read_sample(settings: ExploreSettings) -> tuple[Photo, Photo]:
+    """The sample pair."""
+    left, right = (
+        decode(photo_bytes(pixels), name, settings) for pixels, name in zip(sample_pair(), SAMPLE_NAMES, strict=True)
+    )
+    return left, right
+
+
+class Photos:
+    """A bounded number of photos: those given at the start stay, of the others those used last."""
+
+    def __init__(self, most: int, fixed: tuple[Photo, ...] = ()) -> None:
+        self._most, self._fixed = most, {photo.id: photo for photo in fixed}
+        self._others: OrderedDict[str, Photo] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, photo: Photo) -> None:
+        """Keep a photo."""
+        with self._lock:
+            if photo.id in self._fixed:
+                return
+            self._others[photo.id] = photo
+            self._others.move_to_end(photo.id)
+            while len(self._others) > self._most:
+                self._others.popitem(last=False)
+
+    def get(self, key: str) -> Photo:
+        """The photo of an id."""
+        with self._lock:
+            found = self._fixed.get(key) or self._others.get(key)
+            if found is None:
+                raise UnknownPhotoError("this photo is no longer in memory: choose it again")
+            if key in self._others:
+                self._others.move_to_end(key)
+            return found
+
+    def __len__(self) -> int:
+        return len(self._fixed) + len(self._others)

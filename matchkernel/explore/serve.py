@@ -1,0 +1,89 @@
+"""Serve the explorer page until Ctrl-C."""
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+import uvicorn
+
+from matchkernel.errors import ArgumentError
+from matchkernel.explore.photos import Photo
+from matchkernel.explore.server import create_app
+from matchkernel.explore.settings import ExploreSettings
+
+CONNECTIONS = 100
+SECONDS_TO_FINISH = 2
+
+
+def serve(
+    settings: ExploreSettings,
+    pair: tuple[Photo, Photo] | None = None,
+    report: str | None = None,
+    started: Callable[[str], object] = lambda address: None,
+) -> None:
+    """Serve until the process is told to stop.
+
+    Args:
+        settings: where and with which limits.
+        pair: photos that are there when the page opens.
+        report: HTML of the page of results.
+        started: called with the page's address once requests are accepted.
+    """
+    with listen(settings) as place:
+        chosen = replace(settings, port=place.getsockname()[1])
+        started(address_of(chosen))
+        app = create_app(chosen, pair, report)
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=SECONDS_TO_FINISH,
+        )
+        try:
+            uvicorn.Server(config).run(sockets=[place])
+        finally:
+            app.state.explorer.close()
+
+
+def listen(settings: ExploreSettings) -> socket.socket:
+    """A socket at the host and port; one that is taken, or cannot be, is an ArgumentError."""
+    try:
+        unspecified = ipaddress.ip_address(settings.host).is_unspecified
+    except ValueError:
+        unspecified = False
+    if unspecified:
+        raise ArgumentError(
+            f"host {settings.host} means every address: give the one by which browsers call this machine"
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
+            0
+        ]
+        place = socket.socket(family, kind, protocol)
+        try:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(address)
+            place.listen(CONNECTIONS)
+        except OSError:
+            place.close()
+            raise
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ArgumentError(
+                f"port {settings.port} is taken: choose another with --port, or 0 for any free one"
+            ) from None
+        raise ArgumentError(f"cannot serve at {settings.host}:{settings.port} ({error.strerror or error})") from None
+    return place
+
+
+def address_of(settings: ExploreSettings) -> str:
+    """Where a browser finds the page."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}/"

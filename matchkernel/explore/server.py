@@ -1,0 +1,287 @@
+"""The explorer's server: the page, and what its scripts ask for. Nothing is written to the disk."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
+from matchkernel.explore.bundle import pack
+from matchkernel.explore.guard import Guard, own_hosts
+from matchkernel.explore.inside import RANGES, Inside, Moved, Region
+from matchkernel.explore.jobs import BusyError, Jobs
+from matchkernel.explore.matching import Matcher
+from matchkernel.explore.page_files import TYPES, page_file
+from matchkernel.explore.photos import Photo, Photos, UnknownPhotoError, decode, read_sample
+from matchkernel.explore.settings import MOST_KEYPOINTS, ExploreSettings
+from matchkernel.model.backbone import RECEPTIVE_FIELD
+from matchkernel.photos.filters import NUMBERS
+from matchkernel.storage.settings import check_ranges, from_dict, setting
+
+JSON_BYTES = 65536  # maximum size of a request that is not a photo
+SHORT_WORKERS = 1
+# The report is one page without scripts; its styles are inside.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+NAMELESS = "this file"
+Fields = TypeVar("Fields")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MatchRequest:
+    """What /api/match takes."""
+
+    a: str = ""
+    b: str = ""
+    model: str = ""
+    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+    filter: str = "ratio"
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True)
+class PatchesRequest:
+    """What /api/patches takes."""
+
+    photo: str = ""
+    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """What /api/encodings takes."""
+
+    a: str = ""
+    frame_a: Region = field(default_factory=Region)
+    b: str = ""
+    frame_b: Region = field(default_factory=Region)
+
+
+@dataclass(frozen=True)
+class WarpRequest(PairRequest):
+    """What /api/warp takes."""
+
+    along: str = ""
+    fixed: Moved = field(default_factory=Moved)
+
+
+class Explorer:
+    """What the server knows: photos, models, results; all in memory."""
+
+    def __init__(
+        self, settings: ExploreSettings, pair: tuple[Photo, Photo] | None = None, report: str | None = None
+    ) -> None:
+        self.settings, self.pair, self.report = settings, pair, report
+        self.photos = Photos(settings.kept_photos, pair or ())
+        self.matcher, self.inside = Matcher(settings), Inside(settings.kept_results)
+        self.long = Jobs(settings.workers, settings.waiting)
+        self.short = Jobs(SHORT_WORKERS, settings.waiting)
+
+    def facts(self) -> dict[str, Any]:
+        """What the page must know before anything is computed."""
+        return {
+            "models": list(self.matcher.models),
+            "model": self.matcher.default,
+            "keypoints": self.settings.keypoints,
+            "most_keypoints": MOST_KEYPOINTS,
+            "filters": list(NUMBERS),
+            "upload_bytes": self.settings.upload_bytes,
+            "ranges": RANGES,
+            "views": self.inside.views,
+            "receptive_field": RECEPTIVE_FIELD,
+            "pair": None if self.pair is None else [photo.facts for photo in self.pair],
+            "report": self.report is not None,
+        }
+
+    def close(self) -> None:
+        """Give up the jobs that wait."""
+        self.long.close()
+        self.short.close()
+
+    async def upload(self, request: Request) -> Response:
+        """Take a photo: the body is the file."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not kind.startswith("image/") and kind != "application/octet-stream":
+            raise HTTPException(415, "send the file of a photo, with the type image/... or application/octet-stream")
+        try:
+            async with asyncio.timeout(self.settings.upload_seconds):
+                data = await _body(request, self.settings.upload_bytes)
+        except TimeoutError:
+            raise HTTPException(408, "the photo took too long to arrive") from None
+        photo = await self.long.run(decode, data, NAMELESS, self.settings)
+        self.photos.add(photo)
+        return JSONResponse(photo.facts)
+
+    async def sample(self, _: Request) -> Response:
+        """The sample pair."""
+        pair = await self.long.run(read_sample, self.settings)
+        for photo in pair:
+            self.photos.add(photo)
+        return JSONResponse([photo.facts for photo in pair])
+
+    async def picture(self, request: Request) -> Response:
+        """A JPEG of a photo in memory."""
+        return Response(self.photos.get(request.path_params["photo"]).jpeg, media_type="image/jpeg")
+
+    async def match(self, request: Request) -> Response:
+        """Match two photos."""
+        asked = await _fields(request, MatchRequest)
+        a, b = self.photos.get(asked.a), self.photos.get(asked.b)
+
+        def work() -> bytes:
+            found = self.matcher.compare(a, b, asked.model, asked.keypoints, asked.filter)
+            return pack(found.facts, found.arrays)
+
+        return _bytes(await self.long.run(work))
+
+    async def patches(self, request: Request) -> Response:
+        """The patches of all keypoints of a photo."""
+        asked = await _fields(request, PatchesRequest)
+        photo = self.photos.get(asked.photo)
+        found = await self.long.run(self.matcher.patches, photo, asked.keypoints)
+        return _bytes(pack({}, {"patches": found}))
+
+    async def encodings(self, request: Request) -> Response:
+        """What each position of two patches contributes, for every view."""
+        asked = await _fields(request, PairRequest)
+        a, b = self.photos.get(asked.a), self.photos.get(asked.b)
+        found = await self.short.run(self.inside.encodings, a, asked.frame_a, b, asked.frame_b)
+        return _bytes(pack({}, {name: rows.numpy() for name, rows in found.items()}))
+
+    async def warp(self, request: Request) -> Response:
+        """How similarity falls along one change of the second patch."""
+        asked = await _fields(request, WarpRequest)
+        a, b = self.photos.get(asked.a), self.photos.get(asked.b)
+        cosines, values, patches = await self.short.run(
+            self.inside.curve, a, asked.frame_a, b, asked.frame_b, asked.along, asked.fixed
+        )
+        return _bytes(pack({"views": list(cosines)}, {**cosines, "values": values, "patches": patches}))
+
+    async def results(self, _: Request) -> Response:
+        """The report page."""
+        if self.report is None:
+            raise HTTPException(404, "no results were given: start with --results FOLDER")
+        return HTMLResponse(self.report, headers={"content-security-policy": REPORT_POLICY})
+
+
+def create_app(
+    settings: ExploreSettings, pair: tuple[Photo, Photo] | None = None, report: str | None = None
+) -> Starlette:
+    """The explorer as an ASGI application.
+
+    Args:
+        settings: limits, and the host and port it will be served at.
+        pair: photos that are there when the page opens.
+        report: HTML of the page of results.
+    """
+    explorer = Explorer(settings, pair, report)
+
+    async def facts(_: Request) -> Response:
+        return JSONResponse(explorer.facts())
+
+    routes = [
+        Route("/", _page("index.html")),
+        *(Route(f"/page/{name}", _page(name)) for name in TYPES),
+        Route("/api/models", facts),
+        Route("/api/photos", explorer.upload, methods=["POST"]),
+        Route("/api/photos/{photo:str}.jpg", explorer.picture),
+        Route("/api/sample", explorer.sample, methods=["POST"]),
+        Route("/api/match", explorer.match, methods=["POST"]),
+        Route("/api/patches", explorer.patches, methods=["POST"]),
+        Route("/api/encodings", explorer.encodings, methods=["POST"]),
+        Route("/api/warp", explorer.warp, methods=["POST"]),
+        Route("/results", explorer.results),
+    ]
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+        UnknownPhotoError: _answer(404),
+        MissingExtraError: _answer(501),
+        MatchKernelError: _answer(400),
+        FileError: _answer(400),
+        HTTPException: _http_error,
+        BusyError: _busy,
+        ClientDisconnect: _gone,
+        Exception: _failure,
+    }
+    hosts = own_hosts(settings.host, settings.port)
+    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Guard, hosts=hosts)])
+    app.state.explorer = explorer
+    return app
+
+
+def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return Response(page_file(name), media_type=TYPES[name])
+
+    return answer
+
+
+def _bytes(data: bytes) -> Response:
+    return Response(data, media_type="application/octet-stream")
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body, refused as soon as it is known to be too large."""
+    said = request.headers.get("content-length", "0")
+    if said.isdecimal() and len(said) < 20 and int(said) <= most:
+        data = bytearray()
+        async for piece in request.stream():
+            data += piece
+            if len(data) > most:
+                break
+        else:
+            return bytes(data)
+    raise HTTPException(413, f"larger than {most / 2**20:g} MiB, which is the limit", {"connection": "close"})
+
+
+async def _fields(request: Request, kind: type[Fields]) -> Fields:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send JSON, with the type application/json")
+    data = await _body(request, JSON_BYTES)
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the request is not JSON") from None
+    return from_dict(kind, values, "request")
+
+
+def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": " ".join(str(error).split())[:500]}, status)
+
+    return answer
+
+
+async def _http_error(_: Request, error: HTTPException) -> Response:
+    reasons = {404: "there is no such page", 405: "this page takes no such request"}
+    is_own = error.detail and error.status_code not in (405,) and error.detail != "Not Found"
+    reason = error.detail if is_own else reasons.get(error.status_code, error.detail)
+    return JSONResponse({"error": reason}, error.status_code, error.headers)
+
+
+async def _busy(_: Request, __: Exception) -> Response:
+    return JSONResponse({"error": "too many requests at once: try again in a moment"}, 503, {"retry-after": "1"})
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=400)
+
+
+async def _failure(_: Request, error: Exception) -> Response:
+    if isinstance(error, MemoryError):
+        return JSONResponse({"error": "not enough memory for this"}, 500)
+    log.error("a request failed", exc_info=error)
+    return JSONResponse({"error": f"this failed ({type(error).__name__}); the terminal tells more"}, 500)

@@ -1,0 +1,42 @@
+"""What the explorer serves and the limits it keeps."""
+
+from dataclasses import dataclass
+
+from matchkernel.storage.settings import check_ranges, setting
+
+MOST_KEYPOINTS = 8000
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class ExploreSettings:
+    """How the page is served, and how much memory and time its requests may take.
+
+    Attributes:
+        host: name or address the page is served at; requests that name another are refused.
+        port: 0 for any free one.
+        model: chosen when the page opens: a name of trained weights, a weight file, sift or rootsift.
+        keypoints: maximum number of keypoints per photo when the page opens.
+        upload_bytes: maximum size of a photo's file.
+        upload_pixels: maximum number of pixels of a photo.
+        kept_photos: photos in memory besides those given on the command line; the one not used longest goes first.
+        kept_results: features, matches, encodings and curves in memory, of each kind.
+        workers: jobs computed at the same time, of each of two kinds, long and short.
+        waiting: jobs that may wait or run, of each kind; more are answered "busy".
+        upload_seconds: a photo that takes longer to arrive is refused.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = setting(8765, low=0, high=65535)
+    model: str = "light-wide"
+    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+    upload_bytes: int = setting(32 * MIB, low=1)
+    upload_pixels: int = setting(24_000_000, low=1)
+    kept_photos: int = setting(8, low=2)
+    kept_results: int = setting(16, low=1)
+    workers: int = setting(2, low=1)
+    waiting: int = setting(32, low=1)
+    upload_seconds: float = setting(60.0, above=0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

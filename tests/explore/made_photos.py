@@ -1,0 +1,20 @@
+"""Photos and measurements for the explorer's tests."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def noise_png(width, height, seed=0, contrast=1):
+    pixels = 128 + contrast * np.random.default_rng(seed).integers(-90, 90, (height, width))
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, format="PNG")
+    return file.getvalue()
+
+
+def resident_mib():
+    """Memory of this process, in which the server runs too."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20

@@ -1,0 +1,298 @@
+"""Requests that mean no good, or are only mistaken: the server answers clearly and goes on."""
+
+import json
+import socket
+import struct
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_photos import noise_png, resident_mib
+from PIL import Image
+
+from matchkernel.explore.server import JSON_BYTES
+
+JSON_TYPE = {"content-type": "application/json"}
+
+
+def error_of(body):
+    return json.loads(body)["error"]
+
+
+@pytest.fixture(autouse=True)
+def alive_afterwards(served):
+    yield
+    assert served.ask("GET", "/api/models")[0] == 200
+
+
+def bomb(side):
+    """A PNG of a few hundred bytes whose header claims side x side pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["length told", "chunked"])
+def test_a_file_of_50_mb_is_refused_while_it_arrives(served, said):
+    before = resident_mib()
+    data = bytes(50 * 2**20)
+    body = data if said else iter([data[:65536]] * 800)
+    try:
+        status, _, answer = served.ask("POST", "/api/photos", body, {"content-type": "image/png"})
+    except (BrokenPipeError, ConnectionResetError):  # refused before all of it was sent
+        pass
+    else:
+        assert (status, error_of(answer)) == (413, "larger than 1 MiB, which is the limit")
+    assert resident_mib() - before < 80
+
+
+@pytest.mark.parametrize("side", [2000, 30_000, 2**31 - 1])
+def test_a_decompression_bomb_is_refused_by_its_header(served, side):
+    before = resident_mib()
+    status, answer = served.upload(bomb(side))
+    assert status == 400
+    assert "this file: " in answer["error"]
+    assert "1,000,000" in answer["error"]
+    assert resident_mib() - before < 50
+
+
+@pytest.mark.parametrize("data", [b"", b"no photo", b"\x89PNG\r\n\x1a\n", b"<svg xmlns='http://www.w3.org/2000/svg'/>"])
+def test_what_is_no_image_is_explained(served, data):
+    status, answer = served.upload(data)
+    assert status == 400
+    assert answer["error"].startswith("this file: not a whole image")
+
+
+@pytest.mark.parametrize("kind", ["text/html", "multipart/form-data; boundary=x", "application/json", ""])
+def test_another_type_of_contents_is_refused(served, kind):
+    status, answer = served.upload(noise_png(64, 48), kind)
+    assert status == 415
+    assert "image/" in answer["error"]
+
+
+def test_fields_must_be_json(served):
+    for headers in ({"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}, {}):
+        status, _, body = served.ask("POST", "/api/match", "{}", headers)
+        assert (status, error_of(body)) == (415, "send JSON, with the type application/json")
+    for body in ("", "{", "[1, 2", "nul", "[" * 10_000, "9" * 5000):
+        status, _, answer = served.ask("POST", "/api/match", body, JSON_TYPE)
+        assert status == 400, answer
+    status, _, answer = served.ask("POST", "/api/match", " " * (JSON_BYTES + 1), JSON_TYPE)
+    assert status == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../server.py",
+        "/page/..%2fserver.py",
+        "/page/%2e%2e/%2e%2e/errors.py",
+        "/page//etc/passwd",
+        "//etc/passwd",
+        "/page/main.js%00.css",
+        "/api/photos/../../../etc/passwd.jpg",
+        "/api/photos/..%2f..%2fetc%2fpasswd.jpg",
+        "/api/photos/%2fetc%2fpasswd.jpg",
+        "/page/index.html/..",
+        "/results/../api",
+    ],
+)
+def test_no_path_leads_out(served, path):
+    status, _, body = served.ask("GET", path)
+    assert status == 404
+    assert error_of(body)
+    assert b"root:" not in body
+
+
+def test_a_model_is_never_read_from_a_path_in_a_request(served, pair):
+    for model in ("/etc/passwd", "../mine.safetensors", "", "light-wide.safetensors", "x" * 10_000):
+        status, answer = served.post("/api/match", {"a": pair[0].id, "b": pair[1].id, "model": model})
+        assert status == 400
+        assert answer["error"].startswith("model must be one of ")
+        assert len(answer["error"]) < 400
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:80", "", "[::1]:80"]
+)
+def test_another_host_is_refused(served, host):
+    status, _, body = served.ask("GET", "/", host=host or " ")
+    assert status in (400, 403)
+    if status == 403:
+        assert error_of(body).startswith("this server answers only at 127.0.0.1:")
+
+
+def test_its_own_names_are_served(served):
+    for name in ("127.0.0.1", "localhost", "LOCALHOST"):
+        assert served.ask("GET", "/", host=f"{name}:{served.settings.port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1", "file://"]
+)
+def test_requests_of_other_sites_are_refused(served, origin):
+    headers = {"origin": origin.format(port=served.settings.port)}
+    for method, path in (
+        ("POST", "/api/sample"),
+        ("GET", "/api/models"),
+        ("GET", "/page/main.js"),
+        ("OPTIONS", "/api/match"),
+    ):
+        status, answered, body = served.ask(method, path, headers=headers)
+        assert (status, error_of(body)) == (403, "requests from other sites are not served")
+        assert "access-control-allow-origin" not in answered
+    own = {"origin": f"http://127.0.0.1:{served.settings.port}", "sec-fetch-site": "same-origin"}
+    assert served.ask("GET", "/api/models", headers=own)[0] == 200
+
+
+def test_a_browser_that_says_a_request_is_from_elsewhere_is_believed(served):
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    assert served.ask("GET", "/results", headers=elsewhere)[0] == 403
+    assert served.ask("POST", "/", headers=elsewhere)[0] == 403
+    assert served.ask("GET", "/", headers=elsewhere)[0] == 200  # a link to the page
+
+
+def test_every_answer_keeps_the_page_to_itself(served):
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/page/main.js"),
+        ("GET", "/nothing"),
+        ("PUT", "/api/match"),
+        ("GET", "/results"),
+    ):
+        _, headers, _ = served.ask(method, path)
+        assert "default-src 'self'" in headers["content-security-policy"] or path == "/results"
+        assert "unsafe-eval" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_twenty_requests_at_once_are_all_answered(served, pair):
+    """Matches with several models and budgets, maps and curves: each is answered."""
+    a, b = (photo.id for photo in pair)
+    region = {"x": 100, "y": 100, "xx": 20, "yy": 20}
+    both = {"a": a, "frame_a": region, "b": b, "frame_b": region}
+    jobs = [
+        ("/api/match", {"a": a, "b": b, "model": name, "keypoints": 60 + k})
+        for k, name in enumerate(["rootsift", "sift"] * 5)
+    ]
+    jobs += [
+        ("/api/encodings", both),
+        ("/api/warp", {**both, "along": "turn"}),
+        ("/api/patches", {"photo": a, "keypoints": 99}),
+    ] * 3
+    jobs += [("/api/match", {"a": a, "b": "gone", "model": "sift"})]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        answers = list(pool.map(lambda job: served.post(*job)[0], jobs))
+    assert answers == [200] * 19 + [404]
+    assert len(served.explorer.photos) <= 2 + served.settings.kept_photos
+
+
+def test_too_many_jobs_are_told_to_come_back(served, pair):
+    jobs, gate = served.explorer.short, threading.Event()
+    old, jobs._waiting = jobs._waiting, 1
+    try:
+        jobs._pool.submit(gate.wait)  # the one worker is busy
+        region = {"x": 50, "y": 50, "xx": 9, "yy": 9}
+        fields = {"a": pair[0].id, "frame_a": region, "b": pair[1].id, "frame_b": region}
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(served.post, "/api/encodings", fields)
+            while not jobs._count:
+                pass
+            status, answer = served.post("/api/encodings", fields)
+            assert (status, answer["error"]) == (503, "too many requests at once: try again in a moment")
+            assert served.ask("GET", "/api/models")[0] == 200
+            assert (
+                served.post("/api/match", {"a": pair[0].id, "b": pair[1].id, "model": "sift", "keypoints": 50})[0]
+                == 200
+            )
+            gate.set()
+            assert first.result()[0] == 200
+    finally:
+        jobs._waiting = old
+        gate.set()
+
+
+def test_a_slow_client_holds_nobody_up(served):
+    with socket.create_connection(("127.0.0.1", served.settings.port)) as slow:
+        head = f"POST /api/photos HTTP/1.1\r\nhost: 127.0.0.1:{served.settings.port}\r\ncontent-type: image/png\r\n"
+        slow.sendall(head.encode() + b"content-length: 1000\r\n\r\nabc")
+        assert served.upload(noise_png(64, 48))[0] == 200
+    with socket.create_connection(("127.0.0.1", served.settings.port)) as broken:
+        broken.sendall(b"\x16\x03\x01\x02\x00\x01\x00" * 100)
+
+
+def test_photos_in_memory_are_bounded_and_one_that_is_gone_is_explained(served):
+    first = served.upload(noise_png(40, 40, seed=1000))[1]["id"]
+    for seed in range(served.settings.kept_photos):
+        assert served.upload(noise_png(40, 40, seed=seed))[0] == 200
+    assert len(served.explorer.photos) == 2 + served.settings.kept_photos
+    status, _, body = served.ask("GET", f"/api/photos/{first}.jpg")
+    assert (status, error_of(body)) == (404, "this photo is no longer in memory: choose it again")
+
+
+def test_photos_without_keypoints_or_content(served):
+    blank = served.upload(noise_png(64, 64, contrast=0))[1]["id"]
+    status, (facts, arrays) = served.post("/api/match", {"a": blank, "b": blank, "model": "light"})
+    assert status == 200
+    assert facts["geometry"] is None
+    assert arrays["pairs"].shape == (0, 2)
+    region = {"x": 30, "y": 30, "xx": 9, "yy": 9}
+    both = {"a": blank, "frame_a": region, "b": blank, "frame_b": region}
+    assert served.post("/api/encodings", both)[0] == 200
+    status, (_, arrays) = served.post("/api/warp", {**both, "along": "octaves"})
+    assert status == 200
+    assert np.isnan(arrays["RootSIFT"]).all()
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+NUMBER = st.floats() | st.integers() | ANYTHING
+REGION = st.fixed_dictionaries({}, optional=dict.fromkeys(("x", "y", "xx", "xy", "yx", "yy", "z"), NUMBER)) | ANYTHING
+MOVED = st.fixed_dictionaries({}, optional=dict.fromkeys(("turn", "right", "down", "octaves"), NUMBER)) | ANYTHING
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_fields_get_an_answer(served, pair, data):
+    photo = st.sampled_from([pair[0].id, pair[1].id]) | ANYTHING
+    both = {"a": photo, "b": photo}
+    regions = {**both, "frame_a": REGION, "frame_b": REGION}
+    names = {"model": st.just("sift") | ANYTHING, "filter": st.text(max_size=20) | ANYTHING}
+    along = st.sampled_from(["turn", "down", ""]) | ANYTHING
+    fields = {
+        "/api/match": {**both, **names, "keypoints": NUMBER},
+        "/api/patches": {"photo": photo, "keypoints": NUMBER},
+        "/api/encodings": regions,
+        "/api/warp": {**regions, "fixed": MOVED, "along": along},
+    }
+    path = data.draw(st.sampled_from(sorted(fields)))
+    body = data.draw(st.fixed_dictionaries({}, optional=fields[path]) | ANYTHING)
+    status, answer = served.post(path, body)
+    assert status in (200, 400, 404)
+    if status != 200:
+        assert answer["error"]
+        assert len(answer["error"]) <= 500
+
+
+def test_a_16_bit_and_a_cmyk_photo_are_read_as_files_are(served, tmp_path):
+    for name, image in {
+        "deep.png": Image.fromarray(np.arange(64 * 64, dtype=np.uint16).reshape(64, 64)),
+        "print.jpg": Image.new("CMYK", (64, 48), (0, 90, 10, 20)),
+    }.items():
+        image.save(tmp_path / name)
+        status, answer = served.upload((tmp_path / name).read_bytes())
+        assert (status, answer["width"]) == (200, 64)
+        assert served.ask("GET", f"/api/photos/{answer['id']}.jpg")[2][:2] == b"\xff\xd8"
