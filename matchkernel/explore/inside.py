@@ -1,6 +1,7 @@
 """Inside a pair of patches: what each position contributes, and how similarity falls as the second patch is moved."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.model.card import available, read_card
-from matchkernel.model.config import VARIANTS
+from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.kernel_view import position_encodings
@@ -92,6 +93,11 @@ class Inside:
         return [name for name in MODELS if name in available()]
 
     @property
+    def receptive_side(self) -> int:
+        """Pixels of the patch, along each side, that a position sees; the most of all models shown."""
+        return max(_config(name).receptive_side for name in self.models)
+
+    @property
     def views(self) -> list[dict[str, Any]]:
         """What is shown of these models: a name, and the parts whose encodings sum to it.
 
@@ -99,9 +105,7 @@ class Inside:
         """
         found: list[dict[str, Any]] = []
         for name in self.models:
-            config = read_card(name).config
-            assert config is not None  # of shipped weights
-            parts = _parts(name, config.variant)
+            parts = _parts(name, _config(name).variant)
             if len(parts) > 1:
                 found += [
                     {"name": f"{name}, {KINDS[system or '']} half", "parts": [part]} for part, system in parts.items()
@@ -179,6 +183,14 @@ class Inside:
         has_content = patches.min((1, 2)) < patches.max((1, 2))
         cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
         return cosines, values.astype(np.float32), shown_patches(b, regions)
+
+
+@cache
+def _config(name: str) -> DescriptorConfig:
+    """The configuration of shipped weights."""
+    config = read_card(name).config
+    assert config is not None  # of shipped weights
+    return config
 
 
 def _parts(name: str, variant: str) -> dict[str, str | None]:

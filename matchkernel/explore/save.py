@@ -17,7 +17,6 @@ from matchkernel.explore.photos import Photo
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
-from matchkernel.model.backbone import RECEPTIVE_FIELD
 from matchkernel.photos.describers import CUT
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import short_repr
@@ -183,7 +182,7 @@ def _page_facts(
         "starts": models,
         "ranges": {},
         "views": inside.views,
-        "receptive_field": RECEPTIVE_FIELD,
+        "receptive_field": inside.receptive_side,
         "pair": [{**photo.facts, "side": letter} for photo, letter in zip(pair, SIDES, strict=True)],
         "report": report is not None,
         "note": f"Saved by matchkernel explore. {counts}. Needs no network.",

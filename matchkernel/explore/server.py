@@ -23,7 +23,6 @@ from matchkernel.explore.matching import Matcher
 from matchkernel.explore.page_files import TYPES, page_file
 from matchkernel.explore.photos import Photo, Photos, UnknownPhotoError, decode, read_sample
 from matchkernel.explore.settings import MOST_KEYPOINTS, ExploreSettings
-from matchkernel.model.backbone import RECEPTIVE_FIELD
 from matchkernel.photos.filters import NUMBERS
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 
@@ -102,7 +101,7 @@ class Explorer:
             "upload_bytes": self.settings.upload_bytes,
             "ranges": RANGES,
             "views": self.inside.views,
-            "receptive_field": RECEPTIVE_FIELD,
+            "receptive_field": self.inside.receptive_side,
             "pair": None if self.pair is None else [photo.facts for photo in self.pair],
             "report": self.report is not None,
         }
