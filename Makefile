@@ -32,6 +32,7 @@ bench-gpu: .venv/dev  ## measure training and describing on a GPU
 bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/aggregation_memory.py
 	$(BIN)/python benchmarks/describe_speed.py
+	$(BIN)/python benchmarks/photo_pair.py
 	$(BIN)/python benchmarks/patch_cutting.py
 	$(BIN)/python benchmarks/random_reads.py
 	$(BIN)/python benchmarks/label_noise.py

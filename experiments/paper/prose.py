@@ -209,7 +209,7 @@ def models_page() -> list[str]:
     worst = [100 * look(dual, "test", "by_sequence", name, "matching") for name in ("oxford_trees", "webcam_frankfurt")]
     said.append("(oxford_trees, matching {:.0f} mAP), day against night (webcam_frankfurt, {:.0f})".format(*worst))
     speed = json.loads((BENCHMARKS / "describe_speed.json").read_text(encoding="utf-8"))["rows"]
-    rates = [speed[f"trained {name}, folded"]["patches_per_second"] for name in ("light", "dual")]
+    rates = [speed[f"{name}, torch"]["1"]["patches_per_second"] for name in ("light", "dual")]
     said.append("{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)))
     return [*said, "COLMAP 3.8", "Apache-2.0", "CC BY-NC 4.0", "dropout of 0.3"]
 
