@@ -38,12 +38,14 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/label_noise.py
 	$(BIN)/python benchmarks/hpatches_tasks.py
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/explore_latency.py
 
 pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
+	$(BIN)/python benchmarks/explore_picture.py
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
 

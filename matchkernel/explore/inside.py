@@ -19,7 +19,7 @@ from matchkernel.model.card import available, read_card
 from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.kernel_view import position_encodings
+from matchkernel.model.kernel_view import encodings_by_system, position_encodings
 from matchkernel.model.weights import load
 from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
@@ -107,13 +107,11 @@ class Inside:
         for name in self.models:
             parts = _parts(name, _config(name).variant)
             if len(parts) > 1:
-                found += [
-                    {"name": f"{name}, {KINDS[system or '']} half", "parts": [part]} for part, system in parts.items()
-                ]
+                found += [{"name": f"{name}, {KINDS[system]} half", "parts": [part]} for part, system in parts.items()]
                 found.append({"name": f"{name}, both halves", "parts": list(parts)})
             else:
                 [(part, system)] = parts.items()
-                found.append({"name": f"{name}, {KINDS[system or '']}", "parts": [part]})
+                found.append({"name": f"{name}, {KINDS[system]}", "parts": [part]})
         return found
 
     def encodings(self, a: Photo, frame_a: Region, b: Photo, frame_b: Region) -> dict[str, Tensor]:
@@ -139,8 +137,12 @@ class Inside:
         for name in self.models:
             model = self._model(name)
             sized = resize_patches(floats, model.config.patch_size)
-            for part, system in _parts(name, model.config.variant).items():
-                found[part] = position_encodings(model, sized, weighted=weighted, system=system)
+            parts = _parts(name, model.config.variant)
+            if len(parts) == 1:
+                found[name] = position_encodings(model, sized, weighted=weighted)
+            else:
+                of_systems = encodings_by_system(model, sized, weighted=weighted)
+                found |= {part: of_systems[system] for part, system in parts.items()}
         return found
 
     def _model(self, name: str) -> Descriptor:
@@ -193,11 +195,11 @@ def _config(name: str) -> DescriptorConfig:
     return config
 
 
-def _parts(name: str, variant: str) -> dict[str, str | None]:
-    """Names of a model's parts: one for each coordinate system, or one for all of it; and their systems."""
+def _parts(name: str, variant: str) -> dict[str, str]:
+    """Names of a model's parts: one for each coordinate system, or one for all of it; and the systems."""
     systems = VARIANTS[variant].systems
     if len(systems) < 2:
-        return {name: systems[0] if systems else None}
+        return {name: systems[0] if systems else ""}
     return {f"{name}.{system}": system for system in systems}
 
 

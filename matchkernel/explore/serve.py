@@ -2,10 +2,12 @@
 
 import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 import uvicorn
 
 from matchkernel.errors import ArgumentError
@@ -31,6 +33,8 @@ def serve(
         report: HTML of the page of results.
         started: called with the page's address once requests are accepted.
     """
+    # Jobs share the cores: threads that wait for each other on busy cores take five times as long.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.workers))
     with listen(settings) as place:
         chosen = replace(settings, port=place.getsockname()[1])
         started(address_of(chosen))

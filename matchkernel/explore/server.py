@@ -27,7 +27,7 @@ from matchkernel.photos.filters import NUMBERS
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo
-SHORT_WORKERS = 1
+SHORT_WORKERS = 2  # a curve may run while maps are asked for
 # The report is one page without scripts; its styles are inside.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 NAMELESS = "this file"

@@ -14,9 +14,7 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 
 
-def position_encodings(
-    model: Descriptor, patches: Tensor, *, weighted: bool = True, system: str | None = None
-) -> Tensor:
+def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> Tensor:
     """What each position contributes: the sum over positions is the descriptor before l2 normalisation [M18].
 
     The paper's per-position encodings w_p M g + m (or W_p v + w / n^2 for `fc`), times the factor c of [M12]. For
@@ -26,8 +24,6 @@ def position_encodings(
         model: any descriptor; its mode does not matter, running statistics are used.
         patches: (B, 1, N, N) floats.
         weighted: False leaves w_p out, as the paper's similarity maps do.
-        system: only what this coordinate system contributes, "cartesian" or "polar", with its share of m: the
-            encodings of a descriptor's systems sum to the encodings of the whole.
 
     Returns:
         (B, n * n, D), positions row by row.
@@ -35,10 +31,30 @@ def position_encodings(
     with torch.no_grad():
         folded = model.fold(patches.shape[-1])
         maps = folded.feature_maps(patches)
-        chosen = _chosen_systems(folded, system)
-        parts = [_terms(folded, k, maps[k], weighted) for k in chosen]
-        share = len(chosen) / len(maps) / maps[0].shape[-1] ** 2
-        return torch.stack(parts).sum(0) + _bias(folded, maps[0]) * share
+        parts = [_terms(folded, k, phi, weighted) for k, phi in enumerate(maps)]
+        n = maps[0].shape[-1]
+        return torch.stack(parts).sum(0) + _bias(folded, maps[0]) / n**2
+
+
+def encodings_by_system(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> dict[str, Tensor]:
+    """What each position contributes in each coordinate system, with an equal share of m; their sum is the whole.
+
+    Args:
+        model: a descriptor that encodes positions.
+        patches: (B, 1, N, N) floats.
+        weighted: as for position_encodings.
+
+    Returns:
+        (B, n * n, D) for "cartesian", "polar" or both.
+    """
+    systems = VARIANTS[model.config.variant].systems
+    if not systems:
+        raise ArgumentError(f"{model.config.variant} encodes no positions")
+    with torch.no_grad():
+        folded = model.fold(patches.shape[-1])
+        maps = folded.feature_maps(patches)
+        share = _bias(folded, maps[0]) / len(maps) / maps[0].shape[-1] ** 2
+        return {name: _terms(folded, k, maps[k], weighted) + share for k, name in enumerate(systems)}
 
 
 def raw_encodings(phi: Tensor, F: Tensor) -> Tensor:
@@ -118,17 +134,6 @@ def receptive_field(config: DescriptorConfig, row: int, column: int) -> tuple[in
     half = config.receptive_side // 2
     x, y = STRIDE * column, STRIDE * row
     return x - half, y - half, x + half, y + half
-
-
-def _chosen_systems(model: Descriptor, system: str | None) -> list[int]:
-    """Indices of the aggregations that encode positions in a system; all of them for None."""
-    systems = VARIANTS[model.config.variant].systems
-    if system is None:
-        return list(range(len(model.aggregations)))
-    if system not in systems:
-        known = " and ".join(systems) or "no coordinates at all"
-        raise ArgumentError(f"{model.config.variant} encodes positions in {known}, not in {system}")
-    return [systems.index(system)]
 
 
 def _terms(folded: Descriptor, k: int, phi: Tensor, weighted: bool) -> Tensor:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_photos import noise_png, resident_mib
 from PIL import Image
 
-from matchkernel.explore.server import JSON_BYTES
+from matchkernel.explore.server import JSON_BYTES, SHORT_WORKERS
 
 JSON_TYPE = {"content-type": "application/json"}
 
@@ -201,7 +201,8 @@ def test_too_many_jobs_are_told_to_come_back(served, pair):
     jobs, gate = served.explorer.short, threading.Event()
     old, jobs._waiting = jobs._waiting, 1
     try:
-        jobs._pool.submit(gate.wait)  # the one worker is busy
+        for _ in range(SHORT_WORKERS):
+            jobs._pool.submit(gate.wait)
         region = {"x": 50, "y": 50, "xx": 9, "yy": 9}
         fields = {"a": pair[0].id, "frame_a": region, "b": pair[1].id, "frame_b": region}
         with ThreadPoolExecutor(1) as pool:

@@ -6,6 +6,7 @@ from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import (
     display_map,
+    encodings_by_system,
     pairwise_terms,
     position_encodings,
     raw_encodings,
@@ -195,3 +196,20 @@ def test_the_model_stays_as_it_was(textures):
     position_encodings(model, textures(2))
     assert model.training
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("variant", SPATIAL)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_encodings_of_all_systems_sum_to_the_whole(variant, weighted, textures, trained_like):
+    model, patches = model_of(variant, trained_like), textures(2, dtype=torch.float64)
+    whole = position_encodings(model, patches, weighted=weighted)
+    parts = encodings_by_system(model, patches, weighted=weighted)
+    assert tuple(parts) == VARIANTS[variant].systems
+    assert (sum(parts.values()) - whole).abs().max() < 1e-12
+    if len(parts) > 1:
+        assert (parts["cartesian"] - parts["polar"]).abs().max() > 1e-3
+
+
+def test_a_descriptor_without_coordinates_has_no_systems(textures, trained_like):
+    with pytest.raises(ArgumentError, match="fc encodes no positions"):
+        encodings_by_system(model_of("fc", trained_like), textures(1, dtype=torch.float64))

@@ -47,7 +47,7 @@ export function drawMatches(context, { layout, images, photos, found, shown, mar
     }
     context.strokeStyle = context.fillStyle = agrees ? colours.agrees : colours.differs;
     context.lineWidth = 1;
-    context.globalAlpha = shown.length > 400 ? 0.35 : 0.6;
+    context.globalAlpha = Math.min(0.6, Math.max(0.1, 120 / shown.length));  // many lines would hide the photos
     if (lines) context.stroke(strokes);
     context.globalAlpha = 1;
     context.fill(dots);

@@ -24,12 +24,13 @@ export function similarityMap([a, b], p) {
   return map;
 }
 
-/** A colour of viridis, for a value from 0 to 1. */
-export function viridis(value) {
-  const place = Math.min(Math.max(value, 0), 1) * (VIRIDIS.length - 1);
-  const k = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  return VIRIDIS[k].map((channel, c) => channel + (VIRIDIS[k + 1][c] - channel) * (place - k));
-}
+/** 256 colours of viridis, three numbers each, from the least to the most. */
+export const COLOURS = Uint8Array.from({ length: 768 }, (_, k) => {
+  const place = (Math.floor(k / 3) / 255) * (VIRIDIS.length - 1);
+  const left = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const [from, to] = [VIRIDIS[left][k % 3], VIRIDIS[left + 1][k % 3]];
+  return Math.round(from + (to - from) * (place - left));
+});
 
 /** Draw a map over a canvas, from its least to its most; cell i is centred on pixel 4 i of the patch, as display_map has it. */
 export function drawMap(canvas, map) {
@@ -37,18 +38,21 @@ export function drawMap(canvas, map) {
   const [least, most] = [Math.min(...map), Math.max(...map)];
   const side = canvas.width;
   const image = new ImageData(side, side);
-  const at = (row, column) => map[row * n + column];
-  const cellOf = (pixel) => Math.min(Math.max(((pixel + 0.5) * 4 * n / side - 0.5) / 4, 0), n - 1);
-  for (let y = 0; y < side; y++) {
-    const row = Math.min(Math.floor(cellOf(y)), n - 2);
-    const down = cellOf(y) - row;
-    for (let x = 0; x < side; x++) {
-      const column = Math.min(Math.floor(cellOf(x)), n - 2);
-      const right = cellOf(x) - column;
-      const above = at(row, column) * (1 - right) + at(row, column + 1) * right;
-      const below = at(row + 1, column) * (1 - right) + at(row + 1, column + 1) * right;
-      const value = (above * (1 - down) + below * down - least) / (most - least || 1);
-      image.data.set([...viridis(value), 255], 4 * (y * side + x));
+  const places = Array.from({ length: side }, (_, pixel) => Math.min(Math.max((((pixel + 0.5) * 4 * n) / side - 0.5) / 4, 0), n - 1));
+  for (let y = 0, k = 0; y < side; y++) {
+    const row = Math.min(Math.floor(places[y]), n - 2);
+    const down = places[y] - row;
+    for (let x = 0; x < side; x++, k += 4) {
+      const column = Math.min(Math.floor(places[x]), n - 2);
+      const right = places[x] - column;
+      const cell = row * n + column;
+      const above = map[cell] + (map[cell + 1] - map[cell]) * right;
+      const below = map[cell + n] + (map[cell + n + 1] - map[cell + n]) * right;
+      const colour = 3 * Math.round((255 * (above + (below - above) * down - least)) / (most - least || 1));
+      image.data[k] = COLOURS[colour];
+      image.data[k + 1] = COLOURS[colour + 1];
+      image.data[k + 2] = COLOURS[colour + 2];
+      image.data[k + 3] = 255;
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);

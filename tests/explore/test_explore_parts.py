@@ -1,0 +1,208 @@
+"""The explorer's parts by themselves: the bundle of bytes, what is kept in memory, jobs, the joined scripts, curves."""
+
+import asyncio
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from matchkernel.data.sample_pair import rendered_pair
+from matchkernel.errors import ArgumentError
+from matchkernel.explore.bundle import TYPES, pack, unpack
+from matchkernel.explore.cache import Cache
+from matchkernel.explore.inside import Inside, Moved, Region
+from matchkernel.explore.jobs import BusyError, Jobs
+from matchkernel.explore.matching import Matcher
+from matchkernel.explore.page_files import SCRIPTS, page_file
+from matchkernel.explore.photos import Photo
+from matchkernel.explore.save import save_page, self_contained
+from matchkernel.explore.settings import ExploreSettings
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.model.describe import describe
+from matchkernel.model.weights import load
+from matchkernel.photos.pipeline import match_images
+
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
+ARRAYS = st.sampled_from(list(TYPES.values())).flatmap(lambda kind: hnp.arrays(kind, SHAPES))
+
+
+@given(
+    facts=st.dictionaries(st.text(max_size=9), st.text(max_size=9) | st.integers()),
+    arrays=st.dictionaries(st.text(min_size=1, max_size=9), ARRAYS, max_size=4),
+)
+def test_a_bundle_holds_what_was_packed(facts, arrays):
+    data = pack(facts, arrays)
+    found, back = unpack(data)
+    assert found == facts
+    assert list(back) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array)
+    start = 4 + int.from_bytes(data[:4], "little")
+    assert start % 8 == 0  # typed arrays of a browser must start at multiples of their size
+
+
+def test_a_result_is_computed_once_for_all_who_ask_at_the_same_time():
+    cache, calls, gate = Cache(4), [], threading.Event()
+
+    def make():
+        calls.append(1)
+        gate.wait(10)
+        return "result"
+
+    with ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(cache.get, "key", make) for _ in range(5)]
+        gate.set()
+        assert [one.result() for one in waiting] == ["result"] * 5
+    assert len(calls) == 1
+
+
+def test_a_failure_is_not_kept_and_the_number_of_results_is_bounded():
+    cache = Cache(3)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("key", lambda: 1 // 0)
+    assert cache.get("key", lambda: 5) == 5
+    for number in range(10):
+        cache.get(number, lambda number=number: number)
+    assert len(cache) == 3
+    assert cache.get(9, lambda: "computed again") == 9
+    assert cache.get(0, lambda: "computed again") == "computed again"
+
+
+def test_more_jobs_than_may_wait_are_refused_and_counted_down():
+    async def main():
+        jobs, gate = Jobs(1, 2), threading.Event()
+        waiting = [asyncio.ensure_future(jobs.run(gate.wait, 10)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await jobs.run(int)
+        gate.set()
+        assert await asyncio.gather(*waiting) == [True, True]
+        await asyncio.sleep(0.01)
+        assert await jobs.run(int, "7") == 7
+        jobs.close()
+
+    asyncio.run(main())
+
+
+def test_scripts_import_only_from_those_before_them_and_share_no_name():
+    """So that they can be joined into one script as they are."""
+    names = []
+    for number, script in enumerate(SCRIPTS):
+        text = page_file(script)
+        imported = re.findall(r'^import \{ ([^}]+) \} from "\./([a-z]+\.js)";$', text, re.MULTILINE)
+        assert len(imported) == len(re.findall(r"^import\b", text, re.MULTILINE)), script
+        for wanted, source in imported:
+            assert SCRIPTS.index(source) < number, f"{script} imports from {source}"
+            for name in wanted.split(", "):
+                assert re.search(rf"^export (async )?(function|class|const) {name}\b", page_file(source), re.MULTILINE)
+        names += re.findall(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", text, re.MULTILINE)
+    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
+
+
+def test_nothing_in_the_page_comes_from_elsewhere():
+    for name in ("index.html", "style.css", *SCRIPTS):
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]+/|@import|url\(", page_file(name)), name
+    joined = self_contained("")
+    assert "/page/" not in joined
+    assert not re.search(r"^(import|export)\b", joined, re.MULTILINE)
+
+
+def test_matches_are_those_of_match_images(pair):
+    found = Matcher(ExploreSettings()).compare(*pair, "light", 150, "ratio")
+    expected = match_images(pair[0].gray, pair[1].gray, "light", keypoints=150)
+    kept = found.arrays["kept"].astype(bool)
+    np.testing.assert_array_equal(found.arrays["pairs"][kept], expected.matches.indices)
+    np.testing.assert_array_equal(found.arrays["agrees"][kept].astype(bool), expected.inliers)
+    np.testing.assert_allclose(found.arrays["distances"][kept], expected.matches.distances, rtol=1e-5)
+    # A mutual nearest neighbour is nearer than its rivals, and its ratio follows from the nearer of them.
+    nearest = np.minimum(found.arrays["rivals_a_distances"][:, 0], found.arrays["rivals_b_distances"][:, 0])
+    np.testing.assert_allclose(found.arrays["distances"] / nearest, found.arrays["ratios"], atol=2e-3)
+
+
+def region_in(photo):
+    return Region(photo.gray.shape[1] / 2, photo.gray.shape[0] / 2, 20, 5, -5, 20)
+
+
+def test_the_halves_of_dual_sum_to_it_and_curves_are_cosines_of_descriptors(pair):
+    inside, region = Inside(2), region_in(pair[0])
+    cosines, values, _ = inside.curve(pair[0], region, pair[1], region, "turn", Moved(right=2))
+    at = int(np.abs(values - 45).argmin())
+    moved = Moved(turn=float(values[at]), right=2).apply(region.frames())
+    patches = np.concatenate([extract_patches(pair[0].gray, region.frames()), extract_patches(pair[1].gray, moved)])
+    for name, view in (("light", "light, Cartesian"), ("dual", "dual, both halves"), ("fc", "fc, fully connected")):
+        rows = describe(patches, load(name), resize=True)
+        assert cosines[view][at] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-4)
+
+
+def test_moving_a_region():
+    frames = Frames(np.array([[10.0, 20.0]]), np.array([[[4.0, 0.0], [0.0, 8.0]]]))
+    shifted = Moved(right=16, down=-16).apply(frames)  # half of a 32 px patch is one half width
+    np.testing.assert_allclose(shifted.centers, [[14, 12]])
+    turned = Moved(turn=90, octaves=1).apply(Frames(frames.centers, np.array([[[4.0, 0.0], [0.0, 4.0]]])))
+    np.testing.assert_allclose(turned.shapes, [[[0, -8], [8, 0]]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1), (2e6, 0, 9, 0, 0, 9), (0, 0, 1e-3, 0, 0, 1e-3)]
+)
+def test_a_region_without_area_or_too_far_away_is_refused(numbers):
+    with pytest.raises(ArgumentError):
+        Region(*map(float, numbers)).frames()
+
+
+def test_the_rendered_pair_shows_one_scene():
+    photos = rendered_pair(320, 240)
+    assert [photo.shape for photo in photos] == [(240, 320)] * 2
+    found = match_images(*photos, "rootsift")
+    assert found.inliers.sum() > 60
+    assert found.geometry is not None
+
+
+def test_a_saved_file_of_photos_without_matches(tmp_path):
+    photo = Photo("blank", "blank", np.full((64, 64), 7, np.uint8), b"\xff\xd8")
+    size = save_page(tmp_path / "page.html", (photo, photo), ExploreSettings(model="rootsift"))
+    assert size < 200_000
+    for wrong in (0, 10**6):
+        with pytest.raises(ArgumentError, match="matches must be from 1"):
+            save_page(tmp_path / "page.html", (photo, photo), ExploreSettings(model="rootsift"), matches=wrong)
+
+
+def test_views_without_w_are_those_of_the_similarity_maps(pair):
+    inside, region = Inside(2), region_in(pair[0])
+    found = inside.encodings(pair[0], region, pair[0], region)
+    assert set(found) == {part for view in inside.views for part in view["parts"]}
+    for rows in found.values():
+        assert rows.shape == (2, 64, 128)
+        torch.testing.assert_close(rows[0], rows[1])
+
+
+def test_the_documented_latencies_are_the_measured_ones():
+    root = Path(__file__).parents[2]
+    measured = json.loads((root / "benchmarks" / "results" / "explore_latency.json").read_text(encoding="utf-8"))
+    page = (root / "docs" / "explore.md").read_text(encoding="utf-8")
+    for name, seconds in measured["seconds"].items():
+        assert f"| {name} | {seconds:.3f} |" in page
+
+
+def test_documented_limits_are_the_true_ones():
+    page = (Path(__file__).parents[2] / "docs" / "explore.md").read_text(encoding="utf-8")
+    limits = ExploreSettings()
+    assert f"more than {limits.upload_bytes // 2**20} MiB" in page
+    assert f"more than {limits.upload_pixels // 10**6} million pixels" in page
+    assert f"more than {limits.waiting} jobs" in page
+    assert (limits.kept_photos, limits.kept_results) == (8, 16)
+
+
+def test_the_gallery_shows_every_picture():
+    docs = Path(__file__).parents[2] / "docs"
+    shown = set(re.findall(r"\]\(images/([^)]+)\)", (docs / "gallery.md").read_text(encoding="utf-8")))
+    assert shown == {path.name for path in (docs / "images").iterdir()}
