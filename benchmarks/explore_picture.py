@@ -8,7 +8,7 @@ from explore_latency import opened_page
 
 def main(folder: str = "docs/images") -> None:
     """Write explore.jpg and explore_inside.jpg to a folder."""
-    with opened_page(width=1200, height=860) as page:
+    with opened_page(width=1200, height=880) as page:
         page.locator(".panel canvas").focus()
         for _ in range(6):
             page.keyboard.press("ArrowRight")

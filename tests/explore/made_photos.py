@@ -1,6 +1,7 @@
 """Photos and measurements for the explorer's tests."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,4 +18,4 @@ def noise_png(width, height, seed=0, contrast=1):
 def resident_mib():
     """Memory of this process, in which the server runs too."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -22,7 +22,7 @@ from matchkernel.explore.inside import Inside, Moved, Region
 from matchkernel.explore.jobs import BusyError, Jobs
 from matchkernel.explore.matching import Matcher
 from matchkernel.explore.page_files import SCRIPTS, page_file
-from matchkernel.explore.photos import Photo
+from matchkernel.explore.photos import Photo, read_sample
 from matchkernel.explore.save import save_page, self_contained
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames
@@ -174,6 +174,13 @@ def test_a_saved_file_of_photos_without_matches(tmp_path):
     for wrong in (0, 10**6):
         with pytest.raises(ArgumentError, match="matches must be from 1"):
             save_page(tmp_path / "page.html", (photo, photo), ExploreSettings(model="rootsift"), matches=wrong)
+
+
+@pytest.mark.slow
+def test_a_saved_file_of_300_matches_is_below_10_mb(tmp_path):
+    settings = ExploreSettings(model="rootsift")
+    size = save_page(tmp_path / "page.html", read_sample(settings), settings, matches=300)
+    assert 5e6 < size < 10e6
 
 
 def test_views_without_w_are_those_of_the_similarity_maps(pair):
