@@ -40,6 +40,7 @@ from results import (
 from matchkernel.cli.console import run_script
 from matchkernel.evaluation.spread import Spread
 from matchkernel.model.card import SHIPPED
+from matchkernel.model.config import DescriptorConfig
 from matchkernel.plots.canvas import save_png
 from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.tables import NOTHING, grid_markdown, markdown_table
@@ -253,6 +254,22 @@ def int8() -> str:
     return markdown_table(head, rows)
 
 
+def students() -> str:
+    """Small networks, what they copied, and their scores on validation."""
+    rows = []
+    for job in jobs.EXPERIMENTS["students"]:
+        (found,) = [read("students")[job.name]]
+        settings = found["settings"].get("teacher", {})
+        copied = [f"{settings[part]:g} × {part}" for part in ("rows", "similarities", "pairs") if settings.get(part)]
+        config = DescriptorConfig.from_dict(found["configuration"])
+        widths = " ".join(str(outputs) for _, outputs, _ in config.convolutions)
+        scores = [percent([look(found, "validation", task)]) for task in TASKS]
+        variant = f"{config.variant}, s = {config.s}"
+        rows.append([f"`{job.name}`", variant, widths, f"{config.parameters:,}", ", ".join(copied) or "pairs", *scores])
+    head = ["job", "descriptor", "channels", "parameters", "loss", *TASKS]
+    return markdown_table(head, rows, text_columns=("descriptor", "channels", "loss"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": lambda: claims_table(paper_claims()),
     "targets": lambda: claims_table(list(own_targets())),
@@ -267,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "models": models,
     "int8": int8,
+    "students": students,
     **photo_tables.TABLES,
 }
 
