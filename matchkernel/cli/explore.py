@@ -22,7 +22,12 @@ def explore(
     save: Annotated[
         Path | None, typer.Option(help="write one self-contained .html file for these photos instead of serving")
     ] = None,
-    matches: Annotated[int, typer.Option(help="maximum number of matches in the saved file, best first")] = 300,
+    matches: Annotated[
+        int,
+        typer.Option(
+            help="maximum number of matches in the saved file, of all models together: an even choice by distance"
+        ),
+    ] = 300,
     host: Annotated[str, typer.Option(help="name or address to serve at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to serve at; 0 for any free one")] = 8765,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,

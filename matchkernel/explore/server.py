@@ -28,6 +28,7 @@ from matchkernel.storage.settings import check_ranges, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo
 SHORT_WORKERS = 2  # a curve may run while maps are asked for
+UPLOADS = 4  # photos that may arrive at a time; others wait
 # The report is one page without scripts; its styles are inside.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 NAMELESS = "this file"
@@ -88,6 +89,7 @@ class Explorer:
         self.photos = Photos(settings.kept_photos, pair or ())
         self.matcher, self.inside = Matcher(settings), Inside(settings.kept_results)
         self.long = Jobs(settings.workers, settings.waiting)
+        self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
 
     def facts(self) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class Explorer:
         if not kind.startswith("image/") and kind != "application/octet-stream":
             raise HTTPException(415, "send the file of a photo, with the type image/... or application/octet-stream")
         try:
-            async with asyncio.timeout(self.settings.upload_seconds):
+            async with asyncio.timeout(self.settings.upload_seconds), self.arriving:
                 data = await _body(request, self.settings.upload_bytes)
         except TimeoutError:
             raise HTTPException(408, "the photo took too long to arrive") from None

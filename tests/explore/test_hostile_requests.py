@@ -1,5 +1,6 @@
 """Requests that mean no good, or are only mistaken: the server answers clearly and goes on."""
 
+import asyncio
 import json
 import socket
 import struct
@@ -13,7 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_photos import noise_png, resident_mib
 from PIL import Image
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
+from matchkernel.explore import server
 from matchkernel.explore.server import JSON_BYTES, SHORT_WORKERS
 
 JSON_TYPE = {"content-type": "application/json"}
@@ -297,3 +301,27 @@ def test_a_16_bit_and_a_cmyk_photo_are_read_as_files_are(served, tmp_path):
         status, answer = served.upload((tmp_path / name).read_bytes())
         assert (status, answer["width"]) == (200, 64)
         assert served.ask("GET", f"/api/photos/{answer['id']}.jpg")[2][:2] == b"\xff\xd8"
+
+
+def test_only_a_few_photos_arrive_at_a_time(monkeypatch):
+    """So that many large files at once do not fill the memory; the others wait for their turn."""
+    now = most = 0
+
+    async def body(*_):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        raise HTTPException(400, "enough")
+
+    async def all_at_once(explorer):
+        request = Request({"type": "http", "method": "POST", "headers": [(b"content-type", b"image/png")]})
+        return await asyncio.gather(*(explorer.upload(request) for _ in range(20)), return_exceptions=True)
+
+    monkeypatch.setattr(server, "_body", body)
+    explorer = server.Explorer(server.ExploreSettings())
+    answers = asyncio.run(all_at_once(explorer))
+    explorer.close()
+    assert [answer.status_code for answer in answers] == [400] * 20
+    assert most == server.UPLOADS
