@@ -41,7 +41,8 @@ def draw_poses() -> "Figure":
     axes.margins(x=0.2)
     axes.set_xlabel("seconds per photo: detection and description without matching, processor time of one thread")
     axes.set_ylabel("mAA(10°), %")
-    title = f"relative poses, {split} scenes, {BUDGET:,} keypoints; blue: networks and gray: SIFT at our keypoints, orange: peers"
+    colours = "blue: networks and gray: SIFT at our keypoints, orange: peers"
+    title = f"relative poses, {split} scenes, {BUDGET:,} keypoints; {colours}"
     axes.set_title(title, fontsize=11, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=GRAY, alpha=0.25, linewidth=0.6)
