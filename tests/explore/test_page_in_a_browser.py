@@ -62,7 +62,7 @@ def test_photos_are_uploaded_and_matched(page, photo_files):
     before = words(page)
     for box, path in zip(("#photo-a", "#photo-b"), reversed(photo_files), strict=True):
         page.locator(f"{box} input").set_input_files(path)
-        page.get_by_text(f"{path.name}, ").wait_for()
+        page.locator(box).get_by_text(f"{path.name}, ").wait_for()
     page.wait_for_selector(SHOWN)
     assert "matches" in words(page)
     assert words(page) != before

@@ -72,12 +72,13 @@ def test_training_taught_to_know_a_patch_again(name):
 
 
 def test_thresholds_are_those_measured():
-    measured = json.loads((ROOT / "experiments" / "results" / "matching_validation.json").read_text())["thresholds"]
+    results, measured = ROOT / "experiments" / "results", {}
+    for name in ("matching_validation", "matching_validation_wide"):
+        measured |= json.loads((results / f"{name}.json").read_text())["thresholds"]
     assert {name: measured[name] for name in SIFTS} == {name: distance for name, (distance, _) in SIFTS.items()}
-    for name in NAMES:  # `light-wide` is matched by ratio, and has no threshold unless one was measured
-        assert read_card(name).match_threshold == measured.get(name)
-        assert open_describer(name).settings.get("match_threshold") == measured.get(name)
-    assert set(NAMES) - set(measured) <= {"light-wide"}
+    for name in NAMES:
+        assert read_card(name).match_threshold == measured[name]
+        assert open_describer(name).settings["match_threshold"] == measured[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
