@@ -1,4 +1,4 @@
-"""hloc: features, matches and pairs in the files of cvg/Hierarchical-Localization.
+"""hloc: features and matches in the files of cvg/Hierarchical-Localization.
 
 Keypoints are float32, because hloc's own float16 has a resolution of one pixel beyond 1,024. As elsewhere in the
 package, the centre of the top-left pixel is (0, 0); hloc adds 0.5 itself when it exports to COLMAP. Descriptors are
@@ -166,17 +166,6 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
         _, first = np.unique(indices[best_first, 1], return_index=True)
         indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
     return PairMatches((name0, name1), indices, scores)
-
-
-def write_pairs(path: str | Path, pairs: Iterable[tuple[str, str]]) -> None:
-    """Write a pairs.txt: two names per line."""
-    lines = []
-    for pair in pairs:
-        if any(not name or name.split() != [name] for name in pair):
-            raise ArgumentError(f"hloc separates the names of a pair with a space, so {pair} cannot be written")
-        lines.append(" ".join(pair) + "\n")
-    with replacing(path) as part:
-        part.write_text("".join(lines), encoding="utf-8")
 
 
 def pair_key(name0: str, name1: str) -> str:

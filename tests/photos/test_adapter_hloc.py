@@ -19,7 +19,6 @@ from matchkernel.photos.hloc import (
     read_matches,
     write_features,
     write_matches,
-    write_pairs,
 )
 
 
@@ -177,13 +176,6 @@ def test_matches_that_are_refused(tmp_path, indices, scores):
     with pytest.raises(ArgumentError, match="matches of a and b"):
         write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array(indices), np.array(scores)), 6)])
     assert not list(tmp_path.iterdir())
-
-
-def test_pairs_are_written_as_hloc_reads_them(tmp_path):
-    write_pairs(tmp_path / "pairs.txt", [("a.jpg", "db/b.jpg"), ("c.jpg", "a.jpg")])
-    assert (tmp_path / "pairs.txt").read_text() == "a.jpg db/b.jpg\nc.jpg a.jpg\n"
-    with pytest.raises(ArgumentError, match="space"):
-        write_pairs(tmp_path / "pairs.txt", [("day 1.jpg", "b.jpg")])
 
 
 @pytest.mark.parametrize("name", ["", "/a.jpg", "a//b.jpg", "../a.jpg", "a/.", "a\0b"])
