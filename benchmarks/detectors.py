@@ -19,9 +19,9 @@ import numpy as np
 import skimage.data
 from timing import interleaved_medians, write_result
 
+from matchkernel.collection.batch_extract import find_images
 from matchkernel.geometry.choose import choose
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.batch_extract import find_images
 from matchkernel.storage.images import read_gray
 
 CONTRASTS = (0.04, 0.02, 0.01, 0.005)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.cli.console import run_script
+from matchkernel.collection.reconstruct import ReconstructSettings, analyze, reconstruct
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.data.from_photos import reconstruct_with_sift
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import parse_filter
-from matchkernel.photos.reconstruct import ReconstructSettings, analyze, reconstruct
 from matchkernel.storage.files import replacing
 
 SIFT = "COLMAP's own SIFT"

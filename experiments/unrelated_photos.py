@@ -29,9 +29,9 @@ import torch
 
 import matchkernel
 from matchkernel.cli.console import run_script
+from matchkernel.collection.batch_extract import extract_images
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import Scene, read_scene
-from matchkernel.photos.batch_extract import extract_images
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.filters import parse_filter

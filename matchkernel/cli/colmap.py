@@ -36,8 +36,8 @@ def colmap(
     as_json: Json = False,
 ) -> None:
     """Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches."""
+    from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
     from matchkernel.photos.describers import open_describer
-    from matchkernel.photos.reconstruct import ReconstructSettings, reconstruct
 
     with user_errors():
         settings = ReconstructSettings(detector, parse_filter(keep), overlap, single_camera)

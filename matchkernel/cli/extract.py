@@ -28,7 +28,7 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
-    from matchkernel.photos.batch_extract import extract_images, find_images
+    from matchkernel.collection.batch_extract import extract_images, find_images
     from matchkernel.photos.describers import open_describer
     from matchkernel.storage.stages import recording, stage
 

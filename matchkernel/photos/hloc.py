@@ -58,8 +58,8 @@ class PairMatches:
 def append_features(path: str | Path, image_name: str, features: Features) -> None:
     """Add or replace the features of one image, atomically.
 
-    The whole file is copied. For many images use write_features, or `extract_images` of photos/batch_extract.py, which
-    can resume.
+    The whole file is copied. For many images use write_features, or `extract_images` of
+    collection/batch_extract.py, which can resume.
     """
     write_features(path, [(image_name, features)])
 

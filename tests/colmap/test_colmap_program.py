@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from matchkernel.collection import reconstruct as colmap
 from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.data import from_photos
 from matchkernel.errors import WorkError
-from matchkernel.photos import reconstruct as colmap
 
 needs_colmap = pytest.mark.skipif(
     shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured import Measured, compact, degree, pixels
 
+from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.rows import score_of
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import RATIO
 from matchkernel.photos.pipeline import MatchSettings, match_images
-from matchkernel.photos.reconstruct import reconstruct
 
 ERRORS = st.lists(st.none() | st.floats(0, 12) | st.integers(0, 11).map(float), min_size=3, max_size=3)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from made_images import texture, turned
 
 import matchkernel
+from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.evaluation.photos.methods import open_method
 from matchkernel.geometry.detect import Detector
@@ -20,7 +21,6 @@ from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import NUMBERS, Filter, parse_filter
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.photos.reconstruct import ReconstructSettings, reconstruct
 
 KINDS = list(NUMBERS)
 
@@ -77,7 +77,7 @@ def test_without_a_recorded_distance_none_is_tested_in_silence(kind, example):
 
 def test_a_missing_distance_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("matchkernel.geometry.detect.Detector.detect", None)  # nothing is detected
-    monkeypatch.setattr("matchkernel.photos.reconstruct.find_colmap", lambda: "colmap")
+    monkeypatch.setattr("matchkernel.collection.reconstruct.find_colmap", lambda: "colmap")
     network = matchkernel.build("fc")  # untrained: nothing was calibrated
     image = texture(0, 100, 100)
     with pytest.raises(ArgumentError, match="no distance is recorded"):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from made_images import save, texture, write_bad_images
 
+from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.batch_extract import extract_images, find_images
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features

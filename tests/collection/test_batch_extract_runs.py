@@ -11,9 +11,9 @@ import pytest
 import torch
 from made_images import save, texture
 
+from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.batch_extract import extract_images, find_images
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.hloc import append_features, image_names, read_features

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from matchkernel.collection.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
@@ -25,7 +26,6 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.extract import extract
 from matchkernel.photos.filters import Filter
-from matchkernel.photos.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
 
 needs_colmap = pytest.mark.skipif(
     shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
@@ -150,7 +150,7 @@ def test_colmaps_matcher_finds_nothing_in_our_dummy_descriptors(workspace, tmp_p
 def test_a_stopped_run_goes_on(scene, tmp_path):
     """kill -9 after a few images; the second run does not extract them again and ends as an unstopped one."""
     code = (
-        "import sys; from matchkernel.photos.reconstruct import *;"
+        "import sys; from matchkernel.collection.reconstruct import *;"
         "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', ReconstructSettings(Detector(keypoints=500)))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")])

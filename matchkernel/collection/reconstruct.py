@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from matchkernel.collection.batch_extract import extract_images
 from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
 from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
 from matchkernel.errors import FileError, WorkError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.batch_extract import extract_images
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
