@@ -1,0 +1,204 @@
+"""Choose which images of a collection to match: all pairs, neighbours in name order, or each with the most similar."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
+from matchkernel.colmap.model import NO_POINT, Reconstruction
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.model.precision import full_precision
+from matchkernel.photos.hloc import load_h5py, read_array, reading
+from matchkernel.storage.progress import Progress
+
+TOP = 20  # most similar images of each
+NEIGHBOURS = 10  # following images in name order
+ALL_UP_TO = 120  # images of which all pairs are matched unless told otherwise
+ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
+CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
+GLOBAL = "global_descriptor"  # hloc's dataset
+
+
+@dataclass(frozen=True)
+class PairChoice:
+    """Which pairs to match: the union of what is set.
+
+    Attributes:
+        exhaustive: all pairs.
+        top: each image with this many most similar ones; 0 for none.
+        sequential: each image with this many following ones in name order; 0 for none.
+        files: files of pairs.
+    """
+
+    exhaustive: bool = False
+    top: int = 0
+    sequential: int = 0
+    files: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        words = ["all"] * self.exhaustive
+        words += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
+        return "+".join([*words, *map(str, self.files)])
+
+    def pairs(self, names: Sequence[str], vectors: Callable[[], np.ndarray]) -> list[Pair]:
+        """The pairs of these images, each once.
+
+        Args:
+            names: of all images.
+            vectors: called if needed; (n, V) unit rows, one per image.
+        """
+        parts: list[Iterable[Pair]] = [read_pairs_of(path, names) for path in self.files]
+        if self.exhaustive:
+            parts.append(all_pairs(names))
+        if self.sequential:
+            parts.append(sequential_pairs(names, self.sequential))
+        if self.top and not self.exhaustive:
+            parts.append(top_pairs(names, vectors(), self.top))
+        return list(unique_pairs(*parts))
+
+
+def parse_choice(text: str, images: int) -> PairChoice:
+    """The choice that a string such as "top:20+sequential:5" stands for.
+
+    Args:
+        text: see CHOICE; "auto" is all pairs of up to 120 images, and top:20 of more.
+        images: number of images.
+    """
+    if text == "auto":
+        return PairChoice(exhaustive=True) if images <= ALL_UP_TO else PairChoice(top=TOP)
+    numbers, files = {"top": 0, "sequential": 0}, []
+    words = text.split("+") if not Path(text).is_file() else [text]
+    for word in words:
+        counted = re.fullmatch(r"(top|sequential)(?::(\d{1,9}))?", word)
+        if counted:
+            number = int(counted[2] or {"top": TOP, "sequential": NEIGHBOURS}[counted[1]])
+            if not number:
+                raise ArgumentError(f"pairs {word!r}: the number must be at least 1")
+            numbers[counted[1]] = max(numbers[counted[1]], number)
+        elif word != "all":
+            if not Path(word).is_file():
+                raise ArgumentError(f"pairs must be {CHOICE}; got {text!r}, and there is no file {word!r}")
+            files.append(Path(word))
+    return PairChoice("all" in words, numbers["top"], numbers["sequential"], tuple(files))
+
+
+def all_pairs(names: Sequence[str]) -> Iterable[Pair]:
+    """Every pair once, in name order."""
+    ordered = sorted(names)
+    return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 :])
+
+
+def sequential_pairs(names: Sequence[str], count: int) -> Iterable[Pair]:
+    """Each image with the `count` that follow it in name order, in which 9.jpg comes before 10.jpg."""
+    ordered = sorted(names, key=_natural)
+    return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 : i + 1 + count])
+
+
+def top_pairs(names: Sequence[str], vectors: np.ndarray, count: int, *, progress: Progress | None = None) -> list[Pair]:
+    """Each image with the `count` whose vectors have the largest dot products with its own, most similar first.
+
+    The search is exact, in blocks; of equally similar images the one that comes first in `names` is taken. An image
+    with a vector of zeros, in which nothing was found, gets no partners of its own.
+
+    Args:
+        names: of the images.
+        vectors: (n, V) rows, one per image.
+        count: of partners per image.
+        progress: called with the number of images done and the total.
+    """
+    rows = torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
+    if rows.ndim != 2 or len(rows) != len(names):
+        raise ArgumentError(f"{len(names)} images need as many vectors, got shape {tuple(rows.shape)}")
+    if not bool(rows.isfinite().all()):
+        first = int((~rows.isfinite().all(1)).nonzero()[0, 0])
+        raise ArgumentError(f"the global vector of {names[first]} contains values that are not finite")
+    chosen: list[Pair] = []
+    count = min(count, len(rows) - 1)
+    with full_precision():
+        for start in range(0, len(rows) if count > 0 else 0, ROWS_AT_A_TIME):
+            block = rows[start : start + ROWS_AT_A_TIME]
+            nearest = _most_similar(block, rows, start, count)
+            for i, others in enumerate(nearest.tolist(), start):
+                if bool(rows[i].any()):
+                    chosen += [(names[i], names[j]) for j in others]
+            if progress is not None:
+                progress(min(start + ROWS_AT_A_TIME, len(rows)), len(rows))
+    return list(unique_pairs(chosen))
+
+
+def _most_similar(block: torch.Tensor, rows: torch.Tensor, start: int, count: int) -> np.ndarray:
+    """(b, count) indices of the rows most similar to each row of a block that begins at `start`, itself left out."""
+    best = np.full((len(block), count), -np.inf, np.float32)
+    index = np.full((len(block), count), -1)
+    for first in range(0, len(rows), COLUMNS_AT_A_TIME):
+        some = rows[first : first + COLUMNS_AT_A_TIME]
+        similar = block @ some.T
+        own = torch.arange(start, start + len(block)) - first
+        inside = ((own >= 0) & (own < len(some))).nonzero()[:, 0]
+        similar[inside, own[inside]] = -torch.inf
+        least = similar.topk(min(count, len(some)), 1).values[:, -1].numpy()
+        # Among equals the first must win, which topk does not promise: take all that reach its last.
+        at, column = np.nonzero(similar.numpy() >= np.maximum(least, best[:, -1])[:, None])
+        values = np.concatenate([best.reshape(-1), similar.numpy()[at, column]])
+        owner = np.concatenate([np.repeat(np.arange(len(block)), count), at])
+        where = np.concatenate([index.reshape(-1), column + first])
+        order = np.lexsort((where, -values, owner))
+        place = np.searchsorted(owner[order], np.arange(len(block)))[:, None] + np.arange(count)
+        best, index = values[order][place], where[order][place]
+    return index
+
+
+def covisible_pairs(model: Reconstruction, count: int, *, shared: int = 1) -> list[Pair]:
+    """Each image of a COLMAP model with the `count` it shares the most points with, most first; of equals by name.
+
+    Args:
+        model: from read_reconstruction.
+        count: of partners per image.
+        shared: number of points that two images must share.
+    """
+    images = sorted(model.images.values(), key=lambda image: image.name)
+    seen = [np.unique(image.points[image.points != NO_POINT]) for image in images]
+    points = np.concatenate([np.empty(0, np.int64), *seen])
+    owners = np.repeat(np.arange(len(images)), [len(part) for part in seen])
+    order = np.argsort(points, kind="stable")
+    points, owners = points[order], owners[order]
+    chosen: list[Pair] = []
+    for i, own in enumerate(seen):
+        begin, end = np.searchsorted(points, own), np.searchsorted(points, own, side="right")
+        tracks = [owners[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        counts = np.bincount(np.concatenate([np.empty(0, np.int64), *tracks]), minlength=len(images))
+        counts[i] = 0
+        best = np.argsort(-counts, kind="stable")[:count]
+        chosen += [(images[i].name, images[j].name) for j in best.tolist() if counts[j] >= max(1, shared)]
+    return list(unique_pairs(chosen))
+
+
+def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
+    """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
+    names: list[str] = []
+    with reading(path) as file:
+        group = load_h5py().Group
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, group) and GLOBAL in item else None)
+        names.sort()
+        if not names:
+            raise FileError(f"{path}: contains no {GLOBAL}; a file of hloc's extract_features with a global network is")
+        rows = [read_array(file[name], GLOBAL, (None,)).astype(np.float32) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        if row.shape != rows[0].shape or not np.isfinite(row).all():
+            raise FileError(
+                f"{path}: the {GLOBAL} of {name} has {len(row)} values, that of {names[0]} {len(rows[0])}, or one of "
+                "them is not finite"
+            )
+    stacked = np.stack(rows)
+    lengths = np.linalg.norm(stacked, axis=1, keepdims=True)
+    return names, stacked / np.where(lengths > 0, lengths, 1)
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    """Sort key in which runs of digits count as numbers."""
+    parts = [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part]
+    return [*parts, (2, name)]

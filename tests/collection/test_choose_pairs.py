@@ -1,0 +1,175 @@
+from contextlib import suppress
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchkernel.collection import choose_pairs
+from matchkernel.collection.choose_pairs import (
+    PairChoice,
+    all_pairs,
+    covisible_pairs,
+    parse_choice,
+    read_global_descriptors,
+    sequential_pairs,
+    top_pairs,
+)
+from matchkernel.collection.pairs_file import unique_pairs
+from matchkernel.colmap.model import Reconstruction, RegisteredImage
+from matchkernel.errors import ArgumentError, FileError
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def brute_force(names, vectors, count):
+    similar = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    chosen = []
+    for i, name in enumerate(names):
+        others = sorted((j for j in range(len(names)) if j != i), key=lambda j: (-similar[i, j], j))
+        chosen += [(name, names[j]) for j in others[:count]]
+    return list(unique_pairs(chosen))
+
+
+def test_all_pairs():
+    assert list(all_pairs("cab")) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert list(all_pairs("a")) == []
+
+
+def test_neighbours_follow_in_the_order_of_numbers():
+    names = ["10.jpg", "9.jpg", "x/1.jpg", "09.jpg", "2.jpg"]
+    assert list(sequential_pairs(names, 1)) == [
+        ("2.jpg", "09.jpg"), ("09.jpg", "9.jpg"), ("9.jpg", "10.jpg"), ("10.jpg", "x/1.jpg"),
+    ]  # fmt: skip
+    assert len(list(sequential_pairs(names, 3))) == 3 + 3 + 2 + 1
+    assert list(unique_pairs(sequential_pairs(names, 99), all_pairs(names))) == list(sequential_pairs(names, 99))
+
+
+@pytest.mark.parametrize("count", [1, 3, 11, 12, 50])
+@pytest.mark.parametrize("block", [(1024, 8192), (5, 3), (1, 1)])
+def test_the_most_similar_are_found_in_any_blocks(monkeypatch, count, block):
+    """Whole numbers, so that there are many ties and no rounding."""
+    monkeypatch.setattr(choose_pairs, "ROWS_AT_A_TIME", block[0])
+    monkeypatch.setattr(choose_pairs, "COLUMNS_AT_A_TIME", block[1])
+    vectors = np.random.default_rng(0).integers(-2, 3, (12, 4)).astype(np.float32)
+    names = [f"{number:02}" for number in range(12)]
+    done = []
+    found = top_pairs(names, vectors, count, progress=lambda *now: done.append(now))
+    assert found == brute_force(names, vectors, count)
+    assert done[-1] == (12, 12)
+
+
+def test_copies_do_not_hide_each_other():
+    vectors = np.ones((4, 2), np.float32)
+    assert top_pairs(NAMES, vectors, 1) == [("a", "b"), ("c", "a"), ("d", "a")]
+
+
+def test_an_image_without_features_asks_for_no_partners():
+    vectors = np.array([[1, 0], [1, 0], [0, 0], [1, 1]], np.float32)
+    assert top_pairs(NAMES, vectors, 1) == [("a", "b"), ("d", "a")]
+    assert top_pairs(NAMES[:1], vectors[:1], 5) == []
+
+
+def test_vectors_that_are_refused():
+    with pytest.raises(ArgumentError, match="4 images need as many vectors"):
+        top_pairs(NAMES, np.ones((3, 2)), 1)
+    with pytest.raises(ArgumentError, match="vector of c contains"):
+        top_pairs(NAMES, np.array([[1.0], [1], [np.nan], [1]]), 1)
+
+
+def model_of(points):
+    images = {
+        number: RegisteredImage(name, 1, np.eye(3), np.zeros(3), np.zeros((len(seen), 2)), np.array(seen, np.int64))
+        for number, (name, seen) in enumerate(points.items())
+    }
+    return Reconstruction({}, images, {})
+
+
+def test_pairs_of_a_model_share_the_most_points():
+    model = model_of({"c": [1, 2, 3, -1, -1], "a": [1, 2, 9, 9, -1], "b": [3, 7, 2], "d": [-1, 8], "e": []})
+    assert covisible_pairs(model, 1) == [("a", "c"), ("b", "c")]
+    assert covisible_pairs(model, 5) == [("a", "c"), ("a", "b"), ("b", "c")]
+    assert covisible_pairs(model, 5, shared=2) == [("a", "c"), ("b", "c")]
+    assert covisible_pairs(model_of({}), 5) == []
+
+
+@given(st.lists(st.lists(st.integers(-1, 9), max_size=8), max_size=6), st.integers(1, 4))
+def test_any_model_gives_what_counting_gives(points, count):
+    named = {f"{number}": seen for number, seen in enumerate(points)}
+    sets = {name: set(seen) - {-1} for name, seen in named.items()}
+    wanted = []
+    for name in named:
+        others = sorted((o for o in named if o != name), key=lambda o: (-len(sets[name] & sets[o]), o))
+        wanted += [(name, other) for other in others[:count] if sets[name] & sets[other]]
+    assert covisible_pairs(model_of(named), count) == list(unique_pairs(wanted))
+
+
+def test_choices_as_strings(tmp_path):
+    listed = tmp_path / "a+b.txt"
+    listed.write_text("d a\n")
+    assert parse_choice("auto", 120) == parse_choice("all", 9) == PairChoice(exhaustive=True)
+    assert parse_choice("auto", 121) == parse_choice("top", 9) == PairChoice(top=20)
+    assert parse_choice("sequential", 9) == PairChoice(sequential=10)
+    assert parse_choice(str(listed), 9) == PairChoice(files=(listed,))
+    (tmp_path / "c.txt").write_text("")
+    mixed = parse_choice(f"top:3+{tmp_path / 'c.txt'}+sequential:1", 9)
+    assert mixed == PairChoice(top=3, sequential=1, files=(tmp_path / "c.txt",))
+    assert str(mixed) == f"top:3+sequential:1+{tmp_path / 'c.txt'}"
+    for wrong in ("", "top:0", "most", "top:-1", "top:1+", "top:x", "absent.txt"):
+        with pytest.raises(ArgumentError, match="pairs"):
+            parse_choice(wrong, 9)
+
+
+def test_a_choice_is_a_union_without_repeats(tmp_path):
+    (tmp_path / "c.txt").write_text("d a\nb a\n")
+    choice = parse_choice(f"{tmp_path / 'c.txt'}+sequential:1+top:1", 4)
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    pairs = choice.pairs(NAMES, lambda: vectors)
+    assert pairs == [("d", "a"), ("b", "a"), ("b", "c"), ("c", "d"), ("a", "c"), ("b", "d")]
+    called = []
+    assert parse_choice("all+top:2", 4).pairs(NAMES, lambda: called.append(1)) == list(all_pairs(NAMES))
+    assert not called
+    (tmp_path / "c.txt").write_text("d x\n")
+    with pytest.raises(FileError, match=r"line 1: there is no image 'x'"):
+        choice.pairs(NAMES, lambda: vectors)
+
+
+@pytest.fixture
+def retrieval(tmp_path):
+    """hloc's file of global descriptors, as its extract_features writes it."""
+    path = tmp_path / "global.h5"
+    with h5py.File(path, "w") as file:
+        for name, row in (("db/b.jpg", [3, 4]), ("a.jpg", [1, 0])):
+            file.create_group(name).create_dataset("global_descriptor", data=np.array(row, np.float16))
+    return path
+
+
+def test_global_descriptors_of_hloc(retrieval):
+    names, rows = read_global_descriptors(retrieval)
+    assert names == ["a.jpg", "db/b.jpg"]
+    assert rows == pytest.approx(np.array([[1, 0], [0.6, 0.8]]))
+
+
+def test_global_descriptors_that_are_refused(retrieval, tmp_path):
+    with h5py.File(retrieval, "a") as file:
+        file.create_group("c.jpg").create_dataset("global_descriptor", data=np.ones(3))
+    with pytest.raises(FileError, match=r"c\.jpg has 3 values, that of a\.jpg 2"):
+        read_global_descriptors(retrieval)
+    with h5py.File(tmp_path / "none.h5", "w") as file:
+        file.create_group("a").create_dataset("keypoints", data=np.ones((1, 2)))
+    with pytest.raises(FileError, match="contains no global_descriptor"):
+        read_global_descriptors(tmp_path / "none.h5")
+
+
+@given(st.data())
+def test_a_damaged_file_gives_our_error(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "damaged.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("a.jpg").create_dataset("global_descriptor", data=np.ones(4, np.float32))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    with suppress(FileError):
+        read_global_descriptors(path)
