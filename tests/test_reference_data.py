@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import projection_errors
-from made_baselines import FILES, rank_1
+from made_baselines import FILES, OTHERS, rank_1
 from PIL import Image
 
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
@@ -22,6 +22,7 @@ from matchkernel.data.summary import verify
 from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.sampling import extract_patches
+from matchkernel.storage.torch7 import read_torch7
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 STRIPS = ("e1", "h1", "t1", "e5", "h5", "t5")
@@ -48,7 +49,7 @@ def layout(content):
     return (content.shape, content.dtype) if isinstance(content, torch.Tensor) else content
 
 
-@pytest.mark.parametrize("name", [*sorted(set(FILES.values()) - {"desdis-24.pth"}), "AffNet.pth"])
+@pytest.mark.parametrize("name", [*sorted({*FILES.values()} - {"desdis-24.pth", *OTHERS.values()}), "AffNet.pth"])
 def test_the_made_weights_have_the_layout_of_the_published_ones(name, baseline_weights):
     files = [folder / name for folder in (DATA / "weights", baseline_weights)]
     real, made = (layout(torch.load(file, weights_only=True, map_location="cpu")) for file in files)
@@ -67,6 +68,7 @@ def test_rootsift_gives_the_recorded_rank_1_on_a_real_sequence(strips):
     ("name", "seen"),
     [
         ("sift", 0.625), ("orb", 0.427), ("brief", 0.45), ("tfeat", 0.757), ("hardtfeat", 0.80), ("mkd-liberty", 0.76),
+        ("deepdesc", 0.738), ("binboost", 0.55),
     ],
 )  # fmt: skip
 def test_rank_1_on_a_real_sequence(name, seen, strips):
@@ -74,6 +76,25 @@ def test_rank_1_on_a_real_sequence(name, seen, strips):
     method = baseline(name, weights=DATA / "weights" / FILES[name] if name in FILES else None)
     assert rank_1(method, strips, ["h1"]) == pytest.approx([seen], abs=0.006)
     assert method.describe(strips["t5"], return_valid=True)[1].all()
+
+
+def test_binboost_has_every_bit_of_opencvs(strips):
+    """OpenCV's contrib wheel holds the same tests; its sampling window is 6.25 times the size of a keypoint."""
+    method = baseline("binboost", weights=DATA / "weights" / FILES["binboost"])
+    patches = np.ascontiguousarray(strips["h1"][:60, 16:48, 16:48])
+    point = cv2.KeyPoint(16, 16, 32 / 6.25, 0)
+    expected = [cv2.xfeatures2d.BoostDesc_create(302).compute(patch, [point])[1][0] for patch in patches]
+    assert (method.describe(patches) == np.stack(expected)).all()
+
+
+def test_deepdesc_standardises_with_the_means_of_its_training_set():
+    """Its file has a mean and a deviation per pixel, of gray levels 0 to 255."""
+    file = read_torch7(DATA / "weights" / FILES["deepdesc"])
+    assert file["mean"].shape == file["std"].shape == (1, 64, 64)
+    assert 90 < file["mean"].mean() < 140
+    assert 30 < file["std"].min() < file["std"].max() < 70
+    method = baseline("deepdesc", weights=DATA / "weights" / FILES["deepdesc"])
+    assert (method.parameters, method.dimension, method.patch_size) == (280_320, 128, 64)
 
 
 @pytest.mark.parametrize(("name", "seen"), [("desdis-8", 0.603), ("desdis-16", 0.638), ("desdis-32", 0.653)])

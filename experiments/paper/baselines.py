@@ -26,9 +26,19 @@ from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, baseline_method
 
 GROUP = "A"  # mkd learns its whitening on it
-FILES = {"mkd-liberty": "mkd-concat-64.pth", "tfeat": "tfeat-liberty.params", "hardtfeat": "HardTFeat.pth"}
-TRAINED_ON = {"tfeat": "liberty"}  # PhotoTourism's, by the name of the file; not known for hardtfeat
-NAMES = ("sift", "rootsift", "orb", "brief", "mkd", *FILES)
+FILES = {
+    "mkd-liberty": "mkd-concat-64.pth",
+    "tfeat": "tfeat-liberty.params",
+    "hardtfeat": "HardTFeat.pth",
+    "deepdesc": "deepdesc-split4.t7",
+    "binboost": "binboost-256.bin",
+    "desdis-8": "desdis-8.pth",
+    "desdis-16": "desdis-16.pth",
+    "desdis-32": "desdis-32.pth",
+}
+# Sets of PhotoTourism, by the name of the file or its authors' page; not known for the others.
+TRAINED_ON = {"tfeat": "liberty", "deepdesc": "liberty, notredame, yosemite"}
+NAMES = ("sift", "rootsift", "orb", "brief", "vgg", "beblid", "teblid", "mkd", *FILES)
 
 
 def method_of(name: str, sets: Path, weights: Path) -> Method:

@@ -11,7 +11,7 @@ import numpy as np
 from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.baselines.baseline import RESIZED
-from matchkernel.evaluation.baselines.by_name import PUBLISHED_MKD, baseline
+from matchkernel.evaluation.baselines.by_name import TRAINED_ON, baseline
 from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.card import available
 from matchkernel.model.config import DescriptorConfig
@@ -118,7 +118,7 @@ def baseline_method(
     """
     patches = None if training_set is None else open_patch_set(training_set)
     found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
-    own = PUBLISHED_MKD.get(baseline_name) if patches is None else patches.folder.resolve().name
+    own = TRAINED_ON.get(baseline_name) if patches is None else patches.folder.resolve().name
     train_set = _agreed(trained_on, own, f"{weights}: {baseline_name}")
     facts = {"parameters": found.parameters, "hand_crafted": found.hand_crafted, "settings": dict(found.settings)}
     if train_set:

@@ -9,7 +9,9 @@ import kornia.feature as kornia_feature
 import numpy as np
 import pytest
 import torch
-from made_baselines import FILES, made_patches
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_baselines import FILES, made_patches, torch7_bytes
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, WeightsError
 from matchkernel.evaluation.baselines.by_name import baseline
@@ -57,7 +59,9 @@ def one_line(call):
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "mkd-liberty", "kornia:HardNet"])
+@pytest.mark.parametrize(
+    "name", ["tfeat", "hardtfeat", "desdis-8", "deepdesc", "binboost", "mkd-liberty", "kornia:HardNet"]
+)
 def test_weight_files_that_are_no_weights(name, tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("hello\n")
@@ -78,7 +82,7 @@ def test_weight_files_that_are_no_weights(name, tmp_path):
     assert not (tmp_path / "boom").exists()
 
 
-@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "mkd-liberty"])
+@pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "deepdesc", "binboost", "mkd-liberty"])
 def test_files_cut_anywhere_are_refused(name, baseline_weights, tmp_path):
     whole = (baseline_weights / FILES[name]).read_bytes()
     path = tmp_path / "cut"
@@ -115,6 +119,8 @@ def test_files_with_flipped_bytes_never_fail_otherwise(baseline_weights, tmp_pat
         ("tfeat", "AffNet.pth", "not weights of TFeat"),
         ("desdis-8", "desdis-16.pth", "not weights of desdis-8"),
         ("desdis-32", "tfeat-liberty.params", "not weights of desdis-32"),
+        ("deepdesc", "binboost-256.bin", "not a binary file of Torch 7"),
+        ("binboost", "deepdesc-split4.t7", "not a file of BinBoost's tests"),
     ],
 )
 def test_weights_of_another_method_are_refused(name, file, reason, baseline_weights):
@@ -136,10 +142,33 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path):
         baseline("mkd-liberty", weights=tmp_path / "flat")
 
 
+def test_torch_7_networks_of_another_kind_are_refused(tmp_path):
+    for number, content in enumerate((None, 3.0, {}, {"desc": 1.0}, {"desc": ("nn.Tanh", {}), "mean": "x"})):
+        path = tmp_path / f"{number}.t7"
+        path.write_bytes(torch7_bytes(content))
+        assert "not weights of deepdesc" in str(one_line(lambda path=path: baseline("deepdesc", weights=path)))
+
+
+@given(place=st.integers(0, 16 + 256 * 1028 - 1), byte=st.integers(0, 255), cut=st.none() | st.integers(0, 263_184))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_damaged_tests_of_binboost_are_read_or_refused_in_one_line(place, byte, cut, baseline_weights, tmp_path):
+    damaged = bytearray((baseline_weights / FILES["binboost"]).read_bytes()[:cut])
+    if place < len(damaged):
+        damaged[place] = byte
+    (tmp_path / "damaged").write_bytes(damaged)
+    try:
+        method = baseline("binboost", weights=tmp_path / "damaged")
+    except WeightsError as error:
+        assert "\n" not in str(error)  # noqa: PT017 (it need not be raised)
+    else:
+        assert len(damaged) == 16 + 256 * 1028
+        assert method.dimension == 256
+
+
 def test_names_and_files_that_do_not_go_together(patches, tmp_path):
     for call, words in [
         (lambda: baseline("surf"), "no baseline 'surf'; there are sift, rootsift"),
-        (lambda: baseline("binboost"), "ships without BinBoost's data; score a CSV folder"),
+        (lambda: baseline("binboost"), "binboost needs a weight file"),
         (lambda: baseline("tfeat"), "tfeat needs a weight file"),
         (lambda: baseline("mkd"), "give training_patches"),
         (lambda: baseline("mkd", weights=tmp_path, training_patches=patches), "takes no weight file"),
@@ -152,7 +181,8 @@ def test_names_and_files_that_do_not_go_together(patches, tmp_path):
 
 
 def test_a_missing_extra_is_named(tmp_path, monkeypatch):
-    for missing, name, file in (("cv2", "sift", None), ("cv2", "brief", None), ("kornia", "tfeat", tmp_path)):
+    without_cv2 = [("cv2", name, None) for name in ("sift", "brief", "vgg")]
+    for missing, name, file in (*without_cv2, ("kornia", "tfeat", tmp_path)):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, missing, None)
             with pytest.raises(MissingExtraError, match=r"pip install 'matchkernel\[baselines\]'"):

@@ -1,5 +1,6 @@
 """Baselines with the real libraries and made weights (the published ones: tests/test_reference_data.py)."""
 
+import struct
 import subprocess
 import sys
 
@@ -16,12 +17,16 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.by_name import BASELINES, baseline
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.model.describe import resize_patches
+from matchkernel.storage.torch7 import read_torch7
 
 STRIPS = ("e1", "h1", "t1", "t5")
-# The others run the same code as mkd-liberty and desdis-8.
-SAME_CODE = ("mkd-notredame", "mkd-yosemite", "desdis-16", "desdis-24", "desdis-32")
+# The others run the same code as mkd-liberty, desdis-8 and beblid.
+SAME_CODE = ("mkd-notredame", "mkd-yosemite", "desdis-16", "desdis-24", "desdis-32", "deepdesc", "teblid")
 DISTINCT = [name for name in BASELINES if name not in SAME_CODE]
-DESDIS_PARAMETERS = {"desdis-8": 80_712, "desdis-16": 191_248, "desdis-24": 331_736, "desdis-32": 502_176}
+PARAMETERS = {
+    "desdis-8": 80_712, "desdis-16": 191_248, "desdis-24": 331_736, "desdis-32": 502_176, "deepdesc": 280_320,
+    "binboost": 256 * 32 * 7, "beblid": 512 * 6, "teblid": 512 * 6, "vgg": 120 * 68 * 8,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,8 @@ def strips(hpatches_sample):
     [
         ("sift", [1, 0.98, 0.9, 0.84]), ("rootsift", [1, 0.99, 0.9, 0.84]), ("orb", [1, 0.97, 0.66, 0.47]),
         ("brief", [1, 0.94, 0.65, 0.51]), ("mkd", [1, 1, 0.92, 0.82]), ("mkd-liberty", [1, 1, 0.89, 0.77]),
-        ("tfeat", [1, 0.98, 0.61, 0.51]), ("hardtfeat", [0.99, 0.99, 0.58, 0.44]),
+        ("tfeat", [1, 0.98, 0.61, 0.51]), ("hardtfeat", [0.99, 0.99, 0.58, 0.44]), ("vgg", [1, 1, 0.9, 0.7]),
+        ("beblid", [1, 1, 0.77, 0.52]), ("teblid", [1, 1, 0.76, 0.62]),
     ],
 )  # fmt: skip
 def test_rank_1_on_patches_of_a_photo(name, seen, strips, made):
@@ -128,6 +134,63 @@ def test_desdis_is_its_own_network_by_hand(name, patches, made, baseline_weights
     assert made(name).describe(patches[:20]) == pytest.approx(expected, abs=1e-5)
 
 
+def test_deepdesc_is_its_own_network_by_hand(patches, made, baseline_weights):
+    """Torch 7's layers one by one, in double precision, from the file read on its own."""
+    file = read_torch7(baseline_weights / FILES["deepdesc"])
+    modules = [file["desc"].fields["modules"][float(k)].fields for k in range(1, 13)]
+    x = resize_patches(torch.from_numpy(patches[:9])[:, None].float(), 64).double()
+    x = (x - file["mean"].double()) / file["std"].double()
+    for first, side in ((0, 2), (4, 3), (8, 4)):
+        x = torch.conv2d(x, modules[first]["weight"].double(), modules[first]["bias"].double()).tanh()
+        x = (x**2).unfold(2, side, side).unfold(3, side, side).sum((4, 5)).sqrt()
+        if first < 8:
+            mean = modules[first + 3]["meanestimator"].fields["modules"][2.0].fields["weight"].double()
+            x = x - torch.conv2d(x, mean, padding=2) / torch.conv2d(torch.ones_like(x), mean, padding=2)
+    rows = made("deepdesc").describe(patches[:9])
+    assert rows == pytest.approx(x.flatten(1).numpy(), abs=1e-4)
+    assert rows.std() > 0.1
+
+
+def gradient_tests_by_hand(patch, path):
+    """BinBoost's bits with one loop per bit and test."""
+    across, down = (cv2.Sobel(patch, cv2.CV_32F, *order) for order in ((1, 0), (0, 1)))
+    angle = np.arctan2(down, across)[..., None] - (np.arange(8) + 0.5) * np.pi / 4
+    maps = np.round(255 * np.cos(angle).clip(0)) * (np.hypot(across, down) > 20)[..., None]
+    whole = path.read_bytes()
+    bits = []
+    for bit in range(256):
+        vote = 0.0
+        for test in range(32):
+            fields = struct.unpack_from("<f5iff", whole, 20 + bit * (4 + 32 * 32) + 32 * test)
+            threshold, direction, top, bottom, left, right, _, weight = fields
+            box = maps[top : bottom + 1, left : right + 1].sum((0, 1))
+            share = np.float32(box[direction]) / np.float32(box.sum()) - np.float32(threshold) if box.sum() else 0
+            vote += weight if share >= 0 else -weight
+        bits.append(vote >= 0)
+    return bits
+
+
+def test_binboost_is_its_definition_by_hand(patches, made, baseline_weights):
+    some = patches[:3, 16:48, 16:48]
+    expected = [gradient_tests_by_hand(patch, baseline_weights / FILES["binboost"]) for patch in some]
+    bits = np.unpackbits(made("binboost").describe(some), axis=1, bitorder="little")
+    # A float32 share may lie on its threshold: one vote of 32, rarely the sign of their sum.
+    assert (bits != np.array(expected)).sum() <= 1
+    assert 0.2 < bits.mean() < 0.8
+
+
+def test_vgg_and_beblid_of_their_own_sides_are_what_opencv_says_at_a_keypoint_of_that_size(patches):
+    """OpenCV's usual call: sampling window = 6.25 or 1 times the size of the keypoint."""
+    own = cv2.xfeatures2d
+    image = patches[0, :64, :64].copy()
+    expected = own.VGG_create().compute(image, [cv2.KeyPoint(32, 32, 64 / 6.25, 0)])[1]
+    assert (baseline("vgg").describe(image[None]) == expected).all()
+    small = patches[0, :32, :32].copy()
+    for name, extractor in (("beblid", own.BEBLID_create(1.0)), ("teblid", own.TEBLID_create(1.0, 103))):
+        expected = extractor.compute(small, [cv2.KeyPoint(16, 16, 32, 0)])[1]
+        assert (baseline(name).describe(small[None]) == expected).all()
+
+
 def raw_mkd(patches):
     with torch.no_grad():
         raw = kornia_feature.MKDDescriptor(patch_size=64, whitening=None).eval()
@@ -180,13 +243,14 @@ def test_constant_training_patches_are_left_out(patches, made):
 @pytest.mark.parametrize("name", BASELINES)
 def test_words_and_shapes(name, patches, made):
     method = made(name)
-    is_binary = name in ("orb", "brief")
+    bits = {"orb": 256, "brief": 512, "binboost": 256, "beblid": 512, "teblid": 512}
+    is_binary = name in bits
     assert method.name == name
     assert method.distance == ("hamming" if is_binary else "l2")
-    assert method.dimension == {"orb": 256, "brief": 512}.get(name, 128)
-    assert method.hand_crafted == (name not in ("tfeat", "hardtfeat", *DESDIS_PARAMETERS))
+    assert method.dimension == {**bits, "vgg": 120}.get(name, 128)
+    assert method.hand_crafted == (name in ("sift", "rootsift", "orb", "brief") or "mkd" in name)
     learned = 30_702 if "mkd" in name else 599_808 if "tfeat" in name else 0  # 238 + 238 * 128; see the test below
-    assert method.parameters == DESDIS_PARAMETERS.get(name, learned)
+    assert method.parameters == PARAMETERS.get(name, learned)
     assert all(isinstance(word, str) for pair in method.settings.items() for word in pair)
     assert {"library", "patch", "call"} <= method.settings.keys()
     rows, valid = method.describe(patches[:3], return_valid=True)
@@ -231,7 +295,7 @@ def test_a_photo_leaves_no_patch_out(name, strips, made):
     assert made(name).describe(strips["t5"], return_valid=True)[1].all()
 
 
-@pytest.mark.parametrize("name", ["sift", "rootsift", "orb", "brief"])
+@pytest.mark.parametrize("name", ["sift", "rootsift", "orb", "brief", "vgg", "beblid"])
 def test_a_patch_that_resizes_to_a_constant_is_not_described(name):
     """Stripes of 1 px at four times the side: each new pixel is the mean of as many 0s as 1s."""
     side = 4 * baseline(name).patch_size

@@ -1,4 +1,4 @@
-"""SIFT, RootSIFT, ORB and BRIEF of OpenCV, each on one upright keypoint in the middle of a patch."""
+"""Descriptors of OpenCV and its contrib modules, each on one upright keypoint in the middle of a patch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,8 @@ from matchkernel.errors import MissingExtraError
 from matchkernel.evaluation.baselines.baseline import RESIZED, Baseline
 from matchkernel.geometry.sift import SIFT_SIZE_OF_65, patch_sift, to_rootsift
 from matchkernel.storage.extras import need
+
+VGG_REGIONS = 68  # pooling regions of OpenCV's VGG_120
 
 
 def sift() -> Baseline:
@@ -53,12 +55,7 @@ def brief() -> Baseline:
     of the patch is repeated around it.
     """
     cv2 = _load()
-    try:
-        extractor = cv2.xfeatures2d.BriefDescriptorExtractor_create(bytes=64)
-    except AttributeError:
-        raise MissingExtraError(
-            "brief needs opencv-contrib-python-headless: pip install 'matchkernel[baselines]'"
-        ) from None
+    extractor = _contrib("brief", "BriefDescriptorExtractor_create")(bytes=64)
     settings = {
         "library": f"OpenCV {cv2.__version__}",
         "patch": f"29 px, {RESIZED}; its border repeated 14 times",
@@ -66,6 +63,57 @@ def brief() -> Baseline:
         "call": "BriefDescriptorExtractor_create(bytes=64)",
     }
     return Baseline("brief", "hamming", 512, 0, True, 29, settings, _one_by_one(extractor, (28, 28, 31, 0), 64, 14))
+
+
+def beblid() -> Baseline:
+    """BEBLID (Suarez et al. 2020): 512 boosted differences of box means, learned on patches of 32 px."""
+    return _boxes("beblid", "BEBLID")
+
+
+def teblid() -> Baseline:
+    """TEBLID (Suarez et al. 2021): as BEBLID, learned with triplets of hard negatives."""
+    return _boxes("teblid", "TEBLID")
+
+
+def vgg() -> Baseline:
+    """VGG (Simonyan et al. 2014): learned pooling regions of gradients and a learned projection to 120 numbers."""
+    cv2 = _load()
+    extractor = _contrib("vgg", "VGG_create")(use_scale_orientation=False)
+    settings = {
+        "library": f"OpenCV {cv2.__version__}",
+        "patch": f"64 px, {RESIZED}",
+        "keypoint": "KeyPoint(32, 32, 1, 0)",
+        "call": "VGG_create(use_scale_orientation=False)",
+    }
+    learned = 120 * VGG_REGIONS * 8  # the projection, of eight directions in each region
+    return Baseline("vgg", "l2", 120, learned, False, 64, settings, _one_by_one(extractor, (32, 32, 1, 0), 120))
+
+
+def _boxes(name: str, kind: str) -> Baseline:
+    """A descriptor of 512 bits that compare two boxes each: four coordinates, a radius and a threshold.
+
+    Args:
+        name: of the baseline.
+        kind: its name in cv2.xfeatures2d.
+    """
+    cv2 = _load()
+    extractor = _contrib(name, f"{kind}_create")(1.0, getattr(cv2.xfeatures2d, f"{kind}_SIZE_512_BITS"))
+    settings = {
+        "library": f"OpenCV {cv2.__version__}",
+        "patch": f"32 px, {RESIZED}",
+        "keypoint": "KeyPoint(16, 16, 32, -1)",
+        "call": f"{kind}_create(1.0, {kind}_SIZE_512_BITS)",
+    }
+    compute = _one_by_one(extractor, (16, 16, 32, -1), 64)
+    return Baseline(name, "hamming", 512, 6 * 512, False, 32, settings, compute)
+
+
+def _contrib(name: str, function: str) -> Callable[..., Any]:
+    """A function of OpenCV's contrib modules."""
+    module = getattr(_load(), "xfeatures2d", None)
+    if not hasattr(module, function):
+        raise MissingExtraError(f"{name} needs opencv-contrib-python-headless: pip install 'matchkernel[baselines]'")
+    return getattr(module, function)
 
 
 def _sift() -> tuple[Callable[[Tensor], np.ndarray], dict[str, str]]:
@@ -98,4 +146,4 @@ def _one_by_one(
 
 
 def _load() -> Any:
-    return need("cv2", "baselines", "describing with sift, rootsift, orb or brief")
+    return need("cv2", "baselines", "describing with sift, rootsift, orb, brief, vgg, beblid or teblid")
