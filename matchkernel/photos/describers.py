@@ -1,7 +1,7 @@
 """Describers turn regions of an image into unit rows: our descriptors, and OpenCV's SIFT for comparison."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Describer:
             be given a `progress` too.
         device: where it runs, and where descriptors are matched.
         takes_one_core: whether images can be described in several threads at once, and faster so.
+        recipe: how to make it again in another process; None for one that was made by hand.
     """
 
     name: str
@@ -54,11 +55,35 @@ class Describer:
     compute: Callable[..., np.ndarray] = field(repr=False)
     device: torch.device = CPU
     takes_one_core: bool = False
+    recipe: "Recipe | None" = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
         """Its name, and the engine it runs on, for messages."""
         return label_of(self.name, self.settings)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a describer is made from. It can be pickled, weights and all, and opened in another process.
+
+    Attributes:
+        model: a Descriptor, or "sift" or "rootsift".
+        device: where to compute, as of `open_describer`.
+        engine: what to compute with, as of `open_describer`.
+    """
+
+    model: Descriptor | str = field(repr=False)
+    device: str | None = None
+    engine: str = AUTO
+
+    def open(self) -> Describer:
+        """Make the describer."""
+        if isinstance(self.model, str):
+            made = _of_sift(self.model, open_device(self.device))
+        else:
+            made = _of_descriptor(self.model, self.device, self.engine)
+        return replace(made, recipe=self)
 
 
 Model = Descriptor | Describer | str | Path
@@ -80,25 +105,37 @@ def open_describer(
     if isinstance(model, Describer):
         _check_runs_on(model, device, engine)
         return model
+    return open_recipe(model, untrained=untrained, device=device, engine=engine).open()
+
+
+def open_recipe(
+    model: Descriptor | str | Path,
+    *,
+    untrained: bool = False,
+    device: str | torch.device | None = None,
+    engine: str = "auto",
+) -> Recipe:
+    """Read the weights of a describer, which is then opened elsewhere; the arguments are those of `open_describer`."""
+    check_name(engine)
+    place = None if device is None else str(device)
     if isinstance(model, Descriptor):
-        return _of_descriptor(model, device, engine)
+        return Recipe(model, place, engine)
     if not isinstance(model, str | Path):
         raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
     if str(model) in SIFTS:
-        return _of_sift(str(model), open_device(device))
+        return Recipe(str(model), place, engine)
     if untrained:
         if str(model) not in VARIANTS:
             raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {str(model)!r}")
         network = build(str(model), generator=torch.Generator().manual_seed(0))
         network.name = f"{model}, untrained"
-        return _of_descriptor(network, device, engine)
+        return Recipe(network, place, engine)
     try:
-        network = load(model)
+        return Recipe(load(model), place, engine)
     except WeightsError as error:
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
-    return _of_descriptor(network, device, engine)
 
 
 def _check_runs_on(describer: Describer, device: str | torch.device | None, engine: str) -> None:

@@ -3,8 +3,12 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
+
+from matchkernel.errors import MissingExtraError
+from matchkernel.storage.extras import need_opencv
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,6 +21,30 @@ def spare_threads() -> int:
     import torch
 
     return _share.get() or torch.get_num_threads()
+
+
+def use_threads(threads: int) -> None:
+    """Make torch and OpenCV use so many threads in this process, and `spare_threads` say so."""
+    import torch
+
+    torch.set_num_threads(threads)
+    with suppress(MissingExtraError):
+        need_opencv().setNumThreads(threads)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Inside the block torch itself uses one thread, so that sums have one order; `spare_threads` says what it had."""
+    import torch
+
+    had = torch.get_num_threads()
+    token = _share.set(_share.get() or had)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(had)
+        _share.reset(token)
 
 
 def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
