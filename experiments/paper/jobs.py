@@ -156,6 +156,7 @@ STUDENT_NETWORKS = {
     "w16": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4]",
     "w32": "model.d=128 model.widths=[32,32,64,64,128] model.halvings=[1,4]",
     "w16-four": "model.d=64 model.widths=[16,32,64] model.halvings=[1,2]",
+    "w16-five": "model.d=64 model.widths=[16,32,64,64] model.halvings=[1,2]",
     "w16-four-late": "model.d=64 model.widths=[16,32,64] model.halvings=[1,3]",
     "w32-four": "model.d=128 model.widths=[32,64,128] model.halvings=[1,2]",
     "w16-s2": "model.d=64 model.widths=[16,16,32,32,64] model.halvings=[1,4] model.s=2",
@@ -173,6 +174,13 @@ COPIED = {
 # Ensembles that teach: weights kept by their experiments.
 WIDE_TEACHERS = ("students/teacher-dual", "poses/light-x6-to-x12-seed0", "students/teacher-light-seed1")
 STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500"
+# Regions of 6 sigma, their teachers, and the networks that learn from them longer. Of those that describe at least 8
+# times as many patches a second as HardNet (16 times in int8) the best by matching and retrieval together is `tiny`.
+TEACHERS = ("ship/dual-x6", "ship/light-cartesian-x6")
+LONGER = ("w16-four", "w16-five", "w16", "w32-four")
+LONGER_LENGTH = "sampling.pairs=4096 sampling.steps=4000"
+TINY = "w16-four"
+TINY_LENGTH = "sampling.pairs=4096 sampling.steps=8000"
 
 
 @dataclass(frozen=True)
@@ -258,16 +266,24 @@ def poses() -> Iterator[Job]:
     yield seeded(f"light-{FOR_PHOTOS}", "shipped", text, 0, train_cut=cut)
 
 
-def student(name: str, network: str, copied: str | None, length: str = STUDENT_LENGTH, seed: int = 0) -> Job:
-    """A small network, taught by the models on wide regions unless `copied` is None."""
-    cut, zoom = REGIONS[FOR_PHOTOS]
+def student(
+    name: str,
+    network: str,
+    copied: str | None,
+    length: str = STUDENT_LENGTH,
+    seed: int = 0,
+    region: str = FOR_PHOTOS,
+    teachers: tuple[str, ...] = WIDE_TEACHERS,
+) -> Job:
+    """A small network by the recipe of `light`, taught unless `copied` is None."""
+    cut, zoom = REGIONS[region]
     light = f"model.variant=cartesian model.s=1 model.encoding_norm=true {OUR_LOSS} augmentation.zoom_octaves={zoom}"
     texts = settings(light, network, length, copied or "", f"seed={seed}")
-    return Job(name, "shipped", texts, train_cut=cut, teachers=() if copied is None else WIDE_TEACHERS)
+    return Job(name, "shipped", texts, train_cut=cut, teachers=() if copied is None else teachers)
 
 
 def students() -> Iterator[Job]:
-    """Teachers; what to copy; then networks of several widths and kinds; all at a quarter of the length of `light`."""
+    """Teachers and networks of several kinds at a quarter of the length of `light`; then longer ones."""
     cut, zoom = REGIONS[FOR_PHOTOS]
     for name, (model, seed) in {"dual": ("dual", 0), "light-seed1": ("light-cartesian", 1)}.items():
         text = f"{BY_US[model]} augmentation.zoom_octaves={zoom} seed={seed}"
@@ -275,8 +291,16 @@ def students() -> Iterator[Job]:
     for name, copied in COPIED.items():
         yield student(f"copy-{name}", STUDENT_NETWORKS["w16"], copied)
     for name, network in STUDENT_NETWORKS.items():
-        if name != "w16":  # it is `copy-rows`
+        if name not in ("w16", "w16-five"):  # the first is `copy-rows`
             yield student(name, network, COPIED["rows"])
+    longer = {"region": "x6", "teachers": TEACHERS}
+    rows = COPIED["rows-only"]
+    for name in LONGER:
+        yield student(f"{name}-x6", STUDENT_NETWORKS[name], rows, LONGER_LENGTH, **longer)
+    for seed in (0, 1):
+        yield student(f"tiny-seed{seed}", STUDENT_NETWORKS[TINY], rows, TINY_LENGTH, seed, **longer)
+    for name, model in {"light": BY_US["light-cartesian"], "dual": BY_US["dual"]}.items():
+        yield student(f"{name}-taught", model, rows, LONGER_LENGTH, **longer)
 
 
 EXPERIMENTS: dict[str, list[Job]] = {

@@ -85,7 +85,10 @@ class TrainingState:
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
         self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
-        self.teacher = None if config.teacher is None else open_teacher(config.teacher, config.model, data, device)
+        self.teacher = None
+        if config.teacher is not None:
+            in_half = self.is_half and device.type == "cuda"
+            self.teacher = open_teacher(config.teacher, config.model, data, device, in_half=in_half)
         self.identity = data.identity if self.teacher is None else f"{data.identity} {self.teacher.digest}"
         self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
         self.log: Log | None = None

@@ -54,7 +54,8 @@ class Update:
         self.model, self.updater, self.config, self.team, self.monitor = model, updater, config, team, monitor
         self.source, self.teacher, self.is_half, self.is_captured = source, teacher, is_half, is_captured
         self.device, self.size = monitor.device, config.model.patch_size
-        self.loss_of: Callable[[], Tensor] = self._loss
+        self.drawn: Callable[[], Tensor] = self._drawn
+        self.loss_of: Callable[[Tensor, Tensor | None], Tensor] = self._loss
         self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: dict[str, Tensor] = {}
@@ -99,18 +100,21 @@ class Update:
             torch.default_generator.manual_seed(seed)
 
     def _run(self) -> None:
-        loss = self.loss_of()
+        patches = self.drawn()
+        taught = None if self.teacher is None else self.teacher(patches)  # not compiled: it has kernels of its own
+        loss = self.loss_of(patches, taught)
         gradients = torch.autograd.grad(loss, self.updater.parameters)
         self.apply(self.team.sum_gradients(gradients), loss.detach())
 
-    def _loss(self) -> Tensor:
+    def _drawn(self) -> Tensor:
         source = self.inputs["patches"] if self.source is None else self.source
         index, warps = self.inputs["index"].flatten(), self.inputs["warps"].flatten(0, 1)
         drawn = self.inputs["photometric"].flatten(0, 1) if "photometric" in self.inputs else None
-        patches = augmented(source, index, warps, drawn, self.size, self.config.augmentation)
+        return augmented(source, index, warps, drawn, self.size, self.config.augmentation)
+
+    def _loss(self, patches: Tensor, taught: Tensor | None) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
             maps = self.model.feature_maps(patches)
-            taught = None if self.teacher is None else self.teacher(patches)
         rows = self.model.embed(
             [phi.float() for phi in maps]
         )  # the head in float32: it costs little and keeps precision
@@ -119,8 +123,8 @@ class Update:
             return pair_loss(anchors, positives, self.config.loss)
         assert self.teacher is not None
         assert self.config.teacher is not None
-        taught = tuple(self.team.gathered(part) for part in taught.chunk(2))
-        copied = self.teacher.loss((anchors, positives), taught, self.config.teacher)
+        joined = tuple(self.team.gathered(part) for part in taught.chunk(2))
+        copied = self.teacher.loss((anchors, positives), joined, self.config.teacher)
         share = self.config.teacher.pairs
         return copied + share * pair_loss(anchors, positives, self.config.loss) if share else copied
 
@@ -140,6 +144,7 @@ class Update:
             self._record()
 
     def _record(self) -> None:
+        self.drawn = torch.compile(self._drawn, fullgraph=True, dynamic=False)
         self.loss_of = torch.compile(self._loss, fullgraph=True, dynamic=False)
         self.apply = torch.compile(self._apply, dynamic=False)
         state = [*self.updater.parameters, *self.model.buffers(), *chain(*self.updater.state.values()), self.monitor]

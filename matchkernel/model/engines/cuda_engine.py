@@ -61,7 +61,7 @@ class CudaHalfEngine:
     def __call__(self, patches: Tensor) -> Tensor:
         """The rows of patches."""
         if self.device.type != "cuda":
-            return self._rows(patches)
+            return self.rows(patches)
         largest = max(LEAST, self.batch_pixels // self.size**2)
         with self._lock, torch.cuda.device(self.device):
             parts = [self._batch(len(part), largest)(part) for part in patches.split(largest)]
@@ -73,10 +73,11 @@ class CudaHalfEngine:
         while size >= max(SMALLER * count, SMALLER * LEAST):
             size //= SMALLER
         if size not in self._batches:
-            self._batches[size] = _Captured(self._rows, size, self.size, self.device)
+            self._batches[size] = _Captured(self.rows, size, self.size, self.device)
         return self._batches[size]
 
-    def _rows(self, patches: Tensor) -> Tensor:
+    def rows(self, patches: Tensor) -> Tensor:
+        """The rows of patches (b, 1, N, N), operation by operation, for a caller that captures a larger graph."""
         weight = next(self.model.parameters())
         normalized = normalize_patches(patches).to(weight.dtype)
         maps = [_feature_map(backbone, normalized, self.fused) for backbone in self.model.backbones]
