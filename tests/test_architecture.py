@@ -27,6 +27,7 @@ OPTIONAL = {
     "typer": ["cli"],
     "rich": ["cli"],
     "PIL": ["storage", "data"],
+    "pillow_heif": ["storage"],
     "cv2": ["evaluation", "geometry", "photos"],
     "kornia": ["evaluation", "geometry", "photos"],
     "h5py": ["photos"],
@@ -94,6 +95,7 @@ def test_every_extra_that_is_asked_for_installs_what_is_asked():
         "PIL": "Pillow",
         "skimage": "scikit-image",
         "faiss": "faiss-cpu",
+        "pillow_heif": "pillow-heif",
     }
 
     def installed(extra):

@@ -27,7 +27,7 @@ from matchkernel.photos.features import label_of, load_features
 from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
-from matchkernel.storage.images import SUFFIXES
+from matchkernel.storage.photo_folders import photos_at
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
@@ -52,21 +52,8 @@ class Extraction:
 
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
-    """Images by name, sorted: a file is named by its file name, an image in a folder by its path relative to it."""
-    found: dict[str, Path] = {}
-    for place in map(Path, places):
-        if place.is_dir():
-            inside = [path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
-            named = {path.relative_to(place).as_posix(): path for path in sorted(inside)}
-            if not named:
-                raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
-        else:
-            named = {place.name: place}  # opened later: one missing file must not stop the others
-        twice = named.keys() & found.keys()
-        if twice:
-            raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
-        found |= named
-    return dict(sorted(found.items()))
+    """Images of folders, files and patterns by name, sorted (see photo_folders.photos_at)."""
+    return photos_at(places).paths
 
 
 def extract_images(

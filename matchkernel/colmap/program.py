@@ -12,7 +12,7 @@ from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.folders import Build
-from matchkernel.storage.images import SUFFIXES
+from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
@@ -31,12 +31,7 @@ def find_colmap() -> str:
 
 def photos_of(folder: Path) -> dict[str, str]:
     """The photos of a folder with their sha256."""
-    if not folder.is_dir():
-        raise FileError(
-            f"{folder}: " + ("is a file; a folder of photos is needed" if folder.exists() else "no such folder")
-        )
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
-    return {str(path.relative_to(folder)): file_hash(path) for path in paths}
+    return {name: file_hash(path) for name, path in photos_in(folder).paths.items()}
 
 
 @cache

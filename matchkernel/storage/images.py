@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.errors import FileError, MatchKernelError
+from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import check_regular, replacing
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of photos in a folder
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF")  # other formats, such as EPS, would start another program
+HEIC_SUFFIXES = (".heic", ".heif")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".webp", *HEIC_SUFFIXES)  # photos
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF", "WEBP")  # others, such as EPS, would start another program
+HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")  # after "ftyp" at byte 4
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 _LOCK = threading.Lock()
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is allocated
@@ -29,7 +31,8 @@ MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims mor
 def read_gray(path: str | Path) -> np.ndarray:
     """Decode a photo to (H, W) uint8 gray, whatever its mode; from an animation, the first frame.
 
-    The orientation in the EXIF header is ignored, as in COLMAP and hloc: pixels are in the order of the file.
+    The orientation in the EXIF header is ignored, as in COLMAP and hloc: pixels are in the order of the file. Only a
+    HEIC photo is upright, because its decoder turns it.
     16 bit gray loses its lower byte; transparency is dropped.
     """
     return _read(Path(path), _gray)
@@ -57,7 +60,12 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
         raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
     if not path.stat().st_size:
         raise FileError(f"{path}: not a whole image (the file is empty)")
-    with _open(path, path, formats, MAX_PIXELS) as image:
+    try:
+        with path.open("rb") as file:
+            start = file.read(12)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    with _open(path, path, _with_heic(path, start, formats), MAX_PIXELS) as image:
         yield image
 
 
@@ -73,7 +81,7 @@ def read_photo_bytes(data: bytes, name: str, *, most_pixels: int, preview_side: 
     path = Path(name)
     if not data:
         raise FileError(f"{path}: not a whole image (the file is empty)")
-    with _open(path, io.BytesIO(data), FORMATS, min(most_pixels, MAX_PIXELS)) as image:
+    with _open(path, io.BytesIO(data), _with_heic(path, data[:12], FORMATS), min(most_pixels, MAX_PIXELS)) as image:
         gray = _gray(image, path)
         shown = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(gray)
         shown.thumbnail((preview_side, preview_side))
@@ -115,6 +123,17 @@ def _open(
         if isinstance(error, MemoryError) or "out of memory" in reason:
             raise FileError(f"{path}: not enough memory to decode {pixels}") from None
         raise FileError(f"{path}: not a whole image ({reason})") from None
+
+
+def _with_heic(path: Path, start: bytes, formats: tuple[str, ...]) -> tuple[str, ...]:
+    """The formats, and HEIF for a file that begins like one; Pillow must be taught that by another package."""
+    if start[4:8] != b"ftyp" or start[8:12] not in HEIC_BRANDS:
+        return formats
+    try:
+        need("pillow_heif", "heic", "reading HEIC photos").register_heif_opener()
+    except MissingExtraError as error:  # one photo of many: to be skipped, with the reason
+        raise FileError(f"{path}: {error}") from None
+    return (*formats, "HEIF")
 
 
 @contextmanager

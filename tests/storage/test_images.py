@@ -2,6 +2,7 @@ import contextlib
 import io
 import os
 import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,6 +44,31 @@ def test_eight_bit_gray_is_read_as_it_is(suffix, tmp_path):
     assert read.dtype == np.uint8
     assert np.array_equal(read, RAMP)
     assert read.flags.writeable
+
+
+def test_webp_is_read(tmp_path):
+    lossless = saved(Image.fromarray(RAMP).convert("RGB"), tmp_path / "p.webp", lossless=True)
+    assert np.array_equal(read_gray(lossless), RAMP)
+    lossless.write_bytes(lossless.read_bytes()[:40])
+    refused(lossless, "not a whole image")
+
+
+def test_heic_is_read(tmp_path):
+    """With the extra `heic`; what makes a HEIC file is its content, not its name."""
+    pillow_heif = pytest.importorskip("pillow_heif")
+    path = tmp_path / "p.jpg"
+    gray = np.kron(RAMP, np.ones((8, 8), np.uint8))
+    pillow_heif.from_pillow(Image.fromarray(gray).convert("RGB")).save(tmp_path / "p.heic", quality=95)
+    (tmp_path / "p.heic").rename(path)
+    assert np.abs(read_gray(path).astype(int) - gray).mean() < 3
+    path.write_bytes(path.read_bytes()[:200])
+    refused(path, "not a whole image")
+
+
+def test_without_the_extra_a_heic_photo_names_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (tmp_path / "p.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    refused(tmp_path / "p.heic", "reading HEIC photos needs pillow-heif: pip install 'matchkernel[heic]'")
 
 
 def test_a_string_will_do_for_a_path(tmp_path):

@@ -1,0 +1,182 @@
+"""One vector per image from its local descriptors, so that images of the same place have large dot products.
+
+VLAD (Jégou et al., CVPR 2010): every descriptor is assigned to the nearest of K centres; the differences from a centre
+are summed, each sum is scaled to length 1 (intra-normalisation, Arandjelović and Zisserman, CVPR 2013), and so is the
+whole. This is a match kernel: the dot product of two vectors compares all pairs of descriptors that share a centre. It
+was chosen among others by experiments/collections/choose_vector.py; docs/collections.md has the numbers.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from matchkernel.collection.feature_files import FeatureFiles
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.model.precision import full_precision
+from matchkernel.photos.describers import SIFTS
+from matchkernel.photos.features import Features
+from matchkernel.storage.progress import Progress
+from matchkernel.storage.tensors import digest, readable, write_tensors
+
+CENTRES = 64
+SHIPPED = Path(__file__).with_name("vocabularies.safetensors")
+WEIGHTS = "weights"  # metadata: the digest of the weights of each model
+ROUNDS, SEED = 20, 0  # of k-means
+LEARN_FROM = 50_000  # descriptors, of as many images as possible
+ROWS_AT_A_TIME = 2**14
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Centres that descriptors are assigned to.
+
+    Attributes:
+        centres: (K, D) float32.
+        source: where they come from, for messages.
+    """
+
+    centres: np.ndarray
+    source: str
+
+
+def vocabulary_for(files: FeatureFiles) -> Vocabulary:
+    """The vocabulary of the package for the model of these features; for any other model one learned from them."""
+    first = files.load(files.names[0])
+    shipped = shipped_vocabulary(first.model, first.settings)
+    if shipped is not None:
+        return shipped
+    share = max(1, LEARN_FROM // len(files.names))
+    step = max(1, len(files.names) * CENTRES // LEARN_FROM)  # at least as many rows per image as there are centres
+    rows = [_spread(_with_content(files.load(name).descriptors), share) for name in files.names[::step]]
+    _check_same(files, rows)
+    learned = np.concatenate(rows)
+    if not len(learned):
+        raise ArgumentError(f"{files.place}: no image has a descriptor, so no two can be compared")
+    return Vocabulary(learn_centres(learned), f"learned from {len(learned):,} descriptors of these images")
+
+
+def shipped_vocabulary(model: str, settings: Mapping[str, Any]) -> Vocabulary | None:
+    """The vocabulary of the package for a model, if it was learned with the same weights."""
+    centres, weights = _shipped()
+    if model not in centres or (model not in SIFTS and weights.get(model) != settings.get(WEIGHTS)):
+        return None
+    return Vocabulary(centres[model], f"shipped for {model}")
+
+
+def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progress | None = None) -> np.ndarray:
+    """(n, K D) float32 unit rows, one per image in the order of files.names; zeros for an image without descriptors.
+
+    Memory: 4 K D bytes per image, 32 kB for 64 centres of 128 dimensions, and one image's features.
+    """
+    vectors = np.zeros((len(files.names), vocabulary.centres.size), np.float32)
+    for number, name in enumerate(files.names):
+        features = files.load(name)
+        if features.descriptors.shape[1] != vocabulary.centres.shape[1]:
+            raise ArgumentError(_other_width(files, name, features, vocabulary.centres.shape[1]))
+        vectors[number] = global_vector(features.descriptors, vocabulary.centres)
+        if progress is not None:
+            progress(number + 1, len(files.names))
+    return vectors
+
+
+def global_vector(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """(K D,) unit vector of (M, D) descriptors; zeros without any. Rows of zeros, without content, are left out."""
+    rows = _with_content(rows)
+    nearest = assign(rows, centres)
+    sums = sum_by_centre(rows - centres[nearest], nearest, len(centres))
+    return _unit(_unit(sums).reshape(-1)).astype(np.float32)
+
+
+def assign(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """(M,) index of the centre nearest to each row."""
+    right = torch.from_numpy(np.ascontiguousarray(centres, np.float32))
+    offset = right.square().sum(1)
+    found = np.empty(len(rows), np.int64)
+    with full_precision():
+        for start in range(0, len(rows), ROWS_AT_A_TIME):
+            part = slice(start, start + ROWS_AT_A_TIME)
+            left = torch.from_numpy(np.ascontiguousarray(rows[part], np.float32))
+            found[part] = torch.addmm(offset, left, right.T, alpha=-2).argmin(1).numpy()
+    return found
+
+
+def sum_by_centre(rows: np.ndarray, nearest: np.ndarray, count: int) -> np.ndarray:
+    """(K, D) float64 sums of the rows of each centre."""
+    sums = torch.zeros(count, rows.shape[1], dtype=torch.float64)
+    return sums.index_add_(0, torch.from_numpy(nearest), torch.from_numpy(rows).double()).numpy()
+
+
+def learn_centres(rows: np.ndarray, count: int = CENTRES) -> np.ndarray:
+    """(K, D) centres of descriptors by k-means, the same every time; fewer than `count` if there are fewer rows."""
+    random = np.random.default_rng(SEED)
+    rows = np.ascontiguousarray(rows, np.float32)
+    centres = rows[np.sort(random.choice(len(rows), min(count, len(rows)), replace=False))]
+    for _ in range(ROUNDS):
+        nearest = assign(rows, centres)
+        counts = np.bincount(nearest, minlength=len(centres))
+        sums = sum_by_centre(rows, nearest, len(centres))
+        centres = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
+        empty = np.flatnonzero(counts == 0)
+        centres[empty] = rows[random.choice(len(rows), len(empty))]
+    return centres
+
+
+def write_vocabularies(
+    path: str | Path, centres: Mapping[str, np.ndarray], weights: Mapping[str, str], about: Mapping[str, str]
+) -> None:
+    """Write the vocabularies of several models as one file, in float16.
+
+    Args:
+        path: the file.
+        centres: (K, D) by model.
+        weights: digest of the weights by model; none for SIFT.
+        about: how they were made, further metadata.
+    """
+    tensors = {name: torch.from_numpy(np.asarray(values, np.float16)) for name, values in centres.items()}
+    write_tensors(path, tensors, {**about, WEIGHTS: json.dumps(dict(sorted(weights.items())))})
+
+
+def read_vocabularies(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(K, D) float32 centres by model, and the digests of the weights they belong to."""
+    path = Path(path)
+    with readable(path), safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    if metadata.get("sha256") != digest(metadata, tensors):
+        raise WeightsError(f"{path}: damaged; its contents do not have the digest recorded in it")
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}, json.loads(metadata[WEIGHTS])
+
+
+@cache
+def _shipped() -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    return read_vocabularies(SHIPPED)
+
+
+def _with_content(rows: np.ndarray) -> np.ndarray:
+    return rows[rows.any(1)]
+
+
+def _spread(rows: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` rows, evenly spaced."""
+    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)] if len(rows) else rows
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1)
+
+
+def _check_same(files: FeatureFiles, rows: list[np.ndarray]) -> None:
+    if len({part.shape[1] for part in rows}) > 1:
+        raise ArgumentError(f"{files.place}: its features do not all have the same number of dimensions")
+
+
+def _other_width(files: FeatureFiles, name: str, features: Features, wanted: int) -> str:
+    return f"{files.place}: features of {name} have {features.descriptors.shape[1]} dimensions, others {wanted}"

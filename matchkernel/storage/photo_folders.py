@@ -1,0 +1,146 @@
+"""Which files of a folder are photos to work on, and what is left out."""
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.storage.files import LONG_TEXT, read_small_text
+from matchkernel.storage.images import SUFFIXES
+
+NAMED_IN_MESSAGES = 6  # kinds of ignored files
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos by name, sorted, and the number of other files by kind: suffix, "hidden" or "not chosen"."""
+
+    paths: dict[str, Path]
+    ignored: dict[str, int] = field(default_factory=dict)
+
+    def what_was_ignored(self) -> str:
+        """A line such as `ignored 4 files (3 .mov, 1 hidden)`; empty if there is nothing to say."""
+        if not self.ignored:
+            return ""
+        ordered = sorted(self.ignored.items(), key=lambda item: (-item[1], item[0]))
+        kinds = [f"{count} {kind}" for kind, count in ordered[:NAMED_IN_MESSAGES]]
+        if len(ordered) > NAMED_IN_MESSAGES:
+            kinds.append(f"{sum(count for _, count in ordered[NAMED_IN_MESSAGES:])} others")
+        total = sum(self.ignored.values())
+        return f"ignored {total} file{'s' * (total > 1)} ({', '.join(kinds)})"
+
+
+def photos_in(
+    folder: str | Path, *, only: Sequence[str] = (), listed: str | Path | None = None, without: Path | None = None
+) -> Photos:
+    """The photos in a folder and its folders, named by their path relative to it.
+
+    Hidden files are left out: macOS puts a `._IMG.jpg` beside each photo on other disks.
+
+    Args:
+        folder: where to look.
+        only: patterns, of which a name must match one: `*.jpg`, `left/*.png` (the last parts of the path are compared).
+        listed: file of the names to take, one per line.
+        without: folder inside this one to leave out, such as that of the masks.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(
+            f"{folder}: " + ("is a file; a folder of photos is needed" if folder.exists() else "no such folder")
+        )
+    found, ignored = {}, Counter[str]()
+    for path in _files(folder, without):
+        kind = _kind(path, folder)
+        if kind:
+            ignored[kind] += 1
+        else:
+            found[path.relative_to(folder).as_posix()] = path
+    chosen = set(found)
+    if listed is not None:
+        chosen &= _names(Path(listed), found, folder)
+    if only:
+        chosen &= {name for name in found for pattern in only if PurePosixPath(name).match(pattern)}
+        if not chosen:
+            raise ArgumentError(f"{folder}: none of its {len(found)} photos matches {' or '.join(only)}")
+    if len(chosen) < len(found):
+        ignored["not chosen"] = len(found) - len(chosen)
+    return Photos({name: found[name] for name in sorted(chosen)}, dict(ignored))
+
+
+def photos_at(places: Sequence[str | Path], *, only: Sequence[str] = (), listed: str | Path | None = None) -> Photos:
+    """The photos of several places, none twice.
+
+    Args:
+        places: a folder (see photos_in); a file, named by its file name; or a pattern such as `photos/**/*.jpg`, whose
+            matches are named by their path relative to the part without wildcards.
+        only: patterns for the photos in folders.
+        listed: file of names in the folder, which must then be the only place.
+    """
+    if listed is not None and (len(places) != 1 or not Path(places[0]).is_dir()):
+        raise ArgumentError(f"{listed}: a list of names needs exactly one folder to look in")
+    found: dict[str, Path] = {}
+    ignored = Counter[str]()
+    for place in map(Path, places):
+        if place.is_dir():
+            photos = photos_in(place, only=only, listed=listed)
+            if not photos.paths:
+                raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
+            named, more = photos.paths, photos.ignored
+        elif not place.exists() and glob.has_magic(str(place)):
+            named, more = _matching(place)
+        else:
+            named, more = {place.name: place}, {}  # opened later: one missing file must not stop the others
+        twice = named.keys() & found.keys()
+        if twice:
+            raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
+        found |= named
+        ignored.update(more)
+    return Photos(dict(sorted(found.items())), dict(ignored))
+
+
+def _files(folder: Path, without: Path | None) -> Iterator[Path]:
+    skipped = without.resolve() if without is not None else None
+    for place, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if skipped is None or (Path(place) / name).resolve() != skipped)
+        yield from (path for name in sorted(names) if (path := Path(place) / name).is_file())
+
+
+def _kind(path: Path, folder: Path) -> str:
+    """Why a file is no photo; empty for a photo."""
+    if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        return "hidden"
+    suffix = path.suffix.lower()
+    return "" if suffix in SUFFIXES else suffix or "without suffix"
+
+
+def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
+    names = set()
+    for number, line in enumerate(read_small_text(listed, LONG_TEXT, what="a list of names").split("\n"), 1):
+        name = line.strip()
+        if name and name not in found:
+            raise FileError(f"{listed}, line {number}: {folder} has no photo {name!r}")
+        names |= {name} if name else set()
+    if not names:
+        raise FileError(f"{listed}: lists no photo")
+    return names
+
+
+def _matching(pattern: Path) -> tuple[dict[str, Path], dict[str, int]]:
+    """Photos that match a pattern, and the number of other files that do."""
+    parts = pattern.parts
+    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    root = Path(*parts[:fixed])
+    named, ignored = {}, Counter[str]()
+    for path in sorted(Path(found) for found in glob.iglob(str(pattern), recursive=True)):  # noqa: PTH207
+        if path.is_file():
+            kind = _kind(path, root)
+            if kind:
+                ignored[kind] += 1
+            else:
+                named[path.relative_to(root).as_posix()] = path
+    if not named:
+        raise FileError(f"{pattern}: matches no image ({', '.join(SUFFIXES)})")
+    return named, dict(ignored)

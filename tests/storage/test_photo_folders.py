@@ -1,0 +1,97 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.storage.photo_folders import Photos, photos_at, photos_in
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "photos"
+    for name in (
+        "b.JPG", "IMG (2).jpg", "left/1.png", "left/deep/2.webp", "._b.JPG", "film.MOV", "a.mov", "notes",
+        ".git/x.jpg", "masks/b.JPG.png",
+    ):  # fmt: skip
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(b"x")
+    return place
+
+
+def test_a_folder_holds_photos_and_what_is_ignored(folder):
+    found = photos_in(folder, without=folder / "masks")
+    assert list(found.paths) == ["IMG (2).jpg", "b.JPG", "left/1.png", "left/deep/2.webp"]
+    assert all(path == folder / name for name, path in found.paths.items())
+    assert found.ignored == {".mov": 2, "hidden": 2, "without suffix": 1}
+    assert found.what_was_ignored() == "ignored 5 files (2 .mov, 2 hidden, 1 without suffix)"
+    assert "masks/b.JPG.png" in photos_in(folder).paths
+    assert Photos({}).what_was_ignored() == ""
+    many = Photos({}, {f".{letter}": 1 for letter in "abcdefgh"}).what_was_ignored()
+    assert many == "ignored 8 files (1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 others)"
+
+
+def test_patterns_and_lists_choose(folder, tmp_path):
+    assert list(photos_in(folder, only=["*.png"]).paths) == ["left/1.png", "masks/b.JPG.png"]
+    assert list(photos_in(folder, only=["left/*.png", "*(2)*"]).paths) == ["IMG (2).jpg", "left/1.png"]
+    listed = tmp_path / "names.txt"
+    listed.write_text("left/1.png\r\n\nIMG (2).jpg")
+    found = photos_in(folder, listed=listed)
+    assert list(found.paths) == ["IMG (2).jpg", "left/1.png"]
+    assert found.ignored["not chosen"] == 3
+    listed.write_text("left/1.png\nfilm.MOV\n")
+    with pytest.raises(FileError, match=r"names\.txt, line 2: .* has no photo 'film\.MOV'"):
+        photos_in(folder, listed=listed)
+    listed.write_text("\n")
+    with pytest.raises(FileError, match="lists no photo"):
+        photos_in(folder, listed=listed)
+    with pytest.raises(ArgumentError, match=r"none of its 5 photos matches \*\.tif"):
+        photos_in(folder, only=["*.tif"])
+
+
+def test_places_of_several_kinds(folder):
+    found = photos_at([folder / "left", folder / "b.JPG", folder / "absent.jpg"])
+    assert list(found.paths) == ["1.png", "absent.jpg", "b.JPG", "deep/2.webp"]
+    found = photos_at([f"{folder}/**/*.[Jjmp]*"])
+    assert list(found.paths) == ["IMG (2).jpg", "b.JPG", "left/1.png", "masks/b.JPG.png"]
+    assert found.ignored == {".mov": 1}  # a.mov; film.MOV has other letters
+    (folder / "[1].jpg").write_bytes(b"x")
+    assert list(photos_at([folder / "[1].jpg"]).paths) == ["[1].jpg"]  # a file that looks like a pattern
+
+
+def test_what_is_refused(folder, tmp_path):
+    with pytest.raises(ArgumentError, match=r"two images are called b\.JPG"):
+        photos_at([folder, folder / "b.JPG"])
+    with pytest.raises(FileError, match="matches no image"):
+        photos_at([f"{folder}/*.tif"])
+    with pytest.raises(FileError, match="contains no images"):
+        photos_at([_empty(tmp_path)])
+    with pytest.raises(ArgumentError, match="exactly one folder"):
+        photos_at([folder, folder / "left"], listed="names.txt")
+    with pytest.raises(FileError, match="no such folder"):
+        photos_in(tmp_path / "absent")
+    with pytest.raises(FileError, match="is a file"):
+        photos_in(folder / "b.JPG")
+
+
+def _empty(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_links_to_folders_are_not_followed(folder):
+    """They may lead in a circle."""
+    (folder / "left" / "again").symlink_to(folder)
+    assert len(photos_in(folder).paths) == 5
+
+
+@given(st.binary(max_size=60) | st.text("a.jpg\n\r\t ", max_size=40).map(str.encode))
+def test_any_list_gives_photos_or_our_error(tmp_path_factory, content):
+    base = tmp_path_factory.getbasetemp() / "fuzzed_lists"
+    base.mkdir(exist_ok=True)
+    (base / "a.jpg").touch()
+    listed = base.with_suffix(".txt")
+    listed.write_bytes(content)
+    with suppress(MatchKernelError):
+        assert list(photos_in(base, listed=listed).paths) == ["a.jpg"]
