@@ -36,11 +36,30 @@ PROJECTED_SUMS = {
     "sum-m-plain": "model.variant=cartesian model.s=0 model.center_weight=false model.output_norm=none",
 }
 AT_64 = ("fc", "cartesian-s1", "dual-s2")  # trained at N = 64 too
+# The paper's Figure 3 at the paper's length, most decisive first: `sum` and `concat` also with the BatchNorm that
+# HardNet has after its last layer, and `sum` followed by M.
+FIGURE_3 = {
+    "fc": "model.variant=fc",
+    "dual-s2": "model.variant=dual model.s=2",
+    "dual-s1": "model.variant=dual model.s=1",
+    "cartesian-s1": "model.variant=cartesian model.s=1",
+    "polar-s2": "model.variant=polar model.s=2",
+    "cartesian-s2": "model.variant=cartesian model.s=2",
+    "sum-batch": "model.variant=sum model.output_norm=batch",
+    "sum-m": PROJECTED_SUMS["sum-m"],
+    "concat-batch": "model.variant=concat model.output_norm=batch",
+    "polar-s1": "model.variant=polar model.s=1",
+    "combined-s2": "model.variant=combined model.s=2",
+    "combined-s1": "model.variant=combined model.s=1",
+    "sum": "model.variant=sum",
+    "concat": "model.variant=concat",
+}
 MAPPED = ("fc", "dual-s2", "dual-s1", "cartesian-s1", "polar-s1", "combined-s1")  # similarity maps and tolerance
 CONTROL = "sum"  # measured with them: what features without a position give
 RESIZED = ("dual-s2", "dual-s1", "cartesian-s1")  # used at other patch sizes too
 TRANSFERRED = ("fc", "dual-s1", "dual-s2")  # trained on every group, tested on the others
 
+DUAL_2 = DESCRIPTORS["dual-s2"]
 HYNET = "loss.same_side=true loss.hybrid=2.0 loss.margin=1.2"
 GEOMETRY = "augmentation.rotation_degrees={} augmentation.scale_octaves={} augmentation.shift={}"
 LIGHT = (
@@ -117,6 +136,35 @@ BEST_CHANGES = {
     "-combined": "model.variant=combined model.s=1",
 }
 SIZED = ("mixed-sizes", BEST, f"{BEST}-mixed-sizes")  # recipes that are used at other patch sizes too
+
+# Settings of `dual` among which the best s is chosen on validation; those chosen are trained at full length.
+DUAL_GRID = {
+    f"dual-s{s}-kappa{k}-{amount}": f"model.variant=dual model.s={s} {KAPPA.format(k)} {geometry}"
+    for s, k in product((1, 2), (1, 8, 16))
+    for amount, geometry in (("preset", ""), ("double", GEOMETRY.format(16.0, 0.24, 0.1)))
+}
+# What was never tried, one change at a time from `dual` s = 2 and from `fc`.
+UNTRIED = {
+    "dual-no-weight": f"{DUAL_2} model.center_weight=false",
+    "dual-endpoints": f"{DUAL_2} model.grid=endpoints",
+    "dual-fields": f"{DUAL_2} model.grid=fields",
+    "dual-kappa-1-8": f"{DUAL_2} model.kappa_cartesian=1.0",  # those of the first author's hand-crafted descriptor
+    "dual-kappa-8-1": f"{DUAL_2} model.kappa_polar=1.0",
+    "fc-dropout-0": "model.variant=fc model.dropout=0.0",
+    "fc-dropout-0.1": "model.variant=fc model.dropout=0.1",
+    "fc-dropout-0.2": "model.variant=fc model.dropout=0.2",
+    "fc-dropout-0.5": "model.variant=fc model.dropout=0.5",
+    "dual-text": f"{DUAL_2} preset=paper-text",
+    "fc-text": "model.variant=fc preset=paper-text",
+}
+# Which coordinates tolerate which change: with the preset's geometric augmentation and without any, and the polar grid
+# with its pole in the centre of the patch instead of 1.5 px beside it.
+TURNED = {
+    "cartesian-s2": "model.variant=cartesian model.s=2",
+    "polar-s2": "model.variant=polar model.s=2",
+    "polar-fields-s2": "model.variant=polar model.s=2 model.grid=fields",
+}
+LARGE_REGIONS = "large"  # the cut of regions of at least 64 px
 
 LARGE = "sampling.pairs=4096 sampling.steps=6000"
 DUAL, PAPER = "model.variant=dual model.s=2", "sampling.steps=39060"  # the paper's 20 million pairs, in batches of 512
@@ -219,6 +267,51 @@ def descriptors() -> Iterator[Job]:
         yield seeded(f"{name}-n64", "A", text, seed, ("test", "strips"))
 
 
+def full() -> Iterator[Job]:
+    """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
+    for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
+        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "strips"))
+
+
+def full_64() -> Iterator[Job]:
+    """Three of them at N = 64."""
+    for seed, name in product(SEEDS, AT_64):
+        text = f"{FIGURE_3[name]} model.patch_size=64 {PAPER}"
+        yield seeded(f"{name}-n64", "A", text, seed, ("test", "strips"))
+
+
+def full_transfer() -> Iterator[Job]:
+    """The other groups to train on, at the paper's length (A is in `full`)."""
+    for seed, group, name in product(SEEDS, "BC", TRANSFERRED):
+        yield seeded(f"{name}-on-{group}", group, f"{DESCRIPTORS[name]} {PAPER}", seed)
+
+
+def dual_grid() -> Iterator[Job]:
+    """Settings of `dual` to choose among on validation."""
+    yield from (seeded(name, "A", f"{text} {STEPS}", 0) for name, text in DUAL_GRID.items())
+
+
+def untried() -> Iterator[Job]:
+    """Settings never tried, two seeds."""
+    for seed, (name, text) in product((0, 1), UNTRIED.items()):
+        yield seeded(name, "A", f"{text} {STEPS}", seed)
+
+
+def turned() -> Iterator[Job]:
+    """Models whose tolerance is compared: with geometric augmentation and without."""
+    amounts = {"": "", "-plain": GEOMETRY.format(0.0, 0.0, 0.0)}
+    for seed, (name, text), (ending, geometry) in product(SEEDS, TURNED.items(), amounts.items()):
+        yield seeded(f"{name}{ending}", "A", f"{text} {geometry} {STEPS}", seed)
+
+
+def large() -> Iterator[Job]:
+    """32 against 64 px, trained and tested on regions that have 64 px or more."""
+    for seed, name, size in product(SEEDS, AT_64, (32, 64)):
+        text = f"{FIGURE_3[name]} model.patch_size={size} {STEPS}"
+        cuts = {"train_cut": LARGE_REGIONS, "score_cut": LARGE_REGIONS}
+        yield seeded(f"{name}-n{size}", "A", text, seed, ("test",), **cuts)
+
+
 def transfer() -> Iterator[Job]:
     """The protocol of the paper's Table 2: train on B and on C, test on the two others (A is in `descriptors`)."""
     for seed, group, name in product(SEEDS, "BC", TRANSFERRED):
@@ -311,4 +404,11 @@ EXPERIMENTS: dict[str, list[Job]] = {
     "ship": list(ship()),
     "poses": list(poses()),
     "students": list(students()),
+    "full": list(full()),
+    "full_64": list(full_64()),
+    "full_transfer": list(full_transfer()),
+    "dual_grid": list(dual_grid()),
+    "untried": list(untried()),
+    "turned": list(turned()),
+    "large": list(large()),
 }

@@ -35,7 +35,7 @@ WIDTHS, HALVINGS = (32, 32, 64, 64, None), (3, 5)  # HardNet's, see DescriptorCo
 STRIDE = 4  # pixels between neighbouring cells of the feature map: two of the convolutions have stride 2
 MOST_CONVOLUTIONS = 32
 MIN_PATCH_SIZE = 8
-GRIDS = ("cells", "endpoints")
+GRIDS = ("cells", "endpoints", "fields")
 MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
 MAX_S = 32  # (2s + 1)^2 = 4225 position values per channel: far beyond use, and a bound for what a file may request
 MAX_WIDTH = 65536
@@ -60,10 +60,11 @@ class DescriptorConfig:
         halvings: numbers, from 1, of the two convolutions that halve the map (default: the paper's 3 and 5).
         D: dimension of a descriptor (default 128; d for `sum`, n^2 d for `concat`).
         patch_size: N, a multiple of 4. The only size that `fc` and `concat` accept; for others the size trained at.
-        grid: "cells" or "endpoints", see positions.
+        grid: "cells", "endpoints" or "fields", see positions.
         center_weight: weigh position p by w_p (default True).
         encoding_norm: scale each system's vec(Phi^T F) to mean square 1 instead of c (default False).
-        output_norm: "batch", a BatchNorm without affine part after M or W (default), or "none".
+        output_norm: "batch", a BatchNorm without affine part after M or W (default), or "none". `sum` and `concat` have
+            none unless "batch" is asked for.
         dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0).
     """
 
@@ -171,7 +172,8 @@ class DescriptorConfig:
 
     def _resolve_output(self) -> None:
         variant = VARIANTS[self.variant]
-        self._default("output_norm", "batch" if variant.projects else None)
+        if variant.projects or self.output_norm != "batch":  # `sum` and `concat` may ask for one
+            self._default("output_norm", "batch" if variant.projects else None)
         self._default("dropout", variant.dropout if variant.projects else None)
         fixed = None if variant.projects else self.d * (1 if variant.any_size else self.n**2)
         if self.D is None:

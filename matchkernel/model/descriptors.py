@@ -13,7 +13,7 @@ from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
 from matchkernel.model.card import Card
 from matchkernel.model.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.model.encoding import SpatialEncoding
-from matchkernel.model.precision import unit_rows, widened_type
+from matchkernel.model.precision import exact_type, unit_rows, widened_type
 from matchkernel.model.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
@@ -29,6 +29,26 @@ class SumOverPositions(nn.Module):
     def forward(self, phi: Tensor) -> Tensor:
         """The mean over positions."""
         return phi.mean((-2, -1))
+
+
+class FixedNorm(nn.Module):
+    """A BatchNorm without affine part as two fixed vectors, where there is no matrix to fold it into."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, norm: nn.BatchNorm1d) -> None:
+        super().__init__()
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        exact = exact_type(norm.running_var.device)
+        scale = (norm.running_var.to(exact) + norm.eps).rsqrt()
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", -norm.running_mean.to(exact) * scale)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Scaled and shifted (..., D)."""
+        return rows * self.scale + self.shift
 
 
 class Descriptor(nn.Module):
@@ -112,6 +132,8 @@ class Descriptor(nn.Module):
         if isinstance(result.projection, nn.Linear) and isinstance(result.output_norm, nn.BatchNorm1d):
             fold_into(result.projection, result.output_norm, dtype)
             result.output_norm = nn.Identity()
+        elif isinstance(result.output_norm, nn.BatchNorm1d):  # of `sum` or `concat`
+            result.output_norm = FixedNorm(result.output_norm)
         result.dropout = nn.Dropout(0.0)
         result.folded_for = size if size in statistics else self.config.patch_size
         result.size_statistics = dict(statistics)  # from which it knows the sizes to refuse

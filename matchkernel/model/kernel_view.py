@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.config import STRIDE, VARIANTS, DescriptorConfig
-from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor, FixedNorm
 from matchkernel.model.encoding import SpatialEncoding
 
 
@@ -33,7 +33,7 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
         maps = folded.feature_maps(patches)
         parts = [_terms(folded, k, phi, weighted) for k, phi in enumerate(maps)]
         n = maps[0].shape[-1]
-        return torch.stack(parts).sum(0) + _bias(folded, maps[0]) / n**2
+        return _normed(folded, torch.stack(parts).sum(0) + _bias(folded, maps[0]) / n**2)
 
 
 def encodings_by_system(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> dict[str, Tensor]:
@@ -152,6 +152,12 @@ def _terms(folded: Descriptor, k: int, phi: Tensor, weighted: bool) -> Tensor:
     if VARIANTS[folded.config.variant].any_size:  # sum, computed as a mean
         return vectors.mT / cells
     return torch.diag_embed(vectors).permute(0, 2, 1, 3).flatten(2)  # concat: p fills the elements p, p + n^2, ...
+
+
+def _normed(folded: Descriptor, terms: Tensor) -> Tensor:
+    """Terms under the BatchNorm that `sum` and `concat` may have; every position gets an equal share of its shift."""
+    norm = folded.output_norm
+    return terms * norm.scale + norm.shift / terms.shape[1] if isinstance(norm, FixedNorm) else terms
 
 
 def _bias(folded: Descriptor, like: Tensor) -> Tensor:

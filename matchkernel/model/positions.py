@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import GRIDS
+from matchkernel.model.config import GRIDS, STRIDE
 from matchkernel.model.precision import exact_type
+
+OFF_CENTRE = 1.5  # pixels from the centre of a cell's own 4 x 4 pixels to the centre of its receptive field
 
 
 class Positions(NamedTuple):
@@ -27,16 +29,19 @@ def positions(n: int, grid: str = "cells", device: torch.device | None = None) -
     Args:
         n: side of the map, at least 2.
         grid: "cells" puts cell centres at (2i - n - 1) / n, i = 1..n, so that maps of every n are samples of the
-            same square; "endpoints" puts the first and the last cell on the border.
+            same square; "endpoints" puts the first and the last cell on the border; "fields" puts cell i (from 0) where
+            its receptive field is centred, at pixel 4 i: 1.5 px left of and above "cells".
         device: where the tensors are made.
     """
     if n < 2:
         raise ArgumentError(f"a position grid needs a map of at least 2 x 2 cells, got n = {n}")
     if grid not in GRIDS:
         raise ArgumentError(f"grid must be one of {', '.join(GRIDS)}, got {grid!r}")
-    span = n if grid == "cells" else n - 1
+    span = n - 1 if grid == "endpoints" else n
     # 2i - (n + 1) is a whole number, so the axis is exactly odd, and a quarter turn of the grid permutes it exactly.
     axis = torch.arange(1 - n, n, 2, dtype=exact_type(device), device=device) / span
+    if grid == "fields":
+        axis = axis - OFF_CENTRE / (STRIDE * n / 2)
     return coordinates(axis[None, :].expand(n, n), axis[:, None].expand(n, n))
 
 

@@ -241,7 +241,30 @@ def test_initialisation_is_orthogonal_of_gain_06_and_repeatable():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("settings", [{"encoding_norm": True}, {"center_weight": False}, {"grid": "endpoints"}])
+@pytest.mark.parametrize("variant", ["sum", "concat"])
+def test_batch_norm_after_sum_and_concat_centres_without_parameters(variant, textures, trained_like):
+    """Their elements come out of a ReLU, so rows are never negative without it; folded copies keep it fixed."""
+    patches = textures(4, dtype=torch.float64)
+    plain, model = (trained_like(build(variant, d=8, **norm)).double() for norm in ({}, {"output_norm": "batch"}))
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in plain.parameters())
+    assert model.config.parameters == plain.config.parameters
+    with torch.no_grad():
+        before = model.embed(model.feature_maps(patches))
+        raw = model.aggregations[0](model.feature_maps(patches)[0])
+        norm = model.output_norm
+        assert (before - (raw - norm.running_mean) / (norm.running_var + norm.eps).sqrt()).abs().max() < 1e-10
+        assert float(plain(patches).min()) >= 0
+        assert float(model(patches).min()) < 0
+        folded = model.fold()
+        assert (folded(patches) - model(patches)).abs().max() < 1e-12
+        assert torch.equal(folded.train()(patches), folded.eval()(patches))
+        small_copy = model.float().fold()
+        assert (small_copy(patches.float()) - model(patches.float())).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "settings", [{"encoding_norm": True}, {"center_weight": False}, {"grid": "endpoints"}, {"grid": "fields"}]
+)
 def test_every_switch_changes_the_rows(settings, textures, trained_like):
     plain, switched = trained_like(small("dual")), trained_like(small("dual", **settings))
     assert (plain(textures(2)) - switched(textures(2))).abs().max() > 1e-4

@@ -49,6 +49,15 @@ def test_a_quarter_turn_of_the_map_moves_theta_only(n, grid):
     assert (turned[1] - place.y).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("n", [2, 8, 16])
+def test_fields_grid_stands_where_the_receptive_fields_are_centred(n):
+    pixels = torch.arange(n) * 4.0  # of the centres; the centre of the patch is at (4 n - 1) / 2
+    wanted = (pixels.double() - (4 * n - 1) / 2) / (2 * n) * (math.pi / 2)
+    place = positions(n, "fields")
+    assert (place.x - wanted[None, :]).abs().max() < 1e-15
+    assert (place.y - wanted[:, None]).abs().max() < 1e-15
+
+
 def test_maps_of_twice_the_side_sample_the_same_square():
     coarse, fine = positions(8), positions(16)
     mean = fine.x.unfold(0, 2, 2).unfold(1, 2, 2).mean((-1, -2))

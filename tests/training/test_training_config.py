@@ -43,8 +43,8 @@ NO_LIGHT = {"gamma": 0.0, "contrast": 0.0, "light_gradient": 0.0, "blur": 0.0, "
 SGD = {"kind": "sgd", "rate": 10.0, "momentum": 0.9, "dampening": 0.9, "weight_decay": 1e-4, "warmup": 0}
 
 
-def test_the_presets_are_the_two_of_the_protocol():
-    assert presets() == ["hardnet", "paper"]
+def test_the_presets_are_those_of_the_protocol_and_the_text_alone():
+    assert presets() == ["hardnet", "paper", "paper-text"]
     assert config().preset == "paper"
 
 
@@ -58,6 +58,13 @@ def test_paper_holds_the_numbers_of_the_protocol():
     assert paper.loop.statistics == "separate"
     assert paper.model == DescriptorConfig("dual", s=2, patch_size=32)
     assert paper.seed == 0
+
+
+def test_paper_text_leaves_out_what_the_paper_does_not_say():
+    paper, text = config(), config(preset="paper-text")
+    assert dataclasses.replace(text, preset="paper", loss=paper.loss, augmentation=paper.augmentation) == paper
+    assert text.loss == dataclasses.replace(paper.loss, swap=False)
+    assert text.augmentation == dataclasses.replace(paper.augmentation, shift=0.0)
 
 
 def test_hardnet_holds_the_numbers_of_the_protocol():
