@@ -270,14 +270,14 @@ def descriptors() -> Iterator[Job]:
 def full() -> Iterator[Job]:
     """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
     for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
-        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "strips"))
+        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test",))
 
 
 def full_64() -> Iterator[Job]:
     """Three of them at N = 64."""
     for seed, name in product(SEEDS, AT_64):
         text = f"{FIGURE_3[name]} model.patch_size=64 {PAPER}"
-        yield seeded(f"{name}-n64", "A", text, seed, ("test", "strips"))
+        yield seeded(f"{name}-n64", "A", text, seed, ("test",))
 
 
 def full_transfer() -> Iterator[Job]:
