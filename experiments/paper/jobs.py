@@ -238,7 +238,7 @@ class Job:
     name: str
     train: str  # a group of scenes, see data.scenes_of
     settings: Settings  # override the preset `paper`
-    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps
+    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps, separability
     train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
     score_cut: str = ""  # scored on SETS/<score_cut>/...
     teachers: tuple[str, ...] = ()  # KEEP/<teacher>.safetensors each
@@ -270,7 +270,8 @@ def descriptors() -> Iterator[Job]:
 def full() -> Iterator[Job]:
     """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
     for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
-        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test",))
+        maps = () if name.startswith("concat") else ("maps",)
+        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", *maps))
 
 
 def full_64() -> Iterator[Job]:
@@ -301,7 +302,7 @@ def turned() -> Iterator[Job]:
     """Models whose tolerance is compared: with geometric augmentation and without."""
     amounts = {"": "", "-plain": GEOMETRY.format(0.0, 0.0, 0.0)}
     for seed, (name, text), (ending, geometry) in product(SEEDS, TURNED.items(), amounts.items()):
-        yield seeded(f"{name}{ending}", "A", f"{text} {geometry} {STEPS}", seed)
+        yield seeded(f"{name}{ending}", "A", f"{text} {geometry} {STEPS}", seed, ("separability",))
 
 
 def large() -> Iterator[Job]:

@@ -28,7 +28,15 @@ import torch
 import torch._dynamo
 from data import GROUPS, RESULTS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
-from score import method_of, score_maps, score_sequences, score_sets, score_strips, score_tolerance
+from score import (
+    method_of,
+    score_maps,
+    score_separability,
+    score_sequences,
+    score_sets,
+    score_strips,
+    score_tolerance,
+)
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
@@ -40,7 +48,7 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
 
-MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps")  # beyond those of validation
+MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability")  # beyond those of validation
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
@@ -157,6 +165,7 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
             str(size): score_sequences(method_of(load(weights, patch_size=size), device), validation) for size in SIZES
         },
         "tolerance": lambda: score_tolerance(model, sets / "tolerance.npz", device),
+        "separability": lambda: score_separability(model, sets / "tolerance.npz", device),
         "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }
     return {name: ways[name]() for name in wanted_scores(job) if name not in done}

@@ -21,6 +21,8 @@ from matchkernel.model.kernel_view import pairwise_terms, position_encodings
 
 NOISES = ("e", "h", "t")
 MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured
+CHANGES = ("shift", "rotation", "scale")  # of known amounts, see data.py --tolerance
+AUC_UNITS = 10_000
 LISTS = {"m50": "ordinary", "m50hard": "hard"}
 
 
@@ -118,7 +120,7 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
     with np.load(path) as file:
         reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
         curves = {}
-        for kind in ("shift", "rotation", "scale"):
+        for kind in CHANGES:
             rows = [
                 torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)
                 for patches in file[kind]
@@ -128,6 +130,50 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
             first = [float(((changed @ reference.t()).argmax(1) == own).float().mean()) for changed in rows]
             curves[kind] = {"amounts": file[f"{kind}_amounts"].tolist(), "similarity": similarity, "first": first}
     return curves
+
+
+@torch.no_grad()
+def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, Any]:
+    """Kind of change -> how well changed patches are told from non-matches; a model that sees no change gains nothing.
+
+    Args:
+        model: the descriptor.
+        path: as for score_tolerance.
+        device: where to compute.
+
+    Returns:
+        By kind: `amounts`; `auc`, the share of references of other patches that are less similar than the own one, and
+        `first`, the share of patches whose own reference is the most similar, both by amount; `auc_by_patch`, the mean
+        over the amounts in units of 1 / AUC_UNITS, and `first_by_patch`, the number of amounts, with which two models
+        are compared patch by patch.
+    """
+    with np.load(path) as file:
+        reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
+        found = {}
+        for kind in CHANGES:
+            less, first = [], []
+            for patches in file[kind]:
+                changed = torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)
+                similarity = changed @ reference.t()
+                shares = shares_below(similarity)
+                less.append(shares)
+                first.append(shares == 1)
+            auc, is_first = torch.stack(less).double().cpu(), torch.stack(first).cpu()
+            found[kind] = {
+                "amounts": file[f"{kind}_amounts"].tolist(),
+                "auc": auc.mean(1).tolist(),
+                "first": is_first.double().mean(1).tolist(),
+                "auc_by_patch": (auc.mean(0) * AUC_UNITS).round().int().tolist(),
+                "first_by_patch": is_first.sum(0).tolist(),
+            }
+    return found
+
+
+def shares_below(similarity: torch.Tensor) -> torch.Tensor:
+    """(K,) share of the other columns of each row of (K, K) below its diagonal element; ties count half."""
+    own = similarity.diagonal()[:, None]
+    below, equal = (similarity < own).sum(1), (similarity == own).sum(1) - 1
+    return (below + equal / 2) / (len(similarity) - 1)
 
 
 @torch.no_grad()

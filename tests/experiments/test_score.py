@@ -96,6 +96,42 @@ def test_against_a_loop_over_positions(pairs, name, trained_like):
     assert found["mean"] == pytest.approx(sums.sum() / counts.sum(), abs=1e-5)
 
 
+def test_shares_below_against_a_loop():
+    random = torch.Generator().manual_seed(0)
+    S = torch.randint(0, 4, (30, 30), generator=random).float()  # many ties
+    wanted = []
+    for i in range(30):
+        others = [float(S[i, j]) for j in range(30) if j != i]
+        own = float(S[i, i])
+        wanted.append(sum((x < own) + 0.5 * (x == own) for x in others) / 29)
+    assert score.shares_below(S).tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def changed_patches(folder, reference, changed):
+    kinds = {kind: changed for kind in score.CHANGES}
+    amounts = {f"{kind}_amounts": np.arange(len(changed)) for kind in score.CHANGES}
+    np.savez(folder / "tolerance.npz", reference=reference, **kinds, **amounts)
+    return folder / "tolerance.npz"
+
+
+def test_separability_of_copies_strangers_and_of_a_model_that_sees_nothing(tmp_path, textures, monkeypatch):
+    """Copies are found; the next patch in the list never is; equal descriptors separate nothing though similarity is 1."""
+    patches = textures(6, 64).byte().numpy().reshape(6, 64, 64)
+    model = build(variant="fc", patch_size=16, d=8).eval()
+    path = changed_patches(tmp_path, patches, np.stack([patches, np.roll(patches, 1, 0)]))
+    found = score.score_separability(model, path, "cpu")["rotation"]
+    assert found["auc"][0] == 1
+    assert found["first"] == [1, 0]
+    assert found["auc"][1] < 1
+    assert found["first_by_patch"] == [1] * 6
+    means = np.mean(found["auc"])
+    assert np.mean(found["auc_by_patch"]) / score.AUC_UNITS == pytest.approx(means, abs=1e-4)
+    monkeypatch.setattr(score, "describe", lambda patches, *_, **__: np.ones((len(patches), 2), np.float32))
+    blind = score.score_separability(model, path, "cpu")["shift"]
+    assert blind["auc"] == [0.5, 0.5]
+    assert blind["first"] == [0, 0]
+
+
 def test_chance_counts_the_neighbours():
     found = map_statistics(torch.rand(1, 64, 64), 8)
     assert found["near_chance"] == pytest.approx((36 * 9 + 24 * 6 + 4 * 4) / 64**2, abs=1e-12)
