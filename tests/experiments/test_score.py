@@ -108,14 +108,14 @@ def test_shares_below_against_a_loop():
 
 
 def changed_patches(folder, reference, changed):
-    kinds = {kind: changed for kind in score.CHANGES}
+    kinds = dict.fromkeys(score.CHANGES, changed)
     amounts = {f"{kind}_amounts": np.arange(len(changed)) for kind in score.CHANGES}
     np.savez(folder / "tolerance.npz", reference=reference, **kinds, **amounts)
     return folder / "tolerance.npz"
 
 
 def test_separability_of_copies_strangers_and_of_a_model_that_sees_nothing(tmp_path, textures, monkeypatch):
-    """Copies are found; the next patch in the list never is; equal descriptors separate nothing though similarity is 1."""
+    """Copies are found, the next patch of the list never is; equal descriptors, with similarity 1, separate nothing."""
     patches = textures(6, 64).byte().numpy().reshape(6, 64, 64)
     model = build(variant="fc", patch_size=16, d=8).eval()
     path = changed_patches(tmp_path, patches, np.stack([patches, np.roll(patches, 1, 0)]))
