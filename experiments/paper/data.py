@@ -3,6 +3,7 @@
 python experiments/paper/data.py DATA SETS [--scenes ...] [--sequences validation test] [--magnification 6]
                                            [--no-geometric]
 python experiments/paper/data.py DATA SETS --tolerance    # pairs shifted, rotated and scaled: SETS/tolerance.npz
+python experiments/paper/data.py DATA SETS --geometry --scenes B C --keypoints KEYPOINTS    # SETS/geometry/<scene>.npz
 python experiments/paper/data.py DATA SETS --regions      # sizes of the regions of group A: results/regions.json
 
 Scenes are given by name or by group. Other cuts of the same photos lie in folders of SETS: `SETS/x8`, `SETS/tracks`.
@@ -12,19 +13,23 @@ DATA holds `scenes/<scene>/{images,sparse,database.db}` and `homography/<sequenc
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from matchkernel.cli.console import run_script
-from matchkernel.data.from_colmap import CutSettings, build_from_colmap
+from matchkernel.data.from_colmap import CutSettings, build_from_colmap, frames_of, places_of, select_patches
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
+from matchkernel.data.pairs import draw_geometric_pairs
+from matchkernel.data.scene import read_scene
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_frames
 from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import replacing
 from matchkernel.storage.images import read_gray
 
@@ -50,6 +55,7 @@ SEQUENCES = {
         "light": ("webcam_mexico", "webcam_frankfurt", "exposure_memorial"),
     },
 }
+MOST_POSITIVES, NEGATIVES = 2500, 150_000  # of a scene; positives that geometry found, negatives of each kind
 PAIRS, PAIR_SIZE = 300, 64  # keypoints per sequence and pixels, of the pairs of known changes
 AMOUNTS = {
     "shift": np.linspace(0, 0.6, 9),  # half sides, in a direction drawn for each keypoint
@@ -132,6 +138,41 @@ def cut_tolerance(data: Path, sets: Path) -> None:
         np.savez(file, **arrays)
 
 
+def cut_geometry(data: Path, sets: Path, keypoints: Path, scenes: Sequence[str]) -> None:
+    """Cut the patches of positives that geometry found, with a million negatives of each kind over the scenes."""
+    folder = sets / "geometry"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in scenes:
+        if (folder / f"{name}.npz").exists():
+            continue
+        place, more = data / "scenes" / name, keypoints / f"{name}.db"
+        scene = read_scene(
+            place / "images", place / "sparse", place / "database.db", all_keypoints=more if more.exists() else None
+        )
+        chosen = select_patches(scene, CutSettings())
+        frames = frames_of(scene, chosen)
+        patches = np.zeros((len(chosen.labels), PAIR_SIZE, PAIR_SIZE), np.uint8)
+        wanted = np.isin(chosen.labels, chosen.labels[chosen.geometric])
+        for number, photo in enumerate(scene.photos):
+            rows = np.flatnonzero(wanted & (chosen.photos == number))
+            patches[rows] = extract_patches(read_gray(photo.path), frames[rows], PAIR_SIZE)
+        pairs = draw_geometric_pairs(
+            places_of(scene, chosen, frames),
+            chosen.geometric,
+            lambda rows, patches=patches: to_rootsift(patch_sift(patches[rows])),
+            MOST_POSITIVES,
+            NEGATIVES,
+            seed=0,
+        )
+        used, inverse = np.unique(np.concatenate([part.ravel() for part in pairs]), return_inverse=True)
+        lists = np.split(inverse.reshape(-1, 2), np.cumsum([len(part) for part in pairs])[:-1])
+        names = ("positives", "ordinary", "hard")
+        with replacing(folder / f"{name}.npz") as part, part.open("wb") as file:
+            arrays = {key: rows.astype(np.int32) for key, rows in zip(names, lists, strict=True)}
+            np.savez(file, patches=patches[used], labels=chosen.labels[used].astype(np.int32), **arrays)
+        print(name, {key: len(rows) for key, rows in arrays.items()}, flush=True)
+
+
 def measure_regions(sets: Path, target: Path = RESULTS / "regions.json") -> None:
     """Write how many pixels the regions of group A cover, which shows why larger patches may not hold more detail."""
     shapes = np.concatenate([np.load(sets / scene / "frame.npy")[:, 2:] for scene in GROUPS["A"]]).reshape(-1, 2, 2)
@@ -156,23 +197,27 @@ def main() -> None:
     parser.add_argument("--magnification", type=float, default=MAGNIFICATION)
     parser.add_argument("--no-geometric", action="store_true", help="positives from tracks only")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--geometry", action="store_true", help="cut SETS/geometry instead")
+    parser.add_argument("--keypoints", type=Path, default=Path(), help="<scene>.db with all keypoints, for --geometry")
     parser.add_argument("--tolerance", action="store_true", help="cut SETS/tolerance.npz instead")
     parser.add_argument("--regions", action="store_true", help="measure the regions of SETS instead")
     options = parser.parse_args()
-    if options.tolerance:
+    scenes = [scene for name in options.scenes for scene in GROUPS.get(name, (name,))]
+    if options.geometry:
+        cut_geometry(options.data, options.sets, options.keypoints, scenes)
+    elif options.tolerance:
         cut_tolerance(options.data, options.sets)
     elif options.regions:
         measure_regions(options.sets)
     else:
-        cut_sets(options)
+        cut_sets(options, scenes)
 
 
-def cut_sets(options: argparse.Namespace) -> None:
+def cut_sets(options: argparse.Namespace, scenes: Sequence[str]) -> None:
     """Cut scenes and sequences, several at a time."""
     options.sets.mkdir(parents=True, exist_ok=True)
     copy_strips(options.data / "hpatches_sample", options.sets / "hpatches_sample")
     work = [("sequences", s, options.data, options.sets / sequences_folder(s)) for s in options.sequences]
-    scenes = [scene for name in options.scenes for scene in GROUPS.get(name, (name,))]
     work += [("scene", scene, options.data, options.sets / scene) for scene in scenes]
     how = (options.magnification, not options.no_geometric)
     with ProcessPoolExecutor(options.processes) as pool:

@@ -30,6 +30,7 @@ from data import GROUPS, RESULTS, scenes_of, sequences_folder
 from jobs import EXPERIMENTS, Job
 from score import (
     method_of,
+    score_geometry,
     score_maps,
     score_separability,
     score_sequences,
@@ -48,7 +49,17 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
 
-MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability")  # beyond those of validation
+# Beyond those of validation:
+MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "geometry")
+    "test",
+    "strips",
+    "groups",
+    "sizes",
+    "tolerance",
+    "maps",
+    "separability",
+    "geometry",
+)  # beyond those of validation
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
@@ -165,6 +176,9 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
             str(size): score_sequences(method_of(load(weights, patch_size=size), device), validation) for size in SIZES
         },
         "tolerance": lambda: score_tolerance(model, sets / "tolerance.npz", device),
+        "geometry": lambda: score_geometry(
+            method, sets / "geometry", {other: GROUPS[other] for other in "ABC" if other not in job.train}
+        ),
         "separability": lambda: score_separability(model, sets / "tolerance.npz", device),
         "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }

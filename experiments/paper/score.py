@@ -1,6 +1,6 @@
 """What an experiment measures of a trained model, as JSON keeps it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 
 from matchkernel.data.hpatches import HPatchesSet, open_hpatches
 from matchkernel.data.patch_set import PatchSet
+from matchkernel.evaluation.bootstrap import fpr95_by_points
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method, configuration_name
 from matchkernel.evaluation.patch_sets import score_patch_set
@@ -23,6 +24,7 @@ NOISES = ("e", "h", "t")
 MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured
 CHANGES = ("shift", "rotation", "scale")  # of known amounts, see data.py --tolerance
 AUC_UNITS = 10_000
+DRAWS = 200  # bootstrap samples of points
 LISTS = {"m50": "ordinary", "m50hard": "hard"}
 
 
@@ -130,6 +132,46 @@ def score_tolerance(model: Descriptor, path: Path, device: str) -> dict[str, Any
             first = [float(((changed @ reference.t()).argmax(1) == own).float().mean()) for changed in rows]
             curves[kind] = {"amounts": file[f"{kind}_amounts"].tolist(), "similarity": similarity, "first": first}
     return curves
+
+
+def score_geometry(method: Method, folder: Path, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Group -> FPR@95 of positives that geometry found against ordinary and hard negatives, with samples of points.
+
+    Args:
+        method: the descriptor.
+        folder: <scene>.npz by data.py --geometry.
+        groups: group -> scenes; all pairs of a group share a threshold.
+    """
+    found: dict[str, Any] = {}
+    for group, scenes in groups.items():
+        parts: dict[str, list[np.ndarray]] = {key: [] for key in ("positives", "ordinary", "hard")}
+        points: dict[str, list[np.ndarray]] = {key: [] for key in parts}
+        before = 0
+        for scene in scenes:
+            with np.load(folder / f"{scene}.npz") as file:
+                rows = method.describe(file["patches"], None).astype(np.float32)
+                for key in parts:
+                    pairs = file[key]
+                    parts[key].append(_row_distances(rows, pairs))
+                    points[key].append(file["labels"][pairs] + before)
+                before += int(file["labels"].max()) + 1
+        joined = {key: (np.concatenate(parts[key]), np.concatenate(points[key])) for key in parts}
+        _, labels = np.unique(np.concatenate([joined[key][1].ravel() for key in joined]), return_inverse=True)
+        sizes = np.cumsum([joined[key][1].size for key in joined])[:-1]
+        numbers = dict(zip(joined, np.split(labels, sizes), strict=True))
+        matches, own = joined["positives"][0], numbers["positives"].reshape(-1, 2)[:, 0]
+        found[group] = {"positives": len(matches), "points": int(labels.max()) + 1}
+        for key in ("ordinary", "hard"):
+            values = fpr95_by_points(matches, own, joined[key][0], numbers[key].reshape(-1, 2), DRAWS)
+            draws = [round(float(value), 6) for value in values[1:]]
+            found[group][key] = {"fpr95": float(values[0]), "negatives": len(joined[key][0]), "draws": draws}
+    return found
+
+
+def _row_distances(rows: np.ndarray, pairs: np.ndarray, piece: int = 2**16) -> np.ndarray:
+    """(M,) distances of pairs of unit rows."""
+    parts = [pairs[k : k + piece] for k in range(0, len(pairs), piece)]
+    return np.concatenate([np.linalg.norm(rows[part[:, 0]] - rows[part[:, 1]], axis=1) for part in parts])
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ class CutSettings:
 
 
 @dataclass(frozen=True)
-class _Selection:
+class Selection:
     """The patches to cut, sorted by point, photo, keypoint."""
 
     labels: np.ndarray  # (K,) 0 .. L - 1
@@ -77,7 +77,7 @@ def build_from_colmap(
     if not scene.photos:
         reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
         raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
-    chosen = _select(scene, settings)
+    chosen = select_patches(scene, settings)
     if not len(chosen.labels):
         raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
     inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
@@ -97,7 +97,8 @@ def build_from_colmap(
     return open_patch_set(target)
 
 
-def _select(scene: Scene, settings: CutSettings) -> _Selection:
+def select_patches(scene: Scene, settings: CutSettings) -> Selection:
+    """The patches of every point that is seen at least twice."""
     found = find_geometric_positives(scene, Tolerances()) if settings.geometric else None
     rows = []
     for number, photo in enumerate(scene.photos):
@@ -111,11 +112,11 @@ def _select(scene: Scene, settings: CutSettings) -> _Selection:
     sizes = group_by_label(table[:, 0]).sizes
     table = table[np.repeat(sizes, sizes) > 1]
     labels = group_by_label(table[:, 0]).ranks()
-    return _Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
+    return Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
 
 
-def _finish(build: Any, scene: Scene, chosen: _Selection, settings: CutSettings, images: Path) -> None:
-    frames = _frames(scene, chosen)
+def _finish(build: Any, scene: Scene, chosen: Selection, settings: CutSettings, images: Path) -> None:
+    frames = frames_of(scene, chosen)
     pairs = _pairs(build.patches, scene, chosen, frames, settings)
     interest = np.column_stack(
         [chosen.photos, frames.centers, frames.angles, np.log2(frames.half_widths / settings.magnification)]
@@ -147,24 +148,29 @@ def _finish(build: Any, scene: Scene, chosen: _Selection, settings: CutSettings,
     build.finish(chosen.labels, pairs, columns, {"source": origin, "selection": counts, "settings": how})
 
 
-def _frames(scene: Scene, chosen: _Selection) -> Frames:
+def frames_of(scene: Scene, chosen: Selection) -> Frames:
+    """The regions of selected patches in their photos."""
     picked = [scene.photos[p].frames[[k]] for p, k in zip(chosen.photos, chosen.keypoints, strict=True)]
     return Frames(np.concatenate([f.centers for f in picked]), np.concatenate([f.shapes for f in picked]))
 
 
-def _pairs(
-    patches: np.ndarray, scene: Scene, chosen: _Selection, frames: Frames, settings: CutSettings
-) -> dict[str, np.ndarray]:
-    if not settings.pairs:
-        return {}
+def places_of(scene: Scene, chosen: Selection, frames: Frames) -> PatchPlaces:
+    """Where selected patches are in the scene."""
     places = scene.points[chosen.points]
     depths = np.empty(len(places))
     for number, photo in enumerate(scene.photos):
         here = chosen.photos == number
         depths[here] = photo.depths(places[here]) / photo.pixels_per_unit
+    return PatchPlaces(chosen.labels, chosen.photos, places, frames.half_widths * depths)
+
+
+def _pairs(
+    patches: np.ndarray, scene: Scene, chosen: Selection, frames: Frames, settings: CutSettings
+) -> dict[str, np.ndarray]:
+    if not settings.pairs:
+        return {}
     tracked = np.flatnonzero(~chosen.geometric)  # test pairs use tracked patches, whose labels are cleaner
-    sizes = frames.half_widths * depths
-    where = PatchPlaces(chosen.labels[tracked], chosen.photos[tracked], places[tracked], sizes[tracked])
+    where = places_of(scene, chosen, frames)[tracked]
     easy = draw_test_pairs(where, settings.pairs, settings.seed)
     hard = draw_hard_pairs(
         where, lambda rows: to_rootsift(patch_sift(patches[tracked[rows]])), settings.pairs, settings.seed
