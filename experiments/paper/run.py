@@ -51,15 +51,6 @@ from matchkernel.training.loop import train
 
 # Beyond those of validation:
 MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "geometry")
-    "test",
-    "strips",
-    "groups",
-    "sizes",
-    "tolerance",
-    "maps",
-    "separability",
-    "geometry",
-)  # beyond those of validation
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
