@@ -3,7 +3,7 @@
 python experiments/paper/data.py DATA SETS [--scenes ...] [--sequences validation test] [--magnification 6]
                                            [--no-geometric]
 python experiments/paper/data.py DATA SETS --tolerance    # pairs shifted, rotated and scaled: SETS/tolerance.npz
-python experiments/paper/data.py DATA SETS --geometry --scenes B C --keypoints KEYPOINTS    # SETS/geometry/<scene>.npz
+python experiments/paper/data.py DATA SETS --geometry --scenes A B C    # SETS/geometry/<scene>.npz
 python experiments/paper/data.py DATA SETS --regions      # sizes of the regions of group A: results/regions.json
 
 Scenes are given by name or by group. Other cuts of the same photos lie in folders of SETS: `SETS/x8`, `SETS/tracks`.
@@ -15,15 +15,17 @@ import json
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from matchkernel.cli.console import run_script
+from matchkernel.colmap.model import NO_POINT
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap, frames_of, places_of, select_patches
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.data.pairs import draw_geometric_pairs
-from matchkernel.data.scene import read_scene
+from matchkernel.data.scene import Scene, read_scene
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
@@ -79,17 +81,17 @@ def sequences_folder(split: str) -> str:
     return f"homography_{split}"
 
 
-def build(work: tuple[str, str, Path, Path, float, bool]) -> str:
+def build(work: tuple[str, str, Path, Path, float, bool, float]) -> str:
     """Cut one set, unless it exists."""
-    kind, name, data, target, magnification, geometric = work
+    kind, name, data, target, magnification, geometric, least = work
     if target.exists():
         return f"{target.name} is there"
     if kind == "scene":
         place = data / "scenes" / name
-        settings = CutSettings(magnification=magnification, geometric=geometric, mosaics=False)
+        settings = CutSettings(magnification=magnification, geometric=geometric, mosaics=False, least_side=least)
         build_from_colmap(place / "images", place / "sparse", place / "database.db", target, settings)
     else:
-        settings_h = HomographySettings(magnification=magnification)
+        settings_h = HomographySettings(magnification=magnification, least_side=least)
         build_from_homographies(data / "homography", target, settings_h, sequences=sequences_of(name))
     return f"{target.name} cut"
 
@@ -138,17 +140,31 @@ def cut_tolerance(data: Path, sets: Path) -> None:
         np.savez(file, **arrays)
 
 
-def cut_geometry(data: Path, sets: Path, keypoints: Path, scenes: Sequence[str]) -> None:
+def with_detected(scene: Scene) -> Scene:
+    """A scene with the keypoints that the package's detector finds added, as free ones, to those of its database."""
+    photos = []
+    for photo in scene.photos:
+        found = Detector(keypoints=0, magnification=MAGNIFICATION).detect(read_gray(photo.path)).frames
+        found = found[np.flatnonzero(found.are_inside(*photo.size))]
+        frames = Frames(*(np.concatenate(parts) for parts in zip(_arrays(photo.frames), _arrays(found), strict=True)))
+        points = np.append(photo.points, np.full(len(found), NO_POINT))
+        photos.append(replace(photo, frames=frames, points=points))
+    return replace(scene, photos=photos)
+
+
+def _arrays(frames: Frames) -> tuple[np.ndarray, np.ndarray]:
+    return frames.centers, frames.shapes
+
+
+def cut_geometry(data: Path, sets: Path, scenes: Sequence[str]) -> None:
     """Cut the patches of positives that geometry found, with a million negatives of each kind over the scenes."""
     folder = sets / "geometry"
     folder.mkdir(parents=True, exist_ok=True)
     for name in scenes:
         if (folder / f"{name}.npz").exists():
             continue
-        place, more = data / "scenes" / name, keypoints / f"{name}.db"
-        scene = read_scene(
-            place / "images", place / "sparse", place / "database.db", all_keypoints=more if more.exists() else None
-        )
+        place = data / "scenes" / name
+        scene = with_detected(read_scene(place / "images", place / "sparse", place / "database.db"))
         chosen = select_patches(scene, CutSettings())
         frames = frames_of(scene, chosen)
         patches = np.zeros((len(chosen.labels), PAIR_SIZE, PAIR_SIZE), np.uint8)
@@ -195,16 +211,16 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="*", default=list(GROUPS), help="scenes, or groups of them")
     parser.add_argument("--sequences", nargs="*", default=list(SEQUENCES), help="splits of the sequences")
     parser.add_argument("--magnification", type=float, default=MAGNIFICATION)
+    parser.add_argument("--least-side", type=float, default=0.0, help="leave out regions of fewer pixels across")
     parser.add_argument("--no-geometric", action="store_true", help="positives from tracks only")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--geometry", action="store_true", help="cut SETS/geometry instead")
-    parser.add_argument("--keypoints", type=Path, default=Path(), help="<scene>.db with all keypoints, for --geometry")
     parser.add_argument("--tolerance", action="store_true", help="cut SETS/tolerance.npz instead")
     parser.add_argument("--regions", action="store_true", help="measure the regions of SETS instead")
     options = parser.parse_args()
     scenes = [scene for name in options.scenes for scene in GROUPS.get(name, (name,))]
     if options.geometry:
-        cut_geometry(options.data, options.sets, options.keypoints, scenes)
+        cut_geometry(options.data, options.sets, scenes)
     elif options.tolerance:
         cut_tolerance(options.data, options.sets)
     elif options.regions:
@@ -219,7 +235,7 @@ def cut_sets(options: argparse.Namespace, scenes: Sequence[str]) -> None:
     copy_strips(options.data / "hpatches_sample", options.sets / "hpatches_sample")
     work = [("sequences", s, options.data, options.sets / sequences_folder(s)) for s in options.sequences]
     work += [("scene", scene, options.data, options.sets / scene) for scene in scenes]
-    how = (options.magnification, not options.no_geometric)
+    how = (options.magnification, not options.no_geometric, options.least_side)
     with ProcessPoolExecutor(options.processes) as pool:
         for line in pool.map(build, [(*item, *how) for item in work]):
             print(line, flush=True)

@@ -34,6 +34,7 @@ class CutSettings:
     pairs: int = setting(10_000, low=0)  # number of positives and of negatives in each test list; 0 for no lists
     seed: int = setting(0, low=0)
     mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
+    least_side: float = setting(0.0, low=0)  # regions of fewer pixels across are left out
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -103,7 +104,7 @@ def select_patches(scene: Scene, settings: CutSettings) -> Selection:
     rows = []
     for number, photo in enumerate(scene.photos):
         points = photo.points if found is None else np.where(photo.points == NO_POINT, found[number], photo.points)
-        keypoints = np.flatnonzero(points != NO_POINT)
+        keypoints = np.flatnonzero((points != NO_POINT) & (2 * photo.frames.half_widths >= settings.least_side))
         is_geometric = photo.points[keypoints] == NO_POINT
         rows.append(np.column_stack([points[keypoints], np.full(len(keypoints), number), keypoints, is_geometric]))
     table = np.concatenate(rows)

@@ -38,6 +38,7 @@ class HomographySettings:
     magnification: float = setting(MAGNIFICATION, above=0)  # half side of the region / sigma
     seed: int = setting(0, low=0)
     verification: int = setting(50_000, low=1)  # number of rows in each verification list
+    least_side: float = setting(0.0, low=0)  # regions of fewer pixels across in any image are left out
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -140,7 +141,7 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
     detected = Detector(keypoints=0, contrast=0.04, magnification=settings.magnification).detect(images[0]).frames
     reference = _spread_out(detected)
     dropped["nearly repeats another"] = len(detected) - len(reference)
-    regions = _regions(reference, images, homographies, random, dropped)
+    regions = _regions(reference, images, homographies, random, dropped, settings.least_side)
     usable = np.flatnonzero(regions.pop("usable"))
     chosen = usable[: settings.most]
     dropped["beyond the strongest"] = len(usable) - len(chosen)
@@ -163,10 +164,12 @@ def _regions(
     homographies: list[np.ndarray],
     random: np.random.Generator,
     dropped: Counter[str],
+    least_side: float = 0.0,
 ) -> dict[str, Any]:
     """For each strip its image, its jittered frames and the exact frames; and which keypoints are usable in all."""
     usable = reference.are_inside(images[0].shape[1], images[0].shape[0])
     dropped["leaves image 1"] = int((~usable).sum())
+    usable &= _not_smaller(reference, least_side, usable, dropped)
     regions: dict[str, Any] = {}
     for number, H in enumerate(homographies, 1):
         exact, in_front = warp_frames(H, reference)
@@ -176,6 +179,7 @@ def _regions(
         smeared = values[:, 0] > LARGEST_STRETCH * values[:, 1]
         dropped["stretched to a smear"] += int((usable & smeared).sum())
         usable &= ~smeared
+        usable &= _not_smaller(exact, least_side, usable, dropped)
         height, width = images[number].shape
         for noise in NOISES:
             frames = jittered(exact, LEVELS[noise], random)
@@ -184,6 +188,13 @@ def _regions(
             usable &= inside
             regions[f"{noise}{number}"] = (number, frames, exact)
     return {"usable": usable, **regions}
+
+
+def _not_smaller(frames: Frames, least_side: float, usable: np.ndarray, dropped: Counter[str]) -> np.ndarray:
+    """Which regions have enough pixels; those that lack them are counted."""
+    is_large = 2 * frames.half_widths >= least_side
+    dropped["smaller than the least side"] += int((usable & ~is_large).sum())
+    return np.asarray(is_large)
 
 
 def _spread_out(frames: Frames) -> Frames:

@@ -379,3 +379,15 @@ def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, track
     built = cut(copied, tmp_path / "set", TRACKS)
     assert np.array_equal(built.patches, tracks.patches)
     assert np.array_equal(built.labels, tracks.labels)
+
+
+def test_regions_of_too_few_pixels_are_left_out(rendered, patch_set, tmp_path):
+    def sides(built):
+        shapes = built.columns["frame"][:, 2:].reshape(-1, 2, 2)
+        return 2 * np.sqrt(np.abs(np.linalg.det(shapes)))
+
+    least = float(np.median(sides(patch_set)))
+    large = cut(rendered, tmp_path / "large", CutSettings(pairs=0, mosaics=False, least_side=least))
+    assert sides(large).min() >= least - 1e-3
+    assert 0 < len(large) < len(patch_set)
+    assert np.bincount(large.labels).min() >= 2  # a point with one region left has no pair

@@ -209,3 +209,13 @@ def test_homography_files_that_are_refused(text, tmp_path):
     (tmp_path / "H").write_text(text)
     with pytest.raises(FileError, match="nine"):
         read_homography(tmp_path / "H")
+
+
+def test_regions_of_too_few_pixels_are_left_out(source, tmp_path):
+    manifest, whole = (
+        build_from_homographies(source, tmp_path / str(least), replace(FEW, least_side=least)) for least in (20.0, 0.0)
+    )
+    for name, entry in manifest["sequences"].items():
+        assert entry["dropped"]["smaller than the least side"] > 0
+        assert 2 <= entry["patches"] <= whole["sequences"][name]["patches"]
+        assert "smaller than the least side" not in whole["sequences"][name]["dropped"]

@@ -201,7 +201,7 @@ def test_scenes_may_be_given_by_group(tmp_path, monkeypatch, capsys):
 def test_sets_by_tracks_only(tmp_path, made):
     counts = {}
     for geometric in (True, False):
-        data.build(("scene", "made", made, tmp_path / str(geometric), 6.0, geometric))
+        data.build(("scene", "made", made, tmp_path / str(geometric), 6.0, geometric, 0.0))
         counts[geometric] = len(np.asarray(open_patch_set(tmp_path / str(geometric)).labels))
     assert 0 < counts[False] < counts[True]
 
@@ -222,7 +222,7 @@ def small(tmp_path, made, monkeypatch):
     """A way to run a job of two steps, whose only score is the checksum of its weights."""
     monkeypatch.setitem(data.GROUPS, "A", ("made",))
     (tmp_path / "sets").mkdir()
-    data.build(("scene", "made", made, tmp_path / "sets" / "made", 6.0, True))
+    data.build(("scene", "made", made, tmp_path / "sets" / "made", 6.0, True, 0.0))
 
     def measure(job, sets, device, weights, done=()):
         checksum = run.read_card(weights).sha256
