@@ -17,6 +17,7 @@ VERBS = {
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
     "match": "Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON.",
+    "match-pairs": "Match many pairs of images whose features were extracted; run it again to resume.",
     "explore": "Explore matches, patches and similarity maps of two photos in a local page, or in one file.",
     "demo": "Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches.",
     "colmap": "Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches.",
@@ -40,11 +41,12 @@ class Verbs(TyperGroup):
 
 def load_verb(name: str) -> Any:
     """Import cli/<name>.py, which holds a function of that name, or a group of commands called `app`."""
-    module = import_module(f"matchkernel.cli.{name}")
+    python_name = name.replace("-", "_")
+    module = import_module(f"matchkernel.cli.{python_name}")
     if hasattr(module, "app"):
         return get_command(module.app)
     verb = typer.Typer(add_completion=False)
-    verb.command(name)(getattr(module, name))
+    verb.command(name)(getattr(module, python_name))
     return get_command(verb)
 
 

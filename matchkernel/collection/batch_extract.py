@@ -9,14 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from matchkernel.collection.extract_shards import (
-    IMAGE_HASH,
     Extracted,
     ExtractWork,
     Photo,
     Skipped,
     check_same_settings,
 )
-from matchkernel.collection.feature_files import SUFFIX, is_h5
+from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5
 from matchkernel.collection.shards import visible_mark
 from matchkernel.collection.workers import Lost, Workers
 from matchkernel.errors import ArgumentError, FileError

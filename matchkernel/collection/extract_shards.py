@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.collection.feature_files import SUFFIX
+from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
@@ -24,7 +24,6 @@ from matchkernel.storage.images import read_gray
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
-IMAGE_HASH = "image_sha256"  # recorded among the settings of the features
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # The pyramid of OpenCV's SIFT, for the largest image that it is given, and a decoded photo of any size.
 MEMORY = 180 * SIFT_PIXELS + LIBRARIES

@@ -48,11 +48,13 @@ class PairMatches:
         names: of image A and image B.
         indices: (M, 2) row in A and row in B; a row of A at most once.
         scores: (M,) from 0 to 1, higher is better.
+        key: of what they were made from, kept with them if it is given.
     """
 
     names: tuple[str, str]
     indices: np.ndarray
     scores: np.ndarray
+    key: str = ""
 
 
 def append_features(path: str | Path, image_name: str, features: Features) -> None:
@@ -113,18 +115,25 @@ def image_names(path: str | Path) -> list[str]:
     return sorted(names)
 
 
-def recorded_facts(path: str | Path) -> dict[str, dict[str, Any]]:
-    """For each image of a features.h5: `D`, `K`, and also `model` and `settings` if this package wrote it."""
+def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+    """For each image of a features.h5: `D`, `K`, and also `model` and `settings` if this package wrote it.
+
+    Args:
+        path: the file.
+        names: of the images to look at (default: all); those that it does not have are left out.
+    """
     found = {}
     with reading(path) as file:
-        for name in image_names(path):
+        for name in image_names(path) if names is None else names:
+            if names is not None and not _is_image(file.get(check_name(name))):
+                continue
             facts = _facts(path, file[name]) if FACTS in file[name].attrs else {}
             D, K = file[name]["descriptors"].shape
             found[name] = {**facts, "D": D, "K": K}
     return found
 
 
-def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) -> None:
+def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], facts: str | None = None) -> None:
     """Add or replace matches in a matches.h5, all of them or none.
 
     `matches0` is int16 as in hloc; if an index exceeds 32,767 it is int32, which hloc can read as well (its own writer
@@ -133,8 +142,11 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) ->
     Args:
         path: the file; created if it does not exist.
         pairs: matches, and the number of keypoints of image A.
+        facts: how all matches of the file were made, kept as an attribute if it is given.
     """
     with adding(path) as file:
+        if facts is not None:
+            file.attrs[FACTS] = facts
         for matches, count in pairs:
             matches0, scores0 = _one_row_per_keypoint(matches, count)
             for names in (matches.names, matches.names[::-1]):
@@ -143,6 +155,23 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]]) ->
             group = file.create_group(pair_key(*matches.names))
             write_array(group, "matches0", matches0)
             write_array(group, "matching_scores0", scores0)
+            if matches.key:
+                group.attrs[FACTS] = matches.key
+
+
+def recorded_matches(
+    path: str | Path, pairs: Iterable[tuple[str, str]]
+) -> tuple[str | None, dict[tuple[str, str], tuple[str, int]]]:
+    """The facts of a matches.h5, and for those of the pairs that it has with a key: the key, and how many matches."""
+    found = {}
+    with reading(path) as file:
+        facts = file.attrs.get(FACTS)
+        for pair in pairs:
+            group = file.get(pair_key(*pair))
+            if isinstance(group, load_h5py().Group) and FACTS in group.attrs:
+                matches0 = read_array(group, "matches0", (None,), "iu")
+                found[pair] = str(group.attrs[FACTS])[:MOST_FACTS], int((matches0 >= 0).sum())
+        return None if facts is None else str(facts)[:MOST_FACTS], found
 
 
 def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:

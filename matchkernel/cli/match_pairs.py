@@ -1,0 +1,63 @@
+"""matchkernel match-pairs"""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.match import Geometry
+from matchkernel.cli.options import Device, Json, MatchFilter
+from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
+from matchkernel.errors import FileError
+from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
+from matchkernel.photos.verify import INLIER_PIXELS
+
+
+def match_pairs(
+    features: Annotated[Path, typer.Argument(help="features.h5 or folder that `matchkernel extract` wrote")],
+    pairs: Annotated[Path, typer.Argument(help="pairs of images, two names per line, as of `matchkernel pairs`")],
+    out: Annotated[
+        list[Path],
+        typer.Option("--out", "-o", help="matches.h5 of hloc, or .txt for COLMAP's matches_importer; or both"),
+    ],
+    geometry: Annotated[
+        Geometry, typer.Option(help="keep only matches that agree on this model; auto tries both")
+    ] = Geometry.none,
+    pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
+    guided: Annotated[
+        bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
+    ] = False,
+    mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
+    keep: MatchFilter = str(FOR_A_SCENE),
+    device: Device = "auto",
+    on: On = "local",
+    workers: WorkerCount = None,
+    as_json: Json = False,
+) -> None:
+    """Match many pairs of images whose features were extracted; run it again to resume."""
+    from matchkernel.collection.match_pairs import match_pairs as run
+    from matchkernel.collection.pairs_file import read_pairs
+    from matchkernel.photos.pipeline import MatchSettings
+
+    with user_errors():
+        settings = MatchSettings(
+            mutual=mutual, filter=parse_filter(keep), geometry=geometry.value, pixels=pixels, guided=guided
+        )
+        wanted = read_pairs(pairs)
+        if not wanted:
+            raise FileError(f"{pairs}: contains no pairs")
+        crew = open_workers(on, workers, len(wanted), device)
+        start = time.monotonic()
+        with progress_bar("matching", len(wanted), unit="pairs") as progress:
+            report = run(features, wanted, out, settings, device=device, workers=crew, say=say, progress=progress)
+        rate = speed(report.done, time.monotonic() - start, "pairs")
+        if as_json:
+            print(json.dumps({**asdict(report), "on": crew.label if crew else "local", **rate}))
+        say(
+            f"{report.done} pairs done, {report.kept} already there, {len(report.skipped)} images or pairs skipped; "
+            f"{report.matches:,} matches, {rate['pairs_per_second']:.1f} pairs/s -> {', '.join(map(str, out))}"
+        )

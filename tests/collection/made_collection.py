@@ -1,0 +1,28 @@
+"""A few photos of one texture, seen through known rotations, and their features."""
+
+from pathlib import Path
+
+from made_images import save, texture, turned
+
+from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.choose_pairs import all_pairs
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.describers import open_recipe
+
+DETECTOR = Detector(keypoints=60)
+
+
+def write_photos(folder: Path, count: int = 6) -> dict[str, Path]:
+    """Photos by name."""
+    folder.mkdir(parents=True)
+    scene = texture(0, 150, 180)
+    for number in range(count):
+        save(turned(scene, 8 * number)[0], folder / f"{number:02}.png")
+    return find_images([folder])
+
+
+def write_made_features(folder: Path, count: int = 6, kind: str = "features.h5") -> tuple[Path, list[tuple[str, str]]]:
+    """Their features by SIFT, and all pairs."""
+    images = write_photos(folder / "photos", count)
+    extract_images(images, folder / kind, open_recipe("sift"), DETECTOR)
+    return folder / kind, list(all_pairs(list(images)))

@@ -1,0 +1,285 @@
+"""Many pairs matched: as one by one, in blocks that share images, by any workers, interrupted, with faults."""
+
+import itertools
+import json
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_collection import write_made_features
+
+from matchkernel.collection import match_shards, pair_blocks
+from matchkernel.collection.local_workers import LocalWorkers
+from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.match_shards import FoundPair, Matcher, load_block, save_block
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.photos.features import load_features, save_features
+from matchkernel.photos.hloc import append_features, read_features, read_matches, write_matches
+from matchkernel.photos.match import match
+from matchkernel.photos.pipeline import MatchSettings, match_features
+
+SETTINGS = MatchSettings(geometry="none")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Features in an .h5 and in a folder, and pairs; read only."""
+    folder = tmp_path_factory.mktemp("made")
+    place, pairs = write_made_features(folder)
+    write_made_features(folder / "again", kind="rows")
+    return place, folder / "again" / "rows", pairs
+
+
+@pytest.mark.parametrize("geometry", ["none", "homography"])
+def test_every_pair_as_if_alone(geometry, made, tmp_path):
+    place, rows, pairs = made
+    settings = MatchSettings(geometry=geometry)
+    report = match_pairs(place, pairs, [tmp_path / "m.h5", tmp_path / "m.txt"], settings)
+    assert (report.pairs, report.done, report.kept, report.skipped) == (15, 15, 0, {})
+    listed = (tmp_path / "m.txt").read_text()
+    for a, b in pairs:
+        expected = match_features(read_features(place, a), read_features(place, b), settings)
+        kept = expected.matches[expected.inliers]
+        found = read_matches(tmp_path / "m.h5", a, b)
+        assert (found.indices == kept.indices).all()
+        assert np.abs(found.scores - (1 - kept.distances**2 / 4)).max(initial=0) < 1e-3
+        lines = "".join(f"{i} {j}\n" for i, j in kept.indices)
+        assert not len(kept) or f"{a} {b}\n{lines}\n" in listed
+    assert report.matches == listed.count("\n") - 2 * listed.count("png\n") > 300
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.h5", "m.txt"]
+    if geometry == "none":  # float64 places in the folder, float32 in the .h5: neighbours are the same
+        assert match_pairs(rows, pairs, [tmp_path / "rows.txt"], settings).matches == report.matches
+
+
+def test_the_same_bytes_by_processes_and_after_an_interruption(made, tmp_path, monkeypatch):
+    place, _, pairs = made
+    outs = {name: [tmp_path / f"{name}.h5", tmp_path / f"{name}.txt"] for name in ("here", "processes", "stopped")}
+    match_pairs(place, pairs, outs["here"], SETTINGS)
+    match_pairs(place, pairs, outs["processes"], SETTINGS, workers=LocalWorkers(2))
+    do, calls = Matcher.do, []
+
+    def once(self, task):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(task)
+        return do(self, task)
+
+    monkeypatch.setattr(Matcher, "do", once)
+    with pytest.raises(KeyboardInterrupt):
+        match_pairs(place, pairs, outs["stopped"], SETTINGS)
+    monkeypatch.undo()
+    assert len(list((tmp_path / "stopped.h5.parts").glob("*.npz"))) == 1
+    seen = []
+    report = match_pairs(place, pairs, outs["stopped"], SETTINGS, progress=lambda *counts: seen.append(counts))
+    assert (report.done, report.kept) == (len(pairs) - len(calls[0]), len(calls[0]))
+    assert (seen[0], seen[-1]) == ((0, 15), (15, 15))
+    assert len({files[0].read_bytes() for files in outs.values()}) == 1
+    assert len({files[1].read_bytes() for files in outs.values()}) == 1
+
+
+def test_more_pairs_are_added_and_the_others_kept(made, tmp_path):
+    place, _, pairs = made
+    out = tmp_path / "m.h5"
+    first = match_pairs(place, pairs[:5], [out], SETTINGS)
+    report = match_pairs(place, [*pairs, pairs[0], pairs[1][::-1]], [out], SETTINGS)
+    assert (first.done, report.pairs, report.done, report.kept) == (5, 15, 10, 5)
+    again = match_pairs(place, pairs, [out, tmp_path / "m.txt"], SETTINGS)
+    assert (again.done, again.kept, again.matches) == (0, 15, report.matches)
+    text = (tmp_path / "m.txt").read_text()
+    assert again.matches == text.count("\n") - 2 * text.count("png\n")
+
+
+def test_changed_features_are_matched_again(made, tmp_path):
+    _, rows, pairs = made
+    place, out = tmp_path / "rows", tmp_path / "m.h5"
+    shutil.copytree(rows, place)
+    match_pairs(place, pairs, [out], SETTINGS)
+    features = load_features(place / "00.png.npz")
+    changed = dict(features.settings) | {"image_sha256": "other"}
+    save_features(
+        type(features)(features.frames, features.descriptors, features.scores, (9, 9), features.model, changed),
+        place / "00.png.npz",
+    )
+    assert match_pairs(place, pairs, [out], SETTINGS).done == 5  # those with image 00
+
+
+def test_features_of_other_programs_are_told_by_their_numbers(made, tmp_path):
+    place, _, pairs = made
+    theirs, out = tmp_path / "theirs.h5", tmp_path / "m.h5"
+    for name in ("00.png", "01.png"):
+        append_features(theirs, name, read_features(place, name))
+    with h5py.File(theirs, "a") as file:
+        for name in ("00.png", "01.png"):
+            del file[name].attrs["matchkernel"]
+    assert match_pairs(theirs, pairs[:1], [out], SETTINGS).done == 1
+    assert match_pairs(theirs, pairs[:1], [out], SETTINGS).kept == 1
+    with h5py.File(theirs, "a") as file:
+        rows = file["00.png"]["descriptors"][()]
+        file["00.png"]["descriptors"][...] = rows[::-1]
+    assert match_pairs(theirs, pairs[:1], [out], SETTINGS).done == 1
+
+
+def test_images_without_features_are_named_once(made, tmp_path):
+    _, rows, pairs = made
+    place = tmp_path / "rows"
+    shutil.copytree(rows, place)
+    (place / "01.png.npz").write_bytes(b"PK broken")
+    path = place / "02.png.npz"  # whole to look at, damaged inside
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    said = []
+    wanted = [*pairs, ("00.png", "nowhere.png"), ("nowhere.png", "03.png")]
+    report = match_pairs(place, wanted, [tmp_path / "m.txt", tmp_path / "m.h5"], SETTINGS, say=said.append)
+    assert list(report.skipped) == ["01.png", "nowhere.png", "02.png"]
+    assert len(said) == 3
+    assert all(name in line for name, line in zip(report.skipped, said, strict=True))
+    assert report.done == 6  # 00, 03, 04, 05
+    assert report.pairs == 17
+
+
+def test_a_damaged_or_foreign_block_is_matched_again(made, tmp_path, monkeypatch):
+    place, _, pairs = made
+    out = tmp_path / "m.txt"
+    match_pairs(place, pairs, [out], SETTINGS)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    match_pairs(place, pairs, [out], SETTINGS)
+    expected, parts = out.read_bytes(), sorted((tmp_path / "m.txt.parts").glob("*.npz"))
+    first, second = parts[:2]
+    whole = first.read_bytes()
+    inside = whole.index(b"indices.npy") + 250  # among the numbers
+    flipped = whole[:inside] + bytes([whole[inside] ^ 1]) + whole[inside + 1 :]
+    for content in (whole[:100], b"", second.read_bytes(), flipped):
+        first.write_bytes(content)
+        report = match_pairs(place, pairs, [out], SETTINGS)
+        assert report.done in (7, 8)
+        assert first.read_bytes() == whole
+        assert out.read_bytes() == expected
+
+
+def test_wrong_places_and_settings_are_refused(made, tmp_path):
+    place, _, pairs = made
+    out = tmp_path / "m.h5"
+    match_pairs(place, pairs[:2], [out], SETTINGS)
+    before = out.read_bytes()
+    with pytest.raises(ArgumentError, match="made with geometry 'none', now 'auto'"):
+        match_pairs(place, pairs, [out], MatchSettings())
+    assert out.read_bytes() == before
+    foreign = tmp_path / "foreign.h5"
+    write_matches(foreign, [])
+    with pytest.raises(ArgumentError, match="another program"):
+        match_pairs(place, pairs, [foreign], SETTINGS)
+    for outs in ([], [tmp_path / "a.h5", tmp_path / "b.h5"], [tmp_path / "a.csv"]):
+        with pytest.raises(ArgumentError):
+            match_pairs(place, pairs, outs, SETTINGS)
+    with pytest.raises(ArgumentError, match="one name for the pairs"):
+        match_pairs(place, [("a/b", "c"), ("a-b", "c")], [tmp_path / "x.h5"], SETTINGS)
+    with pytest.raises(ArgumentError, match="spaces"):
+        match_pairs(place, [("a b", "c")], [tmp_path / "x.txt"], SETTINGS)
+    with pytest.raises(FileError, match="no such file or folder"):
+        match_pairs(tmp_path / "nothing", pairs, [tmp_path / "x.h5"], SETTINGS)
+    with pytest.raises(ArgumentError, match="is one of the inputs"):
+        match_pairs(place, pairs, [place], SETTINGS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["foreign.h5", "m.h5"]
+
+
+def test_features_that_cannot_be_compared_are_named(made, tmp_path):
+    place, _, pairs = made
+    mixed = tmp_path / "mixed.h5"
+    shutil.copyfile(place, mixed)
+    with h5py.File(mixed, "a") as file:
+        group = file["01.png"]
+        facts = json.loads(group.attrs["matchkernel"])
+        group.attrs["matchkernel"] = json.dumps(facts | {"model": "other"})
+    with pytest.raises(ArgumentError, match=r"00\.png and 01\.png: features of A are from 'sift'"):
+        match_pairs(mixed, pairs, [tmp_path / "m.h5"], SETTINGS)
+
+
+def test_a_full_disk_is_said_and_the_run_resumes(made, tmp_path):
+    """In a process: what fits stays, and with room the rest is done."""
+    place, _, pairs = made
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12k", "tmpfs", mount], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("no right to mount a small tmpfs here")
+    try:
+        with pytest.raises(WriteError, match="No space left"):
+            match_pairs(place, pairs, [mount / "m.txt"], SETTINGS, workers=LocalWorkers(1))
+        left = len(list((mount / "m.txt.parts").glob("[!.]*.npz")))
+        subprocess.run(["mount", "-o", "remount,size=9m", mount], check=True)
+        report = match_pairs(place, pairs, [mount / "m.txt"], SETTINGS)
+        assert (report.kept > 0) == (left > 0)
+        assert report.done + report.kept == 15
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
+    place, _, pairs = made
+    limit = 2 * read_features(place, "00.png").descriptors.nbytes
+    monkeypatch.setattr(match_shards, "CACHE", limit)
+    loads = []
+    load = match_shards.FeatureFiles.load
+    monkeypatch.setattr(match_shards.FeatureFiles, "load", lambda self, name: loads.append(name) or load(self, name))
+    work = match_shards.MatchWork(place, SETTINGS, tmp_path)
+    matcher = work.here()
+    matcher.do([match_shards.PairTask(a, b, f"{a}{b}") for a, b in pairs])
+    assert len(matcher._cache) == 2
+    assert len(loads) > 6  # read again, as they did not fit
+    loads.clear()
+    monkeypatch.setattr(match_shards, "CACHE", 10**9)
+    work.here().do([match_shards.PairTask(a, b, f"{a}{b}!") for a, b in pairs])
+    assert sorted(loads) == [f"{number:02}.png" for number in range(6)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=60), st.integers(1, 9), st.integers(2, 9))
+def test_blocks_hold_every_pair_once_and_few_images(numbers, most, images):
+    pairs = list({tuple(sorted(pair)): (f"{pair[0]}", f"{pair[1]}") for pair in numbers if pair[0] != pair[1]}.values())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("MOST_PAIRS", most), ("FEWEST_PAIRS", most), ("MOST_IMAGES", images)):
+            patch.setattr(pair_blocks, name, value)
+        blocks = pair_blocks.pair_blocks(pairs)
+        assert blocks == pair_blocks.pair_blocks(pairs)
+    assert sorted(itertools.chain(*blocks)) == sorted(pairs)
+    assert all(0 < len(block) <= most for block in blocks)
+    assert all(len({name for pair in block for name in pair}) <= images for block in blocks)
+
+
+def test_blocks_share_images():
+    """All pairs of 64 images in 64 blocks: reading features pair by pair would be 4,032 reads."""
+    pairs = list(itertools.combinations([f"{number:03}" for number in range(64)], 2))
+    reads = sum(len({name for pair in block for name in pair}) for block in pair_blocks.pair_blocks(pairs))
+    assert reads < 0.35 * 2 * len(pairs)
+
+
+@given(data=st.data())
+def test_a_block_file_is_read_whole_or_refused(made, data):
+    """Random damage: only our error may come out, or the contents that were written."""
+    found = [FoundPair("a", "b", np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0]), 4)]
+    path = made[0].parent / "fuzz.npz"
+    save_block(found, path, "k", {"c": "why"})
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
+    try:
+        (one,), bad = load_block(path, "k")
+    except FileError:
+        return
+    finally:
+        path.unlink()
+    assert (one.indices.tolist(), one.size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})
+
+
+def test_mutual_and_filters_reach_the_pairs(made, tmp_path):
+    place, _, pairs = made
+    loose = MatchSettings(geometry="none", mutual=False, filter="none")
+    match_pairs(place, pairs[:1], [tmp_path / "m.h5"], loose)
+    a, b = (read_features(place, name) for name in pairs[0])
+    assert len(read_matches(tmp_path / "m.h5", *pairs[0]).indices) == len(match(a, b, mutual=False)) == len(a)
