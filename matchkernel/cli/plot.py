@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import say, user_errors
-from matchkernel.cli.options import Model, Picture, Settings
+from matchkernel.cli.options import Model, Picture, Settings, weight_files
 
+FIGURE_2 = ("light", "dual-paper:polar", "dual-paper", "fc")  # what the package has of the paper's columns
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Draw pictures that explain the method.")
 
 
@@ -37,27 +38,92 @@ def conventions(out: Picture) -> None:
 
 @app.command()
 def maps(
-    patches: Annotated[Path, typer.Argument(help=".npy stack or .png strip of patches")],
     out: Picture,
-    model: Model = "dual",
-    a: Annotated[int, typer.Option(help="index of patch a")] = 0,
-    b: Annotated[int, typer.Option(help="index of patch b")] = 1,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help=".npy stack or .png strip of patches; or two patches, or two photos (default: sample pair)"
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="columns: name of trained weights or .safetensors file, with :cartesian or :polar for one half of a "
+            f"combined model; may be given several times (default: {', '.join(FIGURE_2)})"
+        ),
+    ] = None,
+    a: Annotated[int, typer.Option(help="index of patch a in a stack or strip")] = 0,
+    b: Annotated[int, typer.Option(help="index of patch b in a stack or strip")] = 1,
+    match: Annotated[int, typer.Option(help="which match of two photos, closest first")] = 1,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="rows: position in patch a as X,Y from 0 to 1; may be given several times"),
+    ] = None,
 ) -> None:
-    """Draw similarity maps: positions of patch a against patch b (the paper's Figure 2)."""
-    import torch
-
-    from matchkernel.data.patch_files import read_patches
-    from matchkernel.errors import ArgumentError
-    from matchkernel.model.weights import load
-    from matchkernel.plots.similarity import similarity_picture
+    """Draw similarity maps: positions of patch a against patch b, by model (the paper's Figure 2)."""
+    from matchkernel.plots.example_patches import two_patches
+    from matchkernel.plots.similarity import POSITIONS, MapColumn, similarity_picture
     from matchkernel.storage.files import check_output
 
     with user_errors():
-        check_output(out, patches, suffixes=(".png",))
-        network, stack = load(model), read_patches(patches)
-        if not (0 <= a < len(stack) and 0 <= b < len(stack)):
-            raise ArgumentError(f"{patches}: has only {len(stack)} patches, cannot draw {a} and {b}")
-        similarity_picture(out, network, *(torch.from_numpy(stack[k].squeeze().astype("f4")) for k in (a, b)))
+        names = model or list(FIGURE_2)
+        check_output(out, *(files or []), *weight_files(*names), suffixes=(".png",))
+        positions = [_position(text) for text in at] if at else POSITIONS
+        columns = [MapColumn.open(name) for name in names]
+        similarity_picture(out, columns, *two_patches(files or [], a, b, match), positions)
+        say(f"-> {out}")
+
+
+def _position(text: str) -> tuple[float, float]:
+    from matchkernel.errors import ArgumentError
+
+    try:
+        x, y = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentError(f"--at takes X,Y from 0 to 1, such as 0.5,0.5, got {text!r}") from None
+    return x, y
+
+
+@app.command()
+def overview(
+    out: Picture,
+    patches: Annotated[
+        Path | None, typer.Argument(help=".npy stack or .png strip of patches (default: one of the sample photos)")
+    ] = None,
+    model: Model = "light",
+    patch: Annotated[int, typer.Option(help="index of the patch")] = 0,
+) -> None:
+    """Draw a patch on its way through a model: map, position codes, product, descriptor (the paper's Figure 1)."""
+    from matchkernel.model.weights import load
+    from matchkernel.plots.example_patches import two_patches
+    from matchkernel.plots.overview import overview_picture
+    from matchkernel.storage.files import check_output
+
+    with user_errors():
+        files = [] if patches is None else [patches]
+        check_output(out, *files, *weight_files(model), suffixes=(".png",))
+        overview_picture(out, load(model), two_patches(files, patch, patch)[0])
+        say(f"-> {out}")
+
+
+@app.command()
+def scores(
+    results: Annotated[
+        list[Path], typer.Argument(help="results of `matchkernel evaluate hpatches` on one set, or folders of them")
+    ],
+    out: Picture,
+    title: Annotated[str, typer.Option(help="title of the picture")] = "",
+) -> None:
+    """Draw scores as bars sorted by parameters, other methods apart (the paper's Figures 3 and 4)."""
+    from matchkernel.plots.canvas import save_png
+    from matchkernel.plots.scores import draw_scores
+    from matchkernel.report.score_bars import score_bars
+    from matchkernel.storage.files import check_output
+
+    with user_errors():
+        check_output(out, *results, suffixes=(".png",))
+        bars, tasks = score_bars(results)
+        save_png(draw_scores(bars, tasks, title), out)
         say(f"-> {out}")
 
 

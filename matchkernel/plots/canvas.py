@@ -21,6 +21,13 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def mathtext(symbol: str) -> str:
+    """A symbol of the paper, such as ⋆ψ^c, in matplotlib's notation."""
+    base, caret, raised = symbol.partition("^")
+    star = r"{}^\star" * base.startswith("⋆")
+    return rf"${star}\psi^{{{raised}}}$" if caret else symbol
+
+
 def save_png(figure: "Figure", path: str | Path, dpi: int = 120) -> None:
     """Write a figure as PNG, atomically; the same figure gives the same bytes."""
     with replacing(path) as part:

@@ -1,74 +1,152 @@
-"""Picture of similarity maps: one position of a patch against all positions of another (the paper's Figure 2)."""
+"""Similarity maps as in the paper's Figure 2: positions of one patch (rows) against another, by model (columns)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from matchkernel.errors import ArgumentError
+from matchkernel.model.config import STRIDE, VARIANTS
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.kernel_view import display_map, receptive_field, similarity_map
-from matchkernel.plots.canvas import ORANGE, new_figure, save_png
+from matchkernel.model.kernel_view import display_map, encodings_by_system, position_encodings, receptive_field
+from matchkernel.model.weights import load
+from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+POSITIONS = (
+    (0.2, 0.2),
+    (0.8, 0.3),
+    (0.5, 0.5),
+    (0.3, 0.8),
+)  # x, y as shares of the way from the first cell to the last
+MOST_COLUMNS, MOST_ROWS = 12, 12
 
-def similarity_picture(path: str | Path, model: Descriptor, patch_a: torch.Tensor, patch_b: torch.Tensor) -> None:
-    """Write similarity maps of five positions of patch a against patch b, both resized to the model's patch size.
+
+@dataclass(frozen=True)
+class MapColumn:
+    """A column of the picture: a model, or the half of it that encodes one coordinate system."""
+
+    model: Descriptor
+    title: str
+    system: str | None = None
+
+    @classmethod
+    def open(cls, name: str) -> "MapColumn":
+        """Open trained weights by name or path; `NAME:cartesian` and `NAME:polar` are halves of a combined model."""
+        weights, _, system = name.rpartition(":")
+        if not weights or system not in ("cartesian", "polar"):
+            weights, system = name, ""
+        model = load(weights)
+        config = model.config
+        if system and system not in VARIANTS[config.variant].systems:
+            raise ArgumentError(f"{name}: {weights} has no {system} half, it is {config.variant!r}")
+        s = "" if config.s is None else f", s = {config.s}"
+        half = f", {system} half" if system else ""
+        symbol = mathtext(VARIANTS[config.variant].symbol)
+        return cls(model, f"{symbol}{s}{half}\n{model.name}", system or None)
+
+    def maps(self, patches: Tensor, positions: Sequence[tuple[float, float]]) -> list[np.ndarray]:
+        """(N, N) in [0, 1] for each position, S_p(q) scaled map by map [M20].
+
+        Args:
+            patches: (2, 1, N, N) floats, patch a and patch b, of any N.
+            positions: x, y as shares.
+        """
+        sized, n = resize_patches(patches, self.model.config.patch_size), self.model.config.n
+        if self.system:
+            a, b = encodings_by_system(self.model, sized, weighted=False)[self.system]
+        else:
+            a, b = position_encodings(self.model, sized, weighted=False)
+        places = [row * n + column for row, column in (cell_at(position, n) for position in positions)]
+        return [display_map((b @ a[place]).reshape(n, n)).cpu().numpy() for place in places]
+
+
+def similarity_picture(
+    path: str | Path,
+    columns: Sequence[MapColumn],
+    patch_a: Tensor,
+    patch_b: Tensor,
+    positions: Sequence[tuple[float, float]] = POSITIONS,
+) -> None:
+    """Write similarity maps of positions of patch a against patch b, both resized to each model's patch size.
 
     Args:
         path: PNG to write.
-        model: any descriptor.
+        columns: models.
         patch_a: (N, N) floats.
         patch_b: (N, N) floats.
+        positions: x, y in [0, 1] of each row, from the first cell of a map to the last.
     """
     if patch_a.ndim != 2 or patch_a.shape != patch_b.shape or patch_a.shape[0] != patch_a.shape[1]:
         shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
         raise ArgumentError(f"expected two (N, N) patches of the same size, got {shapes}")
     if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in (patch_a, patch_b)):
         raise ArgumentError("a patch must be finite and not constant to have a similarity map")
-    pair = resize_patches(torch.stack([patch_a, patch_b])[:, None], model.config.patch_size)
-    near, middle, far = (round(share * (model.config.n - 1)) for share in (0.2, 0.5, 0.8))
-    cells = [(near, near), (near, far), (middle, middle), (far, near), (far, far)]
-    maps = [display_map(similarity_map(model, pair[0], pair[1], *cell)).cpu().numpy() for cell in cells]
-    boxes = [receptive_field(model.config, *cell) for cell in cells]
-    a, b = (patch[0].cpu().numpy() for patch in pair)
-    save_png(draw_similarity_maps(a, b, maps, boxes), path)
+    if not (0 < len(columns) <= MOST_COLUMNS and 0 < len(positions) <= MOST_ROWS):
+        raise ArgumentError(f"give 1 to {MOST_COLUMNS} models and 1 to {MOST_ROWS} positions")
+    if not all(0 <= share <= 1 for position in positions for share in position):
+        raise ArgumentError("a position is x, y with both from 0 to 1")
+    pair = torch.stack([patch_a, patch_b])[:, None]
+    maps = [column.maps(pair, positions) for column in columns]
+    config = columns[0].model.config
+    a, b = resize_patches(pair, config.patch_size)[:, 0].cpu().numpy()
+    cells = [cell_at(position, config.n) for position in positions]
+    boxes = [receptive_field(config, *cell) for cell in cells]
+    save_png(draw_similarity_maps(a, b, dict(zip((c.title for c in columns), maps, strict=True)), boxes, cells), path)
+
+
+def cell_at(position: tuple[float, float], n: int) -> tuple[int, int]:
+    """Row and column of the cell nearest to a position."""
+    x, y = position
+    return round(y * (n - 1)), round(x * (n - 1))
 
 
 def draw_similarity_maps(
     patch_a: np.ndarray,
     patch_b: np.ndarray,
-    maps: Sequence[np.ndarray],
+    maps: dict[str, list[np.ndarray]],
     boxes: Sequence[tuple[int, int, int, int]],
+    cells: Sequence[tuple[int, int]],
 ) -> "Figure":
-    """A column for each position: patch a with the receptive field boxed, patch b, the map over patch b.
+    """A row for each position: patch a with the receptive field boxed, then its map over patch b for each model.
 
     Args:
         patch_a: (N, N) gray.
         patch_b: (N, N) gray.
-        maps: (N, N) in [0, 1], one per position.
+        maps: title of a model -> (N', N') in [0, 1] for each position; N' may be another size than N.
         boxes: left, top, right, bottom pixel of the receptive field of each position.
+        cells: row and column of each position in the map of patch a.
     """
-    figure = new_figure(1.9 * len(maps) + 0.9, 5.4)
-    panels = figure.subplots(3, len(maps), squeeze=False)
-    for column, (values, box) in enumerate(zip(maps, boxes, strict=True)):
-        above, middle, below = panels[:, column]
-        above.imshow(patch_a, cmap="gray")
-        _draw_box(above, box, len(patch_a))
-        middle.imshow(patch_b, cmap="gray")
-        image = below.imshow(values, cmap="viridis", vmin=0, vmax=1)
-        _draw_box(below, box, len(patch_a))
-    for axes, name in zip(panels[:, 0], ("patch a", "patch b", "similarity"), strict=True):
-        axes.set_ylabel(name)
+    side = 1.45
+    figure = new_figure(side * (len(maps) + 1) + 0.7, side * (len(boxes) + 1) + 0.5)
+    panels = figure.subplots(len(boxes) + 1, len(maps) + 1, squeeze=False)
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
-    figure.colorbar(image, ax=panels[2], label="least to most\nof each map", ticks=(0, 1))
+    panels[0, 0].set_axis_off()
+    for axes, title in zip(panels[0, 1:], maps, strict=True):
+        axes.imshow(patch_b, cmap="gray")
+        axes.set_title(title, fontsize=9)
+    panels[0, 1].set_ylabel("patch b", fontsize=9)
+    for row, (box, (cell_row, cell_column)) in enumerate(zip(boxes, cells, strict=True)):
+        left, *others = panels[row + 1]
+        left.imshow(patch_a, cmap="gray")
+        _draw_box(left, box, len(patch_a))
+        left.set_ylabel(f"cell {cell_row + 1}, {cell_column + 1}", fontsize=8)
+        for axes, values in zip(others, (of_model[row] for of_model in maps.values()), strict=True):
+            image = axes.imshow(values, cmap="viridis", vmin=0, vmax=1)
+            scale = len(values) / len(patch_a)
+            axes.plot(STRIDE * cell_column * scale, STRIDE * cell_row * scale, "+", color=ORANGE, markersize=9, mew=2)
+    panels[1, 0].set_title("patch a,\nfield of p", fontsize=9)
+    bar = figure.colorbar(image, ax=panels[1:, 1:], ticks=(0, 1), shrink=0.6, aspect=30)
+    bar.set_label("similarity to p, scaled map by map (+: p)", fontsize=9)
     return figure
 
 

@@ -155,6 +155,11 @@ def test_plots(patches, weights, tmp_path):
     assert run("plot", "conventions", "-o", tmp_path / "c.png").exit_code == 0
     assert run("plot", "maps", patches, "-o", tmp_path / "m.png", "--model", weights).exit_code == 0
     assert (tmp_path / "m.png").stat().st_size > 10_000
+    two = ("--model", weights, "--model", weights, "--at", "0.5,0.5")
+    assert run("plot", "maps", patches, "-o", tmp_path / "n.png", *two).exit_code == 0
+    assert (tmp_path / "n.png").stat().st_size > 5_000
+    assert run("plot", "overview", patches, "-o", tmp_path / "o.png", "--patch", "3").exit_code == 0
+    assert (tmp_path / "o.png").stat().st_size > 10_000
 
 
 MISTAKES = [
@@ -172,6 +177,12 @@ MISTAKES = [
     ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--b", "4"),  # constant
     ("describe", "nothing.npy", "-o", "x.npy", "--model", "small.safetensors", "--resize"),
     ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--b", "99"),
+    ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--at", "0.5"),
+    ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--at", "2,0.5"),
+    ("plot", "maps", "patches.npy", "-o", "x.jpg", "--model", "small.safetensors"),
+    ("plot", "overview", "patches.npy", "-o", "x.png", "--model", "fc"),
+    ("plot", "overview", "patches.npy", "-o", "x.png", "--patch", "99"),
+    ("plot", "scores", "patches.npy", "-o", "x.png"),
 ]
 
 

@@ -4,7 +4,6 @@ import torch
 from PIL import Image
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.descriptors import build
 from matchkernel.model.von_mises import fourier_coefficients
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.conventions_sheet import conventions_picture, encoding_order
@@ -17,7 +16,6 @@ from matchkernel.plots.kernels import (
     kernel_pictures,
     position_kernels,
 )
-from matchkernel.plots.similarity import similarity_picture
 
 
 def is_drawn(path):
@@ -47,18 +45,6 @@ def test_kernel_pictures_that_cannot_be_drawn(tmp_path):
 def test_conventions_picture_is_drawn(tmp_path):
     conventions_picture(tmp_path / "c.png")
     assert is_drawn(tmp_path / "c.png")
-
-
-def test_similarity_picture_is_drawn(tmp_path, textures):
-    a, b = textures(2)[:, 0]
-    similarity_picture(tmp_path / "s.png", build("dual", d=4), a, b)
-    assert is_drawn(tmp_path / "s.png")
-    with pytest.raises(ArgumentError, match="of the same size"):
-        similarity_picture(tmp_path / "t.png", build("dual", d=4), a, b[:16])
-    for empty in (torch.ones(32, 32), torch.full((32, 32), torch.nan)):
-        with pytest.raises(ArgumentError, match="finite and not constant"):
-            similarity_picture(tmp_path / "t.png", build("dual", d=4), a, empty)
-    assert not (tmp_path / "t.png").exists()
 
 
 def test_kronecker_order_is_channel_then_first_then_second():

@@ -1,0 +1,66 @@
+"""Patches to draw pictures of: from a file of patches, two pictures of patches, or a match of two photos."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchkernel.data.patch_files import read_patches
+from matchkernel.data.sample_pair import sample_pair
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.photos.extract import Image, as_gray
+from matchkernel.photos.pipeline import match_images
+
+SIDE = 64  # pixels of a patch that is cut from a photo
+MOST_SIDE = 128  # a square picture up to this size is a patch, any other a photo
+KEYPOINTS = 1000
+
+
+def two_patches(files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1) -> tuple[Tensor, Tensor]:
+    """Two patches of the same size, (N, N) floats.
+
+    Args:
+        files: a .npy stack or a .png strip of patches; two pictures of one patch each; two photos, which are matched;
+            or nothing: the sample pair of photos.
+        a: index of the first patch, for a stack or strip.
+        b: index of the second.
+        match: which match of two photos, 1 for the closest pair of descriptors.
+    """
+    if len(files) > 2:
+        raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")
+    if len(files) == 1:
+        return _of_stack(files[0], a, b)
+    photos: Sequence[Image] = files or sample_pair()
+    grays = [as_gray(photo) for photo in photos]
+    if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):
+        grays = matched_patches(photos, match)
+    elif grays[0].shape != grays[1].shape:
+        raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(grays[0])} and {len(grays[1])} px")
+    return _floats(grays[0]), _floats(grays[1])
+
+
+def matched_patches(photos: Sequence[Image], number: int = 1) -> list[np.ndarray]:
+    """(64, 64) of each photo around a match that agrees with the geometry of the two; 1 is the closest."""
+    found = match_images(photos[0], photos[1], keypoints=KEYPOINTS)
+    order = np.argsort(found.matches.distances, kind="stable")
+    chosen = order[found.inliers[order]]
+    if not 1 <= number <= len(chosen):
+        raise ArgumentError(f"the two photos have {len(chosen)} matches that agree, cannot draw match {number}")
+    cut = []
+    for photo, features, index in zip(photos, found.features, found.matches.indices[chosen[number - 1]], strict=True):
+        cut.append(extract_patches(as_gray(photo), features.frames[index : index + 1], SIDE)[0])
+    return cut
+
+
+def _of_stack(path: Path, a: int, b: int) -> tuple[Tensor, Tensor]:
+    stack = read_patches(path)
+    if not (0 <= a < len(stack) and 0 <= b < len(stack)):
+        raise ArgumentError(f"{path}: has only {len(stack)} patches, cannot draw {a} and {b}")
+    return _floats(stack[a].squeeze()), _floats(stack[b].squeeze())
+
+
+def _floats(patch: np.ndarray) -> Tensor:
+    return torch.from_numpy(patch.astype(np.float32))

@@ -1,0 +1,89 @@
+"""Bars of scores sorted by the number of parameters, as in the paper's Figures 3 and 4."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.spread import Spread
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BARS = 60
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A method with its scores in percent.
+
+    Attributes:
+        name: as printed.
+        parameters: learned numbers; None if not known.
+        scores: one for each panel; None where there is none.
+        is_ours: trained by this package; others are set apart.
+        is_hand_crafted: nothing in it but perhaps a whitening is learned: a striped bar.
+        is_reference: the paper's baseline, `fc`: another colour.
+    """
+
+    name: str
+    parameters: int | None
+    scores: Sequence[Spread | None]
+    is_ours: bool = False
+    is_hand_crafted: bool = False
+    is_reference: bool = False
+
+
+def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
+    """From few parameters to many, unknown ones last; the order of equals is kept."""
+    return sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))
+
+
+def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> "Figure":
+    """A panel for each score, a row for each method: others above, ours below, each sorted by parameters.
+
+    Args:
+        bars: methods.
+        panels: names of the scores.
+        title: of the sheet.
+    """
+    if not 0 < len(bars) <= MOST_BARS:
+        raise ArgumentError(f"a chart shows 1 to {MOST_BARS} methods, got {len(bars)}")
+    others, ours = (sorted_bars([bar for bar in bars if bar.is_ours == own]) for own in (False, True))
+    places = [*range(len(others)), *(len(others) + (0.8 if others and ours else 0) + k for k in range(len(ours)))]
+    rows = [*others, *ours]
+    figure = new_figure(3.4 * len(panels) + 2.4, 0.27 * (max(places) + 1) + 1.0)
+    sheets = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for number, (axes, name) in enumerate(zip(sheets, panels, strict=True)):
+        for place, bar in zip(places, rows, strict=True):
+            _draw_bar(axes, place, bar, bar.scores[number])
+        axes.set_title(name, fontsize=11, loc="left")
+        axes.set_xlim(left=0)
+        axes.margins(x=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("mAP (%)", fontsize=9)
+    labels = [f"{bar.name}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}" for bar in rows]
+    sheets[0].set_yticks(places, labels, fontsize=9)
+    sheets[0].invert_yaxis()
+    sheets[0].set_ylim(max(places) + 0.6, -0.6)
+    figure.suptitle(title, fontsize=12)
+    return figure
+
+
+def _draw_bar(axes: "Axes", place: float, bar: Bar, score: Spread | None) -> None:
+    if score is None:
+        return
+    colour = ORANGE if bar.is_reference else BLUE if bar.is_ours else GREEN if not bar.is_hand_crafted else "white"
+    stripes = "////" if bar.is_hand_crafted else None
+    axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=stripes, edgecolor=GRAY)
+    if score.std is not None:
+        axes.errorbar(score.mean, place, xerr=score.std, color=BLACK, linewidth=1.1, capsize=2)
+    text = f"{score.mean:.1f}"
+    axes.annotate(
+        text, (score.mean + (score.std or 0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
+    )
