@@ -1,12 +1,13 @@
-"""The charts of docs/results.md: what each change of the recipe gave, and curves over shift, rotation and scale."""
+"""The charts of docs/results.md: the paper's Figures 3 and 4, what each change of the recipe gave, and tolerances."""
 
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from jobs import BEST, BEST_CHANGES, RECIPE
-from results import CHANGES, look, runs, score, signed
+from results import CHANGES, TASKS, at_full_length, look, parameters, percent, read, runs, score, signed
 
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
+from matchkernel.plots.scores import Bar, draw_scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +15,40 @@ if TYPE_CHECKING:
 # Distinguishable for colour-blind readers (Okabe and Ito's palette).
 COLOURS = {"fc": BLACK, "dual-s2": BLUE, "cartesian-s1": ORANGE, "polar-s1": GREEN, "sum": GRAY}
 ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
+
+
+def own_bar(experiment: str, name: str) -> Bar:
+    """A descriptor of an experiment on the test sequences."""
+    label = name.removesuffix("-n32").replace("-n64", ", 64 px").replace("-s", ", s = ")
+    count = parameters(runs(experiment, name)[0]["configuration"])
+    scores = [score(experiment, name, "test", task) for task in TASKS]
+    return Bar(label, count, scores, is_ours=True, is_reference=name.startswith("fc-"))
+
+
+def own_bars(*names: str) -> list[Bar]:
+    """Descriptors with results on the test sequences: those that start with one of these names, or all."""
+    found = dict.fromkeys(
+        (experiment, job.rpartition("-seed")[0])
+        for experiment in at_full_length("descriptors", "full", "full_64")
+        for job, result in read(experiment).items()
+        if "test" in result["scores"]
+    )
+    return [own_bar(*pair) for pair in found if not names or pair[1].startswith(names)]
+
+
+def draw_figure_3() -> "Figure":
+    """Our descriptors, as in the paper's Figure 3."""
+    return draw_scores(own_bars(), TASKS)
+
+
+def draw_figure_4() -> "Figure":
+    """Other descriptors beside three of ours, as in the paper's Figure 4; tie-safe values."""
+    others = []
+    for name, result in read("baselines").items():
+        if "test" in result["scores"]:
+            scores = [percent([look(result, "test", "tie_safe", task)]) for task in TASKS]
+            others.append(Bar(name, result["parameters"], scores, is_hand_crafted=result["hand_crafted"]))
+    return draw_scores([*others, *own_bars("fc-n", "cartesian-s1-n", "dual-s2-n")], TASKS)
 
 
 def draw_recipe() -> "Figure":
@@ -63,4 +98,9 @@ def draw_tolerance() -> "Figure":
     return figure
 
 
-CHARTS = {"results_recipe.png": draw_recipe, "results_tolerance.png": draw_tolerance}
+CHARTS = {
+    "figure_3.png": draw_figure_3,
+    "figure_4.png": draw_figure_4,
+    "results_recipe.png": draw_recipe,
+    "results_tolerance.png": draw_tolerance,
+}

@@ -35,6 +35,11 @@ def runs(experiment: str, name: str) -> list[Result]:
     return [found[job] for job in sorted(found)]
 
 
+def at_full_length(stand_in: str, *experiments: str) -> list[str]:
+    """The experiments of the paper's length that have results, or a shorter one that stands in for them."""
+    return [name for name in experiments if (RESULTS / f"{name}.json").exists()] or [stand_in]
+
+
 def look(result: Result, *keys: str) -> Any:
     """One of the scores of a model."""
     found: Any = result["scores"]

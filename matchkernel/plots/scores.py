@@ -60,8 +60,8 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> 
         for place, bar in zip(places, rows, strict=True):
             _draw_bar(axes, place, bar, bar.scores[number])
         axes.set_title(name, fontsize=11, loc="left")
-        axes.set_xlim(left=0)
-        axes.margins(x=0.2)
+        reach = [score.mean + (score.std or 0) for bar in rows if (score := bar.scores[number]) is not None]
+        axes.set_xlim(0, 1.13 * max([*reach, 1.0]))  # with room for the values
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -71,16 +71,28 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> 
     sheets[0].set_yticks(places, labels, fontsize=9)
     sheets[0].invert_yaxis()
     sheets[0].set_ylim(max(places) + 0.6, -0.6)
+    kinds = dict.fromkeys(_kind(bar) for bar in rows)
+    handles = [sheets[0].barh(0, 0, color=colour, hatch=hatch, edgecolor=GRAY) for _, colour, hatch in kinds]
+    names = [name for name, *_ in kinds]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=12)
     return figure
+
+
+def _kind(bar: Bar) -> tuple[str, str, str | None]:
+    """What the legend calls it, its colour, and its hatch."""
+    if bar.is_reference:
+        return "fc (HardNet+)", ORANGE, None
+    if bar.is_ours:
+        return "this package", BLUE, None
+    return ("hand-crafted", "white", "////") if bar.is_hand_crafted else ("others, learned", GREEN, None)
 
 
 def _draw_bar(axes: "Axes", place: float, bar: Bar, score: Spread | None) -> None:
     if score is None:
         return
-    colour = ORANGE if bar.is_reference else BLUE if bar.is_ours else GREEN if not bar.is_hand_crafted else "white"
-    stripes = "////" if bar.is_hand_crafted else None
-    axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=stripes, edgecolor=GRAY)
+    _, colour, hatch = _kind(bar)
+    axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=hatch, edgecolor=GRAY)
     if score.std is not None:
         axes.errorbar(score.mean, place, xerr=score.std, color=BLACK, linewidth=1.1, capsize=2)
     text = f"{score.mean:.1f}"

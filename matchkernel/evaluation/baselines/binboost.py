@@ -4,7 +4,6 @@ Written from the publications and checked against OpenCV's implementation; the f
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,30 +82,31 @@ class _Votes:
     """
 
     def __init__(self, tests: np.ndarray) -> None:
-        def corner(row: Any, column: Any) -> Tensor:
-            return torch.from_numpy((row * (SIDE + 1) + column).astype(np.int64).ravel())
-
-        top, bottom, left, right = (tests[edge].astype(np.int64) for pair in EDGES for edge in pair)
-        self.corners = [
-            (corner(top, left), 1), (corner(bottom + 1, right + 1), 1),
-            (corner(top, right + 1), -1), (corner(bottom + 1, left), -1),
-        ]  # fmt: skip
-        self.direction = torch.from_numpy(tests["direction"].astype(np.int64).ravel())
+        top, bottom, left, right, direction = (
+            tests[name].astype(np.int64) for name in ("top", "bottom", "left", "right", "direction")
+        )
+        corners = ((top, left, 1), (bottom + 1, right + 1, 1), (top, right + 1, -1), (bottom + 1, left, -1))
+        own, total = (
+            [
+                (torch.from_numpy(((plane * (SIDE + 1) + row) * (SIDE + 1) + column).ravel()), sign)
+                for row, column, sign in corners
+            ]
+            for plane in (direction, DIRECTIONS)
+        )
+        self.own, self.total = own, total  # entries of the table of sums and their signs
         self.threshold = torch.from_numpy(tests["threshold"].astype(np.float32).ravel())
         self.vote = torch.from_numpy(tests["vote"].astype(np.float32))
 
     @torch.no_grad()
     def rows(self, piece: Tensor) -> np.ndarray:
         """(K, 1, 32, 32) gray levels -> (K, bits / 8) uint8; the first bit is the lowest of the first byte."""
-        sums = nnf.pad(direction_maps(piece.round()).cumsum(-1).cumsum(-2), (1, 0, 1, 0)).flatten(2)
-        own, total = (torch.zeros(len(piece), len(self.direction), dtype=sums.dtype) for _ in range(2))
-        for corner, sign in self.corners:
-            own += sign * sums[:, self.direction, corner]
-            total += sign * sums[:, -1, corner]
+        sums = nnf.pad(direction_maps(piece.round()).cumsum(-1).cumsum(-2), (1, 0, 1, 0))
+        table = sums.flatten(1).T.int().contiguous()  # a row has one number for each patch
+        own, total = (torch.stack([s * table[place] for place, s in p]).sum(0) for p in (self.own, self.total))
         # Where there is no gradient at all the difference counts as 0, which passes.
-        passed = (own.float() / total.float().clamp_min(1) >= self.threshold) | (total == 0)
-        votes = torch.where(passed.unflatten(1, self.vote.shape), self.vote, -self.vote)
-        return np.packbits((votes.sum(-1) >= 0).numpy(), axis=1, bitorder="little")
+        passed = (own.float() / total.float().clamp_min(1) >= self.threshold[:, None]) | (total == 0)
+        votes = torch.where(passed.unflatten(0, self.vote.shape), self.vote[..., None], -self.vote[..., None])
+        return np.packbits((votes.sum(1) >= 0).T.numpy(), axis=1, bitorder="little")
 
 
 def direction_maps(patches: Tensor) -> Tensor:
@@ -120,10 +120,9 @@ def direction_maps(patches: Tensor) -> Tensor:
     """
     smooth, slope = torch.tensor([1.0, 2.0, 1.0]), torch.tensor([-1.0, 0.0, 1.0])
     kernels = torch.stack([smooth[:, None] * slope, slope[:, None] * smooth])[:, None]
-    across, down = nnf.conv2d(nnf.pad(patches, (1, 1, 1, 1), "reflect"), kernels).double().unbind(1)
-    step = 2 * torch.pi / DIRECTIONS
-    centres = (torch.arange(DIRECTIONS, dtype=torch.float64) + 0.5) * step
-    angle = torch.atan2(down, across)[:, None] - centres[:, None, None]
-    weights = (255 * angle.cos().clamp_min(0)).round().long()
-    maps = weights * ((across**2 + down**2).sqrt() > WEAKEST)[:, None]
+    across, down = nnf.conv2d(nnf.pad(patches, (1, 1, 1, 1), "reflect"), kernels).double()[:, :, None].unbind(1)
+    centres = (torch.arange(DIRECTIONS, dtype=torch.float64)[:, None, None] + 0.5) * 2 * torch.pi / DIRECTIONS
+    strength = (across**2 + down**2).sqrt()
+    cosine = (across * centres.cos() + down * centres.sin()) / strength.clamp_min(1)  # of the angle to each centre
+    maps = (255 * cosine.clamp_min(0)).round().long() * (strength > WEAKEST)
     return torch.cat([maps, maps.sum(1, keepdim=True)], 1)
