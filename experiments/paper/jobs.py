@@ -238,7 +238,8 @@ class Job:
     name: str
     train: str  # a group of scenes, see data.scenes_of
     settings: Settings  # override the preset `paper`
-    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps, separability
+    scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps, separability,
+    #                        places, geometry
     train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
     score_cut: str = ""  # scored on SETS/<score_cut>/...
     teachers: tuple[str, ...] = ()  # KEEP/<teacher>.safetensors each
@@ -271,7 +272,7 @@ def full() -> Iterator[Job]:
     """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
     for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
         maps = () if name.startswith("concat") else ("maps",)
-        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", *maps))
+        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", "places", *maps))
 
 
 def full_64() -> Iterator[Job]:

@@ -32,6 +32,7 @@ from score import (
     method_of,
     score_geometry,
     score_maps,
+    score_places,
     score_separability,
     score_sequences,
     score_sets,
@@ -50,7 +51,7 @@ from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
 
 # Beyond those of validation:
-MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "geometry")
+MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "geometry", "places")
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
@@ -171,6 +172,7 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
             method, sets / "geometry", {other: GROUPS[other] for other in "ABC" if other not in job.train}
         ),
         "separability": lambda: score_separability(model, sets / "tolerance.npz", device),
+        "places": lambda: score_places(model, sets / "tolerance.npz", device),
         "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }
     return {name: ways[name]() for name in wanted_scores(job) if name not in done}

@@ -242,6 +242,56 @@ def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PA
     return map_statistics(pairwise_terms(one.double(), two.double()), model.config.n)
 
 
+@torch.no_grad()
+def score_places(model: Descriptor, path: Path, device: str, most: int = MAPPED_PAIRS) -> dict[str, Any]:
+    """Where a descriptor without position codes may know positions from: its features, and what it makes of them.
+
+    Args:
+        model: any descriptor; of two networks the first is read.
+        path: by data.py --tolerance; pairs of `reference` and the unshifted match, taken evenly from all.
+        device: where to compute.
+        most: pairs.
+
+    Returns:
+        `decoded`, the share of cells whose place a linear map of phi^p tells to within one cell, learned on half of the
+        patches and tested on the others, with `decoded_chance`; `first`, the share of matches found first, and
+        `first_scrambled`, that of the same patches with their quarters exchanged crosswise: the closer the two, the
+        less the descriptor depends on where things are.
+    """
+    with np.load(path) as file:
+        unchanged = int(np.flatnonzero(file["shift_amounts"] == 0)[0])
+        both = np.stack([file["reference"], file["shift"][unchanged]])
+    chosen = np.unique(np.linspace(0, both.shape[1] - 1, most).round().astype(int))
+    reference, match = both[:, chosen]
+    half = reference.shape[-1] // 2
+    scrambled = np.roll(match, (half, half), (1, 2))
+    rows = [describe(patches, model, resize=True, device=device) for patches in (reference, match, scrambled)]
+    first = [float((shares_below(torch.from_numpy(r @ rows[0].T)) == 1).float().mean()) for r in rows[1:]]
+    folded = model.fold(device=open_device(device))
+    patches = torch.from_numpy(reference).to(device).float()[:, None]
+    phi = folded.feature_maps(resize_patches(patches, model.config.patch_size))[0]
+    return {**decoded_places(phi), "first": first[0], "first_scrambled": first[1], "pairs": len(chosen)}
+
+
+def decoded_places(phi: torch.Tensor) -> dict[str, float]:
+    """How well a linear map tells the cell of a feature: (B, d, n, n), learned on every second patch."""
+    n = phi.shape[-1]
+    features = phi.double().flatten(2).mT  # (B, n * n, d)
+    cells = torch.cartesian_prod(torch.arange(n), torch.arange(n)).to(features).expand(len(phi), -1, -1)
+    train, test = (
+        (torch.nn.functional.pad(features[k::2].flatten(0, 1), (0, 1), value=1.0), cells[k::2].flatten(0, 1))
+        for k in (0, 1)
+    )
+    ridge = 1e-3 * len(train[0]) * torch.eye(train[0].shape[1]).to(features)
+    ridge[-1, -1] = 0
+    weights = torch.linalg.solve(train[0].T @ train[0] + ridge, train[0].T @ train[1])
+    told = (test[0] @ weights).round().clamp(0, n - 1)
+    near = ((told - test[1]).abs().amax(1) <= 1).double().mean()
+    middle = torch.full_like(test[1], (n - 1) / 2).floor()  # the best answer of features that know nothing
+    chance = ((middle - test[1]).abs().amax(1) <= 1).double().mean()
+    return {"decoded": float(near), "decoded_chance": float(chance)}
+
+
 def map_statistics(maps: torch.Tensor, n: int) -> dict[str, Any]:
     """The numbers of score_maps.
 

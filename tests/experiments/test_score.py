@@ -149,6 +149,34 @@ def test_maps_that_know_p_and_maps_that_know_nothing():
     assert constant["mean"] == 0  # no NaN
 
 
+def test_places_are_decoded_from_features_that_know_them_only():
+    random = torch.Generator().manual_seed(0)
+    blind = torch.randn(40, 12, 8, 8, generator=random)
+    found = score.decoded_places(blind)
+    assert found["decoded_chance"] == pytest.approx(9 / 64)
+    assert found["decoded"] == pytest.approx(9 / 64, abs=0.06)
+    place = torch.arange(8.0)
+    told = torch.cat([blind, place[:, None].expand(40, 1, 8, 8), place.expand(40, 1, 8, 8)], 1)
+    assert score.decoded_places(told)["decoded"] == 1
+
+
+def test_scrambled_patches_are_found_by_a_descriptor_without_places(tmp_path, textures, monkeypatch):
+    """A histogram of gray values does not see that quarters are exchanged; pixels in their order do."""
+    patches = textures(8, 64).byte().numpy().reshape(8, 64, 64)
+    path = changed_patches(tmp_path, patches, patches[None])
+    model = build(variant="sum", patch_size=16, d=8).eval()
+    for describe_them, found in ((np.sort, True), (lambda x, axis: x, False)):
+        monkeypatch.setattr(score, "describe", lambda p, *_, f=describe_them, **__: unit(f(p.reshape(len(p), -1), 1)))
+        scores = score.score_places(model, path, "cpu")
+        assert scores["first"] == 1
+        assert (scores["first_scrambled"] > 0.9) == found
+
+
+def unit(rows):
+    rows = rows.astype(np.float64) - rows.mean(1, keepdims=True)
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
 def test_fewer_pairs_are_drawn_from_all(pairs):
     assert score_maps(build(variant="fc", patch_size=16).eval(), pairs, "cpu", most=1)["pairs"] == 1
 
