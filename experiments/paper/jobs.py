@@ -193,8 +193,8 @@ FOR_POSES = {
     "x6-to-x8-per-photo-16": ("x6-to-x8", "sampling.per_photo=16"),
 }
 FOR_PHOTOS = "x6-to-x12"  # the regions whose weights found the best poses on validation, at half length
-# Models of the package -> the jobs of `ship`, and of `poses`, that they come from.
-FROM_POSES = {"light-wide": f"light-{FOR_PHOTOS}-seed0"}
+# Models of the package -> the jobs of `ship`, of `poses` and of `students` that they come from.
+FROM_POSES, FROM_STUDENTS = {"light-wide": f"light-{FOR_PHOTOS}-seed0"}, {"tiny": "tiny-seed0"}
 PACKAGE = {"dual": "dual-x6", "light": "light-cartesian-x6", "dual-paper": "dual-paper", "fc": "fc"}
 
 
@@ -222,8 +222,9 @@ COPIED = {
 # Ensembles that teach: weights kept by their experiments.
 WIDE_TEACHERS = ("students/teacher-dual", "poses/light-x6-to-x12-seed0", "students/teacher-light-seed1")
 STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500"
-# Regions of 6 sigma, their teachers, and the networks that learn from them longer. Of those that describe at least 8
-# times as many patches a second as HardNet (16 times in int8) the best by matching and retrieval together is `tiny`.
+# Regions of 6 sigma, their teachers, and the networks that learn from them longer. `tiny` is to describe 8 times as many
+# patches a second as HardNet, 16 times in int8. Processors differ, so of those with a quarter more than that where the
+# choice was made the best by matching and retrieval together is taken.
 TEACHERS = ("ship/dual-x6", "ship/light-cartesian-x6")
 LONGER = ("w16-four", "w16-five", "w16", "w32-four")
 LONGER_LENGTH = "sampling.pairs=4096 sampling.steps=4000"

@@ -2,8 +2,8 @@
 
 python experiments/paper/ship.py WEIGHTS
 
-WEIGHTS is the folder of `run.py ship poses --keep`; their scores are read from the results. A model whose weights are
-not there keeps those it has, with a new card.
+WEIGHTS is the folder of `run.py ship poses students --keep`; their scores are read from the results. A model whose
+weights are not there keeps those it has, with a new card.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data import RESULTS
-from jobs import EXPERIMENTS, FROM_POSES, PACKAGE
+from jobs import EXPERIMENTS, FROM_POSES, FROM_STUDENTS, PACKAGE
 from rules import taken_filters  # of experiments/photos
 
 from matchkernel.cli.console import run_script
@@ -22,7 +22,11 @@ from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
 
-MATCHING = ("matching_validation", "matching_validation_wide")  # by experiments/photos/sequences.py
+MATCHING = (
+    "matching_validation",
+    "matching_validation_wide",
+    "matching_validation_tiny",
+)  # by experiments/photos/sequences.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "
     "BSD-2); for the others none is stated. No scene under non-commercial terms was trained on; recipes and "
@@ -75,8 +79,8 @@ def main() -> None:
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder")
     SHIPPED.mkdir(exist_ok=True)
-    shipped = [*(("ship", *pair) for pair in PACKAGE.items()), *(("poses", *pair) for pair in FROM_POSES.items())]
-    for experiment, name, job in shipped:
+    shipped = {"ship": PACKAGE, "poses": FROM_POSES, "students": FROM_STUDENTS}
+    for experiment, name, job in ((each, *pair) for each, jobs in shipped.items() for pair in jobs.items()):
         path = SHIPPED / f"{name}.safetensors"
         kept = folder / experiment / f"{job}.safetensors"
         weights = kept if kept.is_file() else path

@@ -222,7 +222,7 @@ def models() -> str:
     """The weight files of the package, on validation, seed 0."""
     symbols = {"dual": "⋆ψ^c", "cartesian": "ψ^xy", "fc": "ψ, HardNet+"}
     rows = []
-    shipped = {"ship": jobs.PACKAGE, "poses": jobs.FROM_POSES}
+    shipped = {"ship": jobs.PACKAGE, "poses": jobs.FROM_POSES, "students": jobs.FROM_STUDENTS}
     for experiment, name, job in ((e, *pair) for e, part in shipped.items() for pair in part.items()):
         run = read(experiment)[job]
         model, sampling = run["configuration"], run["settings"]["sampling"]

@@ -20,7 +20,7 @@ SCENES = {"training": SHIPPED, "validation": GROUPS["validation"], "test": (*NON
 
 DESDIS = "desdis-32"
 SMALLER_DESDIS = ("desdis-8", "desdis-16")
-OURS = ("light-wide", "dual", "light", "dual-paper", "fc")
+OURS = ("light-wide", "dual", "light", "tiny", "dual-paper", "fc")
 RATIO = 0.85  # of every descriptor in step 1
 RATIOS = (0.75, 0.8, 0.85, 0.9, 0.93, 0.96)
 # The keypoints before any choice of this page, whatever the defaults of the package are by now.
@@ -91,13 +91,15 @@ MEASURED_AT: dict[str, Any] = {"choice": "largest", "orientations": "one", "cont
 DECIDE_FILTERS = ("dual", "light")
 WIDE_AT_HALF = "light-half-x6-to-x12"  # the weights whose calibrated ratio `light-wide` gets
 FILTERED = ("sift", "rootsift", DESDIS, *DECIDE_FILTERS, WIDE_AT_HALF)
+LATER = ("tiny",)  # made when the kind of filter had been decided: only its ratio is calibrated
 SIMPLEST_FIRST = ("ratio", "distance", "both", "either", "adalam", "guided")
 
 
 def filters(taken: dict[str, Any]) -> list[Candidate]:
     """Filters that need no calibrated ratio, and every ratio, at the keypoints taken."""
-    plain = ("none", *(f"ratio:{ratio}" for ratio in RATIOS), "distance", "adalam")
-    return [
+    ratios = tuple(f"ratio:{ratio}" for ratio in RATIOS)
+    plain = ("none", *ratios, "distance", "adalam")
+    return [Candidate(method, taken, name) for method in LATER for name in ratios] + [
         Candidate(method, taken, name)
         for method in FILTERED
         for name in plain

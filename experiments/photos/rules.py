@@ -10,6 +10,7 @@ from candidates import (
     BEFORE,
     DECIDE_FILTERS,
     DESDIS,
+    LATER,
     MAGNIFICATIONS,
     MEASURED_AT,
     ON_TRAINING,
@@ -165,6 +166,7 @@ def taken_filters(folder: Path | None = None) -> dict[str, str]:
     filters = {method: kinds_of(found, method, MEASURED_AT)[kind] for method in DECIDE_FILTERS}
     for method in ("sift", "rootsift", DESDIS):
         filters[method] = f"ratio:{calibrated_ratio(found, method, MEASURED_AT)}"
+    filters |= {method: f"ratio:{calibrated_ratio(found, method, MEASURED_AT)}" for method in LATER}
     filters["light-wide"] = kinds_of(found, WIDE_AT_HALF, MEASURED_AT)[kind]
     return {**dict.fromkeys(OURS, f"ratio:{LEARNED_RATIO}"), **filters}
 

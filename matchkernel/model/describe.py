@@ -95,7 +95,8 @@ def describe(
     runner = _opened(engine, patches, model, resize, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), runner.dtype)
-    step = batch_size or max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
+    most = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
+    step = batch_size or (min(most, max(1, -(-B // spare_threads()))) if runner.takes_one_core else most)
     transfer = open_transfer(patches, rows, valid, runner.device, runner.dtype, step)
     add = adding(progress, B)
     starts = range(0, B, step)
@@ -216,8 +217,10 @@ def describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
     """(b, D) rows and (b,) validity of (b, 1, N, N) bytes or floats of the engine's type, on its device."""
     values, good = _prepared(piece, runner.size, runner.dtype)
     rows = runner(values)
-    good &= rows.isfinite().all(1) & (rows != 0).any(1)
-    return torch.where(good[:, None], rows, 0), good
+    squares = torch.linalg.vecdot(rows, rows)  # 1, unless a row is zeros or not finite
+    good &= (squares > 0) & (squares < torch.inf)
+    is_clean = rows.device.type == "cpu" and bool(good.all())  # a GPU is not waited for
+    return rows if is_clean else torch.where(good[:, None], rows, 0), good
 
 
 def _prepared(piece: Tensor, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from matchkernel.errors import FileError, WeightsError
 from matchkernel.model.card import SHIPPED
+from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.engine import ENGINE, INT8, ONNX, UnfitError
 from matchkernel.model.engines.int8 import Ranges, int8_model
@@ -16,7 +17,7 @@ from matchkernel.model.engines.onnx_graph import INPUT, OUTPUT, onnx_model
 from matchkernel.model.weights import state_digest
 from matchkernel.storage.extras import need
 
-BATCH_PIXELS = 2**15  # 32 patches of 32 x 32, whose activations stay in the cache
+BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
 # Names in the metadata of a file: digest of the weights it was made from, and of the file itself.
 STATE, SEAL = "state_sha256", "content_sha256"
 BROKEN_SEAL = b"0" * 64  # in place of the digest, while it is computed
@@ -35,11 +36,12 @@ class OnnxEngine:
         size: side of the patches.
         name: of the engine.
         source: what to call the file in messages.
+        batch_pixels: pixels per batch.
         file_digest: recorded in the settings, if rows depend on how the file was made.
         session: one that was opened from these bytes.
     """
 
-    device, dtype, batch_pixels, takes_one_core = CPU, torch.float32, BATCH_PIXELS, True
+    device, dtype, takes_one_core = CPU, torch.float32, True
 
     def __init__(
         self,
@@ -47,10 +49,12 @@ class OnnxEngine:
         size: int,
         name: str,
         source: str,
+        batch_pixels: int = BATCH_VALUES // 32,
         file_digest: str | None = None,
         session: Any = None,
     ) -> None:
         self.content, self.size, self.name, self.source = content, size, name, source
+        self.batch_pixels = batch_pixels
         self.settings = {ENGINE: name, **({"engine_sha256": file_digest} if file_digest else {})}
         self._open(session)
 
@@ -75,7 +79,7 @@ def open_float(model: Descriptor, size: int) -> OnnxEngine:
     if next(model.parameters()).dtype != torch.float32:
         raise UnfitError(f"engine {ONNX} computes in float32, these weights are {_type_of(model)}: use engine torch")
     proto = onnx_model(model.fold(size, CPU), size, {})
-    return OnnxEngine(proto.SerializeToString(), size, ONNX, f"the graph of {model.name}")
+    return OnnxEngine(proto.SerializeToString(), size, ONNX, f"the graph of {model.name}", batch_pixels(model.config))
 
 
 def open_int8(model: Descriptor, size: int) -> OnnxEngine:
@@ -90,7 +94,17 @@ def open_int8(model: Descriptor, size: int) -> OnnxEngine:
     ranges = Ranges.read(path)
     _check_fits(path, model, size, (ranges.state_sha256, ranges.patch_size))
     proto = int8_model(model.fold(size, CPU), size, ranges.limits, {})
-    return OnnxEngine(proto.SerializeToString(), size, INT8, f"the int8 graph of {model.name}", ranges.sha256)
+    content, source = proto.SerializeToString(), f"the int8 graph of {model.name}"
+    return OnnxEngine(content, size, INT8, source, batch_pixels(model.config), ranges.sha256)
+
+
+def batch_pixels(config: DescriptorConfig) -> int:
+    """Pixels of patches per batch, so many that the largest map of the network has BATCH_VALUES values."""
+    step, most = 1, 0.0  # values per pixel of the patch
+    for _, outputs, stride in config.convolutions:
+        step *= stride
+        most = max(most, outputs / step**2)
+    return int(BATCH_VALUES / most)
 
 
 def ranges_file(name: str) -> Path:
@@ -106,7 +120,7 @@ def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
     session = open_session(content, str(path))
     words = session.get_modelmeta().custom_metadata_map
     _check_fits(path, model, size, (words.get(STATE), int(words.get("patch_size", 0))))
-    return OnnxEngine(content, size, words[ENGINE], str(path), sha256, session)
+    return OnnxEngine(content, size, words[ENGINE], str(path), batch_pixels(model.config), sha256, session)
 
 
 def _check_fits(path: Path, model: Descriptor, size: int, made_for: tuple[str | None, int]) -> None:
