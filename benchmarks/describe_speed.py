@@ -25,9 +25,9 @@ import matchkernel
 from matchkernel.errors import MatchKernelError
 from matchkernel.model.engines.choose import open_engine
 
-PATCHES, REPEATS = 96, 7
+PATCHES, REPEATS = 384, 7
 HARDNET = "kornia HardNet"
-BATCHES = (16, 32, PATCHES)  # of HardNet; it is compared at its best
+BATCHES = (16, 32, 96)  # of HardNet; it is compared at its best
 ENGINES = ("torch", "onnx", "onnx-int8")
 PACKAGES = ("torch", "kornia", "onnxruntime", "numpy")
 

@@ -222,9 +222,9 @@ COPIED = {
 # Ensembles that teach: weights kept by their experiments.
 WIDE_TEACHERS = ("students/teacher-dual", "poses/light-x6-to-x12-seed0", "students/teacher-light-seed1")
 STUDENT_LENGTH = "sampling.pairs=4096 sampling.steps=1500"
-# Regions of 6 sigma, their teachers, and the networks that learn from them longer. `tiny` is to describe 8 times as many
-# patches a second as HardNet, 16 times in int8. Processors differ, so of those with a quarter more than that where the
-# choice was made the best by matching and retrieval together is taken.
+# Regions of 6 sigma, their teachers, and the networks that learn from them longer. `tiny` is to describe 8 times as
+# many patches a second as HardNet, 16 times in int8. Processors differ, so of those with a quarter more than that where
+# the choice was made the best by matching and retrieval together is taken.
 TEACHERS = ("ship/dual-x6", "ship/light-cartesian-x6")
 LONGER = ("w16-four", "w16-five", "w16", "w32-four")
 LONGER_LENGTH = "sampling.pairs=4096 sampling.steps=4000"

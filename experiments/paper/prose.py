@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
-from jobs import AGAIN, BEST, EXPERIMENTS, PACKAGE, REGIONS, TRANSFERRED
+from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS, TRANSFERRED
 from results import kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
 
 from matchkernel.evaluation.photos.work import Protocol
@@ -211,6 +211,7 @@ def models_page() -> list[str]:
     speed = json.loads((BENCHMARKS / "describe_speed.json").read_text(encoding="utf-8"))["rows"]
     rates = [speed[f"{name}, torch"]["1"]["patches_per_second"] for name in ("light", "dual")]
     said.append("{:,} patches a second against {:,}".format(*(round(rate, -1) for rate in rates)))
+    said.append(f"{read('students')[FROM_STUDENTS['tiny']]['seconds']:.0f} s, with three other runs")
     return [*said, "COLMAP 3.8", "Apache-2.0", "CC BY-NC 4.0", "dropout of 0.3"]
 
 

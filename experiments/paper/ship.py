@@ -37,16 +37,23 @@ LICENCE = (
 def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
     """The card of a weight file, with scores, command, licence and calibrated limits; sets by cut and name."""
     card = read_card(weights)
-    cut = Path("sets", next(each.train_cut for each in EXPERIMENTS[experiment] if each.name == job))
-    data = {
-        **card.training["data"],
-        "train": [(cut / Path(folder).name).as_posix() for folder in card.training["data"]["train"]],
+    made = next(each for each in EXPERIMENTS[experiment] if each.name == job)
+    cut = Path("sets", made.train_cut)
+    training = {
+        **card.training,
+        "data": {
+            **card.training["data"],
+            "train": [(cut / Path(folder).name).as_posix() for folder in card.training["data"]["train"]],
+        },
     }
+    if made.teachers:
+        names = {f"ship/{teacher}": known for known, teacher in PACKAGE.items()}
+        training["teacher"] = {**training["teacher"], "weights": [names[teacher] for teacher in made.teachers]}
     ratio = float(taken_filters()[name].removeprefix("ratio:"))
     scores = json.loads((RESULTS / f"{experiment}.json").read_text(encoding="utf-8"))[job]["scores"]
     return replace(
         card,
-        training={**card.training, "data": data},
+        training=training,
         metrics=metrics(scores),
         match_threshold=distances()[name],
         match_ratio=None if ratio == LEARNED_RATIO else ratio,

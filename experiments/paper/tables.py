@@ -254,6 +254,28 @@ def int8() -> str:
     return markdown_table(head, rows)
 
 
+def tiny() -> str:
+    """`tiny` beside HardNet+: two training runs each, on validation and on test."""
+    runs_of = {"tiny": [read("students")[f"tiny-seed{seed}"] for seed in (0, 1)]}
+    runs_of["fc"] = [read("ship")[name] for name in ("fc", f"fc{jobs.AGAIN}")]
+    columns = [(split, task) for split in ("validation", "test") for task in ("matching", "retrieval")]
+    rows = []
+    for name, both in runs_of.items():
+        cells = [" / ".join(f"{100 * look(run, *column):.2f}" for run in both) for column in columns]
+        rows.append([f"`{name}`", *cells])
+    return markdown_table(["weights", *(f"{task}, {split}" for split, task in columns)], rows)
+
+
+def short_rows() -> str:
+    """Matching on validation of shorter rows, as floats and as bytes."""
+    rows = []
+    for name, found in read("short_rows").items():
+        scores = {kind: 100 * part["matching"] for kind, part in found["scores"].items()}
+        rows.append([f"`{name}`", *(f"{value:.2f}" for value in scores.values())])
+    kinds = list(next(iter(read("short_rows").values()))["scores"])
+    return markdown_table(["weights", *kinds], rows)
+
+
 def students() -> str:
     """Small networks, what they copied, and their scores on validation."""
     rows = []
@@ -285,6 +307,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "int8": int8,
     "students": students,
+    "short_rows": short_rows,
+    "tiny": tiny,
     **photo_tables.TABLES,
 }
 

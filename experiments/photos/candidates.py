@@ -143,6 +143,16 @@ def family(name: str) -> str:
     return next((known for known in ("light", "dual-paper", "dual") if name.startswith(known)), name)
 
 
+# Small networks
+
+RATIOS_OF_STUDENTS = (0.9, 0.93)
+
+
+def students(taken: dict[str, Any], weights: Sequence[str]) -> list[Candidate]:
+    """Small networks that are not in the package, at the keypoints taken."""
+    return [Candidate(name, taken, f"ratio:{ratio}") for name in weights for ratio in RATIOS_OF_STUDENTS]
+
+
 # Step 4
 
 FRAMES: dict[str, dict[str, Any]] = {

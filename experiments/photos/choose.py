@@ -6,7 +6,7 @@ DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate
 people's weights (desdis-8.pth, desdis-16.pth, desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights
 of ours (*.safetensors, for the step `models`). A step reads what the steps before it have measured. What is in the file
 of results is not measured again; `--seconds 540` starts nothing new after nine minutes. Steps: keypoints, filters,
-models, frames, final; and `final --split test`, once.
+models, frames, final; `final --split test`, once; and `students`, the small networks in the folder of weights.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from matchkernel.photos.filters import THRESHOLD
 
 NETWORKS = ("keynet", "affnet", "orinet")  # fields of Detector that name a file of BASELINES
 GUIDED = "guided:"  # filter of guided matching, with the ratio of the first matches
-STEPS = ("keypoints", "filters", "models", "frames", "final")
+STEPS = ("keypoints", "filters", "models", "frames", "final", "students")
 
 
 def main() -> None:
@@ -68,9 +68,11 @@ def candidates_of(options: argparse.Namespace) -> list[Candidate]:
         return tables.keypoints()
     if options.step == "filters":
         return tables.filters(tables.MEASURED_AT)
+    names = sorted(path.stem for path in options.weights.glob("*.safetensors"))
     if options.step == "models":
-        names = sorted(path.stem for path in options.weights.glob("*.safetensors"))
         return tables.models(names)
+    if options.step == "students":
+        return tables.students(taken_model(options.results).changes, names)
     if options.step == "frames":
         return tables.frames(taken_model(options.results))
     return final_rows(options.results)

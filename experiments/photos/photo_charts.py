@@ -1,18 +1,18 @@
-"""The chart of docs/photos.md: poses against seconds per photo."""
+"""The charts drawn from the measurements of photos: poses against seconds per photo, and that of small networks."""
 
 from typing import TYPE_CHECKING
 
 from candidates import BUDGET, PEERS, SCENES
 from choose import final_rows
-from matplotlib.transforms import Bbox
+from front_chart import FRONT, draw_front
 from measured import read
+from photo_names import write_names
 from photo_tables import label, seconds_of
 from rules import taken_model
 
 from matchkernel.plots.canvas import BLUE, GRAY, ORANGE, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NEEDED = ("keypoints", "seconds", "filters", "models", "final")
@@ -50,29 +50,8 @@ def draw_poses() -> "Figure":
     return figure
 
 
-OFFSETS = [(6, 3), (6, -9), (-6, 3), (-6, -9), (6, 12), (6, -18), (-6, 12), (-6, -18), (6, 21), (-6, 21)]  # points
-
-
-def write_names(axes: "Axes", places: dict[str, tuple[float, float]]) -> None:
-    """Write names beside their points, where they cover no other name or point if there is such a place."""
-    axes.figure.draw_without_rendering()
-    points = axes.transData.transform(list(places.values()))
-    taken: list[Bbox] = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in points]
-    for name, place in places.items():
-        tried = []
-        for offset in OFFSETS:
-            side = "left" if offset[0] > 0 else "right"
-            text = axes.annotate(name, place, xytext=offset, textcoords="offset points", fontsize=8, ha=side)
-            box = text.get_window_extent()
-            tried.append((sum(box.overlaps(other) for other in taken), text, box))
-            text.set_visible(False)
-            if not tried[-1][0]:
-                break
-        _, text, box = min(tried, key=lambda one: one[0])
-        text.set_visible(True)
-        taken.append(box)
-
-
 def charts() -> dict:
     """Name -> function, of those whose results are there."""
-    return {"photos_poses.png": draw_poses} if all(read(name).rows for name in NEEDED) else {}
+    if not all(read(name).rows for name in NEEDED):
+        return {}
+    return {"photos_poses.png": draw_poses, **({"models_front.png": draw_front} if FRONT.exists() else {})}

@@ -22,6 +22,7 @@ VERBS = {
     "demo": "Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches.",
     "colmap": "Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches.",
     "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",
+    "reduce": "Shorten the rows of trained weights, as new weights, and say what is lost.",
     "train": "Train a descriptor; checkpoints, a log and the weights are written to one folder.",
     "report": "Gather results into one page of tables and charts.",
     "plot": "Draw pictures that explain the method.",

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from matchkernel.data.patch_set import PatchSet
-from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.errors import WorkError
+from matchkernel.evaluation.held_out import shown_and_held_out
 from matchkernel.evaluation.patch_sets import retrieval_map
-from matchkernel.model.describe import describe, resize_patches
+from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.engine import FILE, INT8
 from matchkernel.model.engines.int8 import Ranges, calibrate, int8_model
@@ -20,8 +17,6 @@ from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
 from matchkernel.storage.files import check_output, replacing
 
-CALIBRATION, HELD_OUT = 1024, 4000  # maximum numbers of patches, of all sets together
-FEWEST = 64  # patches to calibrate on
 LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond which a file is not kept
 
 
@@ -60,7 +55,7 @@ def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int 
         patch_size: N (default: the size the model was trained at).
     """
     N, reference = prepare(model, patch_size)
-    shown, held_out, labels = _split(sets, N)
+    shown, held_out, labels = shown_and_held_out(sets, N)
     names = tuple(part.folder.resolve().name for part in sets)
     ranges = Ranges(state_digest(model), N, calibrate(reference, shown), names)
     content = int8_model(reference, N, ranges.limits, {}).SerializeToString()
@@ -105,40 +100,3 @@ def export_int8(
     with replacing(path) as part:
         part.write_bytes(content)
     return found
-
-
-def _split(sets: Sequence[PatchSet], N: int) -> tuple[Tensor, Tensor, np.ndarray]:
-    """Patches to calibrate on, (B, 1, N, N); patches held out, and their points."""
-    shown: list[Tensor] = []
-    held_out: list[Tensor] = []
-    labels: list[np.ndarray] = []
-    for part in sets:
-        groups = part.groups().members()
-        first = np.sort(np.concatenate([*groups[::2], np.empty(0, np.int64)]))
-        shown.append(_read(part, _spread(first, CALIBRATION // len(sets)), N)[0])
-        pairs = [group[:2] for group in groups[1::2] if len(group) > 1]
-        chosen = [pairs[k] for k in _spread(np.arange(len(pairs)), HELD_OUT // 2 // len(sets))]
-        patches, kept = _read(part, np.concatenate([*chosen, np.empty(0, np.int64)]), N)
-        held_out.append(patches)
-        labels.append(part.labels[kept] * len(sets) + len(labels))  # points of different sets stay different
-    both = torch.cat(shown), torch.cat(held_out), np.concatenate(labels)
-    if len(both[0]) < FEWEST or len(both[1]) < FEWEST:
-        raise ArgumentError(
-            f"calibration needs at least {FEWEST} patches, and as many of other points that have two patches; "
-            f"found {len(both[0])} and {len(both[1])}"
-        )
-    return both
-
-
-def _spread(values: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the values, evenly spread."""
-    return values[np.unique(np.linspace(0, max(len(values) - 1, 0), min(len(values), most)).astype(int))]
-
-
-def _read(part: PatchSet, chosen: np.ndarray, N: int) -> tuple[Tensor, np.ndarray]:
-    """Patches of a set at the size N, without constant ones, and which they are."""
-    chosen = np.sort(chosen)
-    patches = torch.from_numpy(np.array(part.patches[chosen])).float()[:, None]
-    resized = patches if patches.shape[-1] == N else resize_patches(patches, N)
-    varied = resized.flatten(1).std(1) > 0.1 if len(resized) else torch.zeros(0, dtype=torch.bool)
-    return resized[varied], chosen[varied.numpy()]

@@ -25,7 +25,7 @@ from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
-MODELS = ("light", "dual", "fc")  # whose insides are shown, as far as they are shipped
+MODELS = ("light", "tiny", "dual", "fc")  # whose insides are shown, as far as they are shipped
 KINDS = {"cartesian": "Cartesian", "polar": "polar", "": "fully connected"}
 STEPS = 41
 # Name of a change -> the largest, to either side: degrees, pixels of the 32 px patch, octaves.

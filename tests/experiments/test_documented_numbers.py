@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from candidates import DECIDE_FILTERS
+from candidates import DECIDE_FILTERS, LATER
 from data import RESULTS
 from jobs import PACKAGE
 from results import photo_means
@@ -71,12 +71,12 @@ def test_ratios_and_distances():
         name: f"ratio:{ratio}" for name, (_, ratio) in limits.items()
     }
     for name, (distance, ratio) in limits.items():
-        note = "" if name in SIFTS or name in (*DECIDE_FILTERS, "light-wide") else ", not calibrated"
+        note = "" if name in SIFTS or name in (*DECIDE_FILTERS, "light-wide", *LATER) else ", not calibrated"
         assert f"| `{name}` | {ratio}{note} | {'none' if distance is None else distance} |" in page("match.md")
     sift, rootsift = (SIFTS[name][1] for name in ("sift", "rootsift"))
     assert rootsift == LEARNED_RATIO
-    words = f"below {limits['light-wide'][1]} for `light-wide`, {LEARNED_RATIO} for the other weights and RootSIFT"
-    assert f"{words}, {sift} for SIFT" in page("adapters.md")
+    words = f"below {limits['light-wide'][1]} for `light-wide` and `tiny`, {LEARNED_RATIO} for the other weights"
+    assert f"{words} and RootSIFT, {sift} for SIFT" in page("adapters.md")
 
 
 def test_matching_by_magnification():
