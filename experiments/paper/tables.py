@@ -230,6 +230,7 @@ def models() -> str:
         what += ", norm before M" if model.get("encoding_norm") else ""
         recipe = "our recipe" if sampling["pairs"] == 4096 else "the paper's recipe"
         recipe += ", regions of 6 to 12 σ" if experiment == "poses" else ""
+        recipe = "the rows of `dual` and `light`" if experiment == "students" else recipe
         scores = [100 * look(run, "validation", task) for task in TASKS]
         scores += [100 * sum(look(run, "scenes", s, *k) for s in look(run, "scenes")) / 2 for k in (HARD, ("map",))]
         size = f"{(SHIPPED / f'{name}.safetensors').stat().st_size / 1e6:.1f} MB"
