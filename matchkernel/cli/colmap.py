@@ -9,7 +9,8 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Engine, Json, Listed, MatchFilter, Only, PhotoModel, Untrained
+from matchkernel.cli.worker_options import On, WorkerCount, open_workers
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 
@@ -17,35 +18,66 @@ from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 @detector_options(COLMAP_LIKE)
 def colmap(
     *,
-    images: Annotated[Path, typer.Argument(help="folder of images of one scene")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="workspace to create; run the command again to resume")],
+    images: Annotated[Path, typer.Argument(help="folder of images, of one scene or of several")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="workspace to create; run the command again to resume, or to add photos"),
+    ],
     model: PhotoModel = "light-wide",
     untrained: Untrained = False,
     detector: Detector,
     keep: MatchFilter = str(FOR_A_SCENE),
-    overlap: Annotated[
-        int | None,
+    pairs: Annotated[
+        str,
         typer.Option(
-            min=1,
-            help="match each image with this many following ones in name order (default: all; 10 above 120 images)",
+            help="what to match: all, top:20 (each with the 20 most similar), sequential:10 (neighbours by name), "
+            "a file of pairs, or several joined by + (auto: all of up to 120 images, top:20 of more)"
         ),
+    ] = "auto",
+    only: Only = None,
+    listed: Listed = None,
+    features: Annotated[
+        Path | None, typer.Option(help="folder of features that `extract` made with the same settings")
     ] = None,
     single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
+    camera_model: Annotated[str, typer.Option(help="COLMAP's name of the camera model")] = "SIMPLE_RADIAL",
+    camera_params: Annotated[
+        str | None, typer.Option(help="known intrinsics of the camera model, such as 1200,640,480,0; they are kept")
+    ] = None,
+    mapper: Annotated[str, typer.Option(help="incremental, or global (COLMAP 4)")] = "incremental",
     device: Device = "auto",
     engine: Engine = "auto",
+    on: On = "local",
+    workers: WorkerCount = None,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a scene with COLMAP's importers, verification and mapper from our features and matches."""
+    """Reconstruct scenes with COLMAP's importers, verification and mapper from our features and matches."""
     from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
     from matchkernel.photos.describers import open_describer
+    from matchkernel.storage.photo_folders import photos_in
 
     with user_errors():
-        settings = ReconstructSettings(detector, parse_filter(keep), overlap, single_camera)
+        settings = ReconstructSettings(
+            detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper
+        )
         describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+        crew = open_workers(on, workers, len(photos_in(images, only=only or (), listed=listed).paths), device)
         with progress_bar("reconstructing") as progress:
-            found = reconstruct(images, out, describer, settings, say=say, progress=progress)
+            found = reconstruct(
+                images,
+                out,
+                describer,
+                settings,
+                only=only or (),
+                listed=listed,
+                features=features,
+                workers=crew,
+                say=say,
+                progress=progress,
+            )
         if as_json:
             print(json.dumps(dataclasses.asdict(found)))
-        counts = f"{found.registered} of {found.images} images, {found.points:,} points"
+        others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
+        counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
         counts += f" seen in {found.track_length:.2f} images on average"
         say(f"{counts}, mean error {found.error:.3f} px ({describer.label}) -> {out}")

@@ -32,6 +32,13 @@ MatchFilter = Annotated[
     ),
 ]
 Profile = Annotated[bool, typer.Option("--profile", help="also print the seconds of each stage")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="take only photos whose name matches this pattern, such as '*.jpg'; may be given several times"),
+]
+Listed = Annotated[
+    Path | None, typer.Option("--list", help="take only the photos in this file, one name per line, as in the folder")
+]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 

@@ -1,34 +1,50 @@
-"""Reconstruct a scene from our features and matches with COLMAP's importers and mapper."""
+"""Reconstruct scenes from our features and matches with COLMAP's importers and mapper."""
 
 import dataclasses
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from matchkernel.collection.batch_extract import extract_images
-from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
-from matchkernel.colmap.text_files import check_match_name, write_keypoints, write_match_list
-from matchkernel.errors import FileError, WorkError
+from matchkernel.collection.choose_pairs import parse_choice
+from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
+from matchkernel.collection.make_pairs import make_pairs
+from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.pairs_file import Pair, write_pairs
+from matchkernel.collection.workers import Workers
+from matchkernel.collection.workspace import SUMMARY, Finished, link_or_copy, read_finished, write_json
+from matchkernel.colmap.database import rename_images
+from matchkernel.colmap.model import CAMERA_MODELS, read_reconstruction
+from matchkernel.colmap.program import (
+    SMALLEST_MODEL,
+    find_colmap,
+    find_mapper,
+    on_cpu,
+    option_of,
+    run_mapper,
+    run_stage,
+)
+from matchkernel.colmap.text_files import check_image_name, listed_name, write_keypoints, write_match_list
+from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
-from matchkernel.photos.match import match
-from matchkernel.storage.files import replacing
-from matchkernel.storage.folders import Build, resumable_build
+from matchkernel.photos.hloc import read_matches
+from matchkernel.photos.pipeline import MatchSettings
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.folders import Build, recover, resumable_build
+from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import check_ranges
 
-ALL_PAIRS_UP_TO = 120  # images; with more, each is matched with its neighbours in name order
-OVERLAP = 10  # neighbours on either side
-PHOTOS, SUMMARY = "photos.json", "summary.json"
+PHOTOS, MATCHES = "photos.json", "matches.h5"
 # What `colmap model_analyzer` prints, by field of Summary.
 ANALYZED = {
     "registered": r"Registered images: (\d+)",
@@ -46,18 +62,40 @@ class ReconstructSettings:
     Attributes:
         detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
         filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
-        overlap: match each image with this many following ones in name order; None: all pairs, up to 120 images.
+        pairs: which images are matched (see choose_pairs.parse_choice); "auto": all pairs of up to 120 images, each
+            with the 20 most similar ones of more.
         single_camera: all images were taken by one camera with one focal length.
+        camera_model: of COLMAP.
+        camera_params: known intrinsics of the model, such as "1200,640,480,0"; they are then kept as they are.
+        mapper: "global" needs COLMAP 4.
     """
 
     detector: Detector = COLMAP_LIKE
     filter: Filter = FOR_A_SCENE
-    overlap: int | None = setting(None, low=1)
+    pairs: str = "auto"
     single_camera: bool = False
+    camera_model: str = "SIMPLE_RADIAL"
+    camera_params: str | None = None
+    mapper: Literal["incremental", "global"] = "incremental"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", as_filter(self.filter))
         check_ranges(self)
+        if self.camera_model not in CAMERA_MODELS:
+            raise ArgumentError(f"camera_model must be one of {', '.join(CAMERA_MODELS)}, got {self.camera_model!r}")
+        if self.camera_params is not None:
+            _check_params(self.camera_model, self.camera_params)
+
+
+def _check_params(model: str, text: str) -> None:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != CAMERA_MODELS[model] or not np.isfinite(numbers).all():
+        raise ArgumentError(
+            f"camera_params of {model} must be {CAMERA_MODELS[model]} numbers with commas between them, got {text!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -72,6 +110,9 @@ class Summary:
         track_length: mean number of images in which a point is seen.
         error: mean reprojection error in pixels.
         skipped: images that could not be read, and why.
+        pairs: number of pairs of images that were matched.
+        models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
+        ignored: number of files that are no photos, by kind.
     """
 
     images: int
@@ -81,6 +122,9 @@ class Summary:
     track_length: float
     error: float
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    pairs: int = 0
+    models: list[int] = dataclasses.field(default_factory=list)
+    ignored: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def reconstruct(
@@ -89,56 +133,85 @@ def reconstruct(
     model: Model = "light-wide",
     settings: ReconstructSettings | None = None,
     *,
+    only: Sequence[str] = (),
+    listed: str | Path | None = None,
+    features: str | Path | None = None,
     engine: str = "auto",
+    workers: Workers | None = None,
     say: Say = lambda stage: None,
     progress: Progress | None = None,
 ) -> Summary:
     """Extract and match features, import them into COLMAP, which verifies them, and run its mapper.
 
-    The workspace holds `database.db`, `sparse/` (the model with the most images), `matches.txt`, the keypoints as text,
-    COLMAP's logs and `summary.json`. It appears when everything is done; until then the work is in `<workspace>.part`,
-    where an interrupted run resumes. An image that cannot be read is skipped and reported.
+    The workspace holds `database.db`, `sparse/` (the model with the most images), `models/` (further ones), the
+    features, `pairs.txt`, `matches.h5` (hloc's layout), the keypoints and matches as text, COLMAP's logs and
+    `summary.json`. It appears when everything is done; until then the work is in `<workspace>.part`, where an
+    interrupted run resumes. An image that cannot be read is skipped and reported.
+
+    A finished workspace takes in photos that were added, changed or removed since, and other pairs: features and
+    matches that are there are not computed again, COLMAP's stages are. Other settings are refused.
 
     Args:
-        images: folder of images of one scene.
+        images: folder of images, of one scene or of several.
         workspace: folder to create.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to reconstruct (default: ReconstructSettings()).
+        only: patterns, of which a name must match one (see photo_folders.photos_in).
+        listed: file of the names to take.
+        features: folder of features that were extracted before, with the same settings.
         engine: what to run the network with (see model.engines.choose.open_engine).
+        workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.
     """
     settings = settings or ReconstructSettings()
     images, describer, program = Path(images), open_describer(model, engine=engine), find_colmap()
+    mapper = find_mapper(program, settings.mapper)
     settings.filter.check_recorded(describer.settings)
-    found = photos_of(images)
-    if len(found) < 2:
-        raise FileError(f"{images}: contains {len(found)} images, at least two are needed")
-    for name in found:
-        check_match_name(name)
-    chosen = {**dataclasses.asdict(settings), "detector": settings.detector.settings(), "filter": str(settings.filter)}
-    how = {"model": describer.name, **describer.settings, **chosen}
-    with resumable_build(workspace, {"photos": found, **how}) as build:
-        job = _Job(images, settings, build, say, progress)
+    photos = photos_in(images, only=only, listed=listed)
+    if len(photos.paths) < 2:
+        raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
+    for name in photos.paths:
+        check_image_name(name)
+    if photos.ignored:
+        say(photos.what_was_ignored())
+    found = {name: file_hash(path) for name, path in photos.paths.items()}
+    choice = parse_choice(settings.pairs, len(found))
+    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
+    chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
+    how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
+    inputs = {"photos": found, "pairs": [str(choice), *(file_hash(path) for path in choice.files)]}
+    recover(Path(workspace))
+    before = read_finished(Path(workspace), how)
+    if before is not None and before.inputs == inputs:
+        say(f"{workspace}: all {len(found)} photos are in it already")
+        return Summary(**before.summary)
+    with resumable_build(workspace, {**inputs, **how}, replaces=before is not None) as build:
+        job = _Job(images, settings, build, workers, say, progress)
+        _take_over(job, list(found), before, found, features)
         skipped = _extract(job, list(found), describer)
         names = [name for name in found if name not in skipped]
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
-        pairs = pairs_of(len(names), settings.overlap)
-        _match(job, names, pairs, describer.device)
+        files = FeatureFiles(build.folder / "features", names)
+        pairs = make_pairs(names, choice, files, say=say, progress=job.tell)
+        write_pairs(build.folder / "pairs.txt", pairs)
+        _match(job, pairs, str(describer.device))
         _import(job, names, pairs)
-        _map(job)
+        _map(job, mapper, program)
         facts = analyze(build.folder / "sparse", program)
-        summary = Summary(len(found), skipped=skipped, **facts)
-        _write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "settings": how})
-        _write_json(build.folder / PHOTOS, found)
+        sizes = [len(read_reconstruction(folder).images) for folder in model_folders(build.folder)]
+        summary = Summary(len(found), skipped=skipped, pairs=len(pairs), models=sizes, ignored=photos.ignored, **facts)
+        write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "inputs": inputs, "settings": how})
+        write_json(build.folder / PHOTOS, found)
     return summary
 
 
-def pairs_of(count: int, overlap: int | None = None) -> list[tuple[int, int]]:
-    """Which images are matched: all pairs, or each with its `overlap` neighbours (10 for more than 120 images)."""
-    reach = overlap or (count if count <= ALL_PAIRS_UP_TO else OVERLAP)
-    return [(i, j) for i in range(count) for j in range(i + 1, min(count, i + 1 + reach))]
+def model_folders(workspace: str | Path) -> list[Path]:
+    """The models of a workspace, that with the most images first."""
+    others = Path(workspace) / "models"
+    numbered = sorted(others.iterdir(), key=lambda folder: int(folder.name)) if others.is_dir() else []
+    return [Path(workspace) / "sparse", *numbered]
 
 
 def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
@@ -162,6 +235,7 @@ class _Job:
     images: Path
     settings: ReconstructSettings
     build: Build
+    workers: Workers | None
     say: Say
     progress: Progress | None
 
@@ -177,91 +251,107 @@ class _Job:
         run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
 
 
+def _take_over(
+    job: _Job, names: list[str], before: Finished | None, now: dict[str, str], features: str | Path | None
+) -> None:
+    """Take what is known of unchanged photos from the finished workspace, or from features extracted before."""
+    folder = job.build.folder
+    if before is not None:
+        same = [name for name in names if before.inputs["photos"].get(name) == now[name]]
+        gone = len(before.inputs["photos"].keys() - now.keys())
+        job.say(f"taking in {len(names) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
+        for name in same:
+            for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
+                link_or_copy(before.folder / part, folder / part)
+        link_or_copy(before.folder / MATCHES, folder / MATCHES)
+    for name in names if features is not None else ():
+        part = f"{name}{SUFFIX}"
+        link_or_copy(Path(features or "") / part, folder / "features" / part)
+
+
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
     """Write the features and COLMAP's keypoint text of every image; returns those that cannot be read, and why."""
     job.say(f"extracting {describer.label} features ({len(names)} images)")
     detector, paths = job.settings.detector, {name: job.images / name for name in names}
-    skipped = extract_images(
-        paths, job.build.folder / "features", describer, detector, say=job.say, progress=job.tell
-    ).skipped
-    for name in names:
+    report = extract_images(
+        paths,
+        job.build.folder / "features",
+        describer,
+        detector,
+        workers=job.workers,
+        say=job.say,
+        progress=job.tell,
+    )
+    for name in [*report.done, *report.kept]:
         text = job.build.folder / "keypoints" / f"{name}.txt"
-        if name not in skipped and not text.exists():
-            text.parent.mkdir(parents=True, exist_ok=True)
-            write_keypoints(text, load_features(_features(job.build, name)).frames, detector.magnification)
-    return skipped
+        if name in report.done or not text.exists():
+            features = load_features(job.build.folder / "features" / f"{name}{SUFFIX}")
+            write_keypoints(text, features.frames, detector.magnification)
+    return report.skipped
 
 
-def _match(job: _Job, names: list[str], pairs: list[tuple[int, int]], device: torch.device) -> None:
-    """Find the matches of every pair, and keep them in one file per first image."""
+def _match(job: _Job, pairs: list[Pair], device: str) -> None:
+    """Find the matches of every pair that is not in matches.h5 yet."""
     job.say(f"matching {len(pairs)} pairs")
-    (job.build.folder / "matches").mkdir(exist_ok=True)
-    done = 0
-    for i, name in enumerate(names):
-        others = [j for first, j in pairs if first == i]
-        step = f"matches of {name} with {len(others)} of {len(names)}"
-        if step not in job.build.done and others:
-            here = load_features(_features(job.build, name))
-            found: dict[str, Any] = {}
-            for j in others:
-                there = load_features(_features(job.build, names[j]))
-                found[str(j)] = match(here, there, filter=job.settings.filter, device=device).indices
-            with replacing(_matches(job.build, i)) as part, part.open("wb") as file:
-                np.savez(file, **found)
-            job.build.mark(step)
-        done += len(others)
-        job.tell(done, len(pairs))
+    folder = job.build.folder
+    how = MatchSettings(filter=job.settings.filter, geometry="none")
+    match_pairs(
+        folder / "features",
+        pairs,
+        [folder / MATCHES],
+        how,
+        device=device,
+        workers=job.workers,
+        say=job.say,
+        progress=job.tell,
+    )
 
 
-def _import(job: _Job, names: list[str], pairs: list[tuple[int, int]]) -> None:
+def _import(job: _Job, names: list[str], pairs: list[Pair]) -> None:
     """Import keypoints and matches into a new database with COLMAP's importers, which verify the matches."""
     if "import" in job.build.done:
         return
     job.say("colmap feature_importer, matches_importer")
-    folder = job.build.folder
+    folder, settings = job.build.folder, job.settings
     for path in folder.glob("database.db*"):  # incomplete, from an interrupted run
         path.unlink()
     (folder / "images.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-    if not write_match_list(folder / "matches.txt", _read_matches(names, pairs, job.build)):
+    listed = ((listed_name(a), listed_name(b), indices) for a, b, indices in _read_matches(folder, pairs))
+    if not write_match_list(folder / "matches.txt", listed):
         raise WorkError(f"{job.images}: no two images have a match; they may not overlap")
+    camera = {} if settings.camera_params is None else {"ImageReader__camera_params": settings.camera_params}
     job.colmap(
         "feature_importer",
         image_path=job.images,
         import_path=folder / "keypoints",
         image_list_path=folder / "images.txt",
-        ImageReader__single_camera=int(job.settings.single_camera),
+        ImageReader__single_camera=int(settings.single_camera),
+        ImageReader__camera_model=settings.camera_model,
+        **camera,
     )
+    # A match list cannot hold spaces: the images have other names while COLMAP reads it.
+    others = {name: listed_name(name) for name in names if listed_name(name) != name}
+    rename_images(folder / "database.db", others)
     job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw")
+    rename_images(folder / "database.db", {new: old for old, new in others.items()})
     job.build.mark("import")
 
 
-def _map(job: _Job) -> None:
+def _map(job: _Job, mapper: str, program: str) -> None:
     if "mapper" not in job.build.done:
-        job.say("colmap mapper")
-        run_mapper(job.images, job.build, job.progress)
+        job.say(f"colmap {mapper}")
+        wanted = {"min_model_size": SMALLEST_MODEL}
+        if job.settings.camera_params is not None:
+            wanted |= {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0}
+        options = [word for name, value in wanted.items() for word in option_of(program, mapper, name, value)]
+        run_mapper(job.images, job.build, job.progress, mapper, options)
         job.build.mark("mapper")
 
 
-def _read_matches(
-    names: list[str], pairs: list[tuple[int, int]], build: Build
-) -> Iterator[tuple[str, str, np.ndarray]]:
-    for i in sorted({first for first, _ in pairs}):
-        with np.load(_matches(build, i), allow_pickle=False) as found:
-            yield from ((names[i], names[j], found[str(j)]) for first, j in pairs if first == i)
-
-
-def _features(build: Build, name: str) -> Path:
-    return build.folder / "features" / f"{name}.npz"
-
-
-def _matches(build: Build, number: int) -> Path:
-    return build.folder / "matches" / f"{number:06}.npz"
+def _read_matches(folder: Path, pairs: list[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
+    for a, b in pairs:
+        yield a, b, read_matches(folder / MATCHES, a, b).indices
 
 
 def _first(skipped: dict[str, str]) -> str:
     return next(iter(skipped.values()), "")
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with replacing(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

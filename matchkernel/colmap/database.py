@@ -1,6 +1,7 @@
-"""Keypoints and match counts from a COLMAP database (SQLite; what is read here is the same in all versions)."""
+"""A COLMAP database: its keypoints, match counts, names (SQLite; what is used here is the same in all versions)."""
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,12 @@ def count_matches(database: str | Path) -> MatchCounts:
     tables = ("matches", "two_view_geometries")
     (before,), (after,) = (_select(Path(database), COUNTS.format(table=table)) for table in tables)
     return MatchCounts(*before, *after)
+
+
+def rename_images(database: str | Path, names: Mapping[str, str]) -> None:
+    """Rename images of a COLMAP database, all of them or none."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.executemany("UPDATE images SET name = ? WHERE name = ?", [(new, old) for old, new in names.items()])
 
 
 def _select(database: Path, query: str) -> list[tuple[Any, ...]]:

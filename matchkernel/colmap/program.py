@@ -1,9 +1,10 @@
-"""Run the program COLMAP stage by stage, and keep the largest model."""
+"""Run the program COLMAP stage by stage."""
 
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,8 @@ INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
+MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them
+SMALLEST_MODEL = 3  # images; COLMAP's own limit, 10, would drop the models of small scenes
 
 
 def find_colmap() -> str:
@@ -34,13 +37,34 @@ def photos_of(folder: Path) -> dict[str, str]:
     return {name: file_hash(path) for name, path in photos_in(folder).paths.items()}
 
 
-@cache
 def on_cpu(program: str, stage: str) -> tuple[str, ...]:
     """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
-    command = [program, stage, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    option = USE_GPU.search(done.stdout + done.stderr)  # it depends on the version where this is printed
+    option = USE_GPU.search(_help(program, stage))
     return (option[0], "0") if option else ()
+
+
+def option_of(program: str, stage: str, name: str, value: object) -> tuple[str, ...]:
+    """An option such as `min_model_size` with the prefix that this version has for it; empty if it has none."""
+    option = re.search(rf"--[\w.]*\b{re.escape(name)}\b", _help(program, stage))
+    return (option[0], str(value)) if option else ()
+
+
+def find_mapper(program: str, kind: str) -> str:
+    """The stage that maps in this way, or an error if the installed COLMAP has none."""
+    stage = MAPPERS[kind]
+    if kind != "incremental" and not re.search(rf"^\s+{stage}\s*$", _help(program, "help"), re.MULTILINE):
+        version = re.search(r"COLMAP (\d[\w.]*)", _help(program, "help"))
+        found = f"this one is {version[1]}" if version else f"{program} has no {stage}"
+        raise MissingExtraError(f"the {kind} mapper needs COLMAP 4 ({found}); leave --mapper out for the usual one")
+    return stage
+
+
+@cache
+def _help(program: str, stage: str) -> str:
+    """What COLMAP says of a stage, or of all stages; it depends on the version where this is printed."""
+    command = [program, "help"] if stage == "help" else [program, stage, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
+    return done.stdout + done.stderr
 
 
 def run_stage(command: list[str], build: Build, progress: Progress | None) -> None:
@@ -75,27 +99,45 @@ def run_stage(command: list[str], build: Build, progress: Progress | None) -> No
         raise WorkError(f"colmap {command[1]} failed with exit code {process.returncode}: {reason} (full log: {log})")
 
 
-def run_mapper(images: Path, build: Build, progress: Progress | None) -> None:
-    """Reconstruct from the build's `database.db` with `colmap mapper`; the model with the most images is `sparse`."""
+def run_mapper(
+    images: Path, build: Build, progress: Progress | None, stage: str = "mapper", options: Sequence[str] = ()
+) -> None:
+    """Reconstruct from the build's `database.db`; the model with the most images is `sparse`, others are in `models`.
+
+    Args:
+        images: the folder of photos.
+        build: the workspace.
+        progress: called with COLMAP's counters.
+        stage: of COLMAP, see find_mapper.
+        options: of the stage.
+    """
     program, database = find_colmap(), build.folder / "database.db"
-    models = build.folder / "models"
-    models.mkdir(exist_ok=True)
+    models, sparse = build.folder / "models", build.folder / "sparse"
+    for folder in (models, sparse):  # of an interrupted run
+        shutil.rmtree(folder, ignore_errors=True)
+    models.mkdir()
     paths = ["--database_path", str(database), "--image_path", str(images), "--output_path", str(models)]
     try:
-        run_stage([program, "mapper", *paths, *on_cpu(program, "mapper")], build, progress)
-        _keep_largest(models, build.folder / "sparse", images)
+        run_stage([program, stage, *paths, *options, *on_cpu(program, stage)], build, progress)
+        _order(models, sparse, images)
     except WorkError as error:
         raise WorkError(_why_no_model(images, database, error)) from None
 
 
-def _keep_largest(models: Path, sparse: Path, images: Path) -> None:
-    """Move the model with the most images to `sparse` and remove the others."""
-    if not sparse.exists():
-        found = [folder for folder in sorted(models.iterdir()) if folder.is_dir()]
-        if not found:
-            raise WorkError(f"{images}: COLMAP found no reconstruction; the images may not overlap")
-        max(found, key=lambda folder: len(read_reconstruction(folder).images)).replace(sparse)
-    shutil.rmtree(models)
+def _order(models: Path, sparse: Path, images: Path) -> None:
+    """Move the model with the most images to `sparse`, and number the others from 1 by their size."""
+    found = [folder for folder in sorted(models.iterdir()) if folder.is_dir()]
+    if not found:
+        raise WorkError(f"{images}: COLMAP found no reconstruction; the images may not overlap")
+    sizes = {folder: len(read_reconstruction(folder).images) for folder in found}
+    first, *others = sorted(found, key=lambda folder: -sizes[folder])
+    first.replace(sparse)
+    for number, folder in enumerate(others, 1):
+        folder.replace(models / f"model-{number}")
+    for number in range(1, len(others) + 1):
+        (models / f"model-{number}").replace(models / str(number))
+    if not others:
+        shutil.rmtree(models)
 
 
 def _why_no_model(images: Path, database: Path, error: WorkError) -> str:

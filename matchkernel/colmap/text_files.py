@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -77,6 +78,19 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
                 file.write(f"{name0} {name1}\n{lines}\n")
                 written += 1
     return written
+
+
+def listed_name(name: str) -> str:
+    """A name as a match list can hold it: spaces and what else would be misread are written as %20 and so on."""
+    return "".join(quote(letter) if letter.isspace() or letter in "%#" else letter for letter in name)
+
+
+def check_image_name(name: str) -> None:
+    """Refuse an image name that COLMAP's list of images cannot contain."""
+    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file name that are not UTF-8
+        raise ArgumentError(f"COLMAP's lists are written in UTF-8: rename the image {name!a}")
+    if name.strip() != name or len(name.splitlines()) != 1:
+        raise ArgumentError(f"COLMAP's lists have one name per line: rename the image {name!r}")
 
 
 def check_match_name(name: str) -> None:

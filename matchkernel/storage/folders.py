@@ -123,18 +123,20 @@ class Build:
 
 
 @contextmanager
-def resumable_build(target: str | Path, settings: Mapping[str, Any]) -> Iterator[Build]:
+def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces: bool = False) -> Iterator[Build]:
     """Work in `<target>.part` and rename it to `target` at the end.
 
     An interrupted build with the same settings resumes; with other settings it starts again. A second build of the same
-    target at the same time is refused, and so is a target that exists.
+    target at the same time is refused, and so is a target that exists, unless it is to be replaced.
 
     Args:
         target: folder to create.
         settings: everything that determines the result, JSON values.
+        replaces: the new folder takes the place of an old one, which stays until then; call `recover` first.
     """
     target = Path(target)
-    check_new_folder(target)
+    if not replaces:
+        check_new_folder(target)
     part = target.with_name(target.name + ".part")
     if part.exists() and not _is_ours(part):
         raise FileError(f"{part}: is in the way; a build needs this folder, but it contains other files")
@@ -148,7 +150,21 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any]) -> Iterator
             yield Build(part, done, lock, journal)
         for name in (JOURNAL, LOCK):
             (part / name).unlink(missing_ok=True)
+        if target.exists():
+            shutil.rmtree(_old(target), ignore_errors=True)
+            target.replace(_old(target))
         part.replace(target)
+        shutil.rmtree(_old(target), ignore_errors=True)
+
+
+def recover(target: Path) -> None:
+    """Bring back the old folder if a process was killed in the moment when a new one was to take its place."""
+    if not target.exists() and _old(target).is_dir():
+        _old(target).replace(target)
+
+
+def _old(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.collection.reconstruct import ReconstructSettings, analyze, pairs_of, reconstruct
+from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.reconstruct import ReconstructSettings, analyze, model_folders, reconstruct
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
@@ -24,6 +25,7 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError, Work
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
+from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.filters import Filter
 
@@ -182,6 +184,85 @@ def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp
 
 
 @needs_colmap
+def test_names_with_spaces_and_photos_added_to_a_finished_workspace(scene, tmp_path):
+    """Five photos first, then the sixth and a film beside it: nothing known is computed again."""
+    images, workspace = tmp_path / "my photos", tmp_path / "ws"
+    images.mkdir()
+    for number in range(5):
+        shutil.copy(scene / f"{number:03}.png", images / f"IMG ({number}) #1 %20.png")
+    said = []
+    first = reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append)
+    assert (first.images, first.registered, first.pairs, first.models) == (5, 5, 10, [5])
+    model = read_reconstruction(workspace / "sparse")
+    names = {path.name for path in images.iterdir()}
+    assert {image.name for image in model.images.values()} == set(read_database_keypoints(workspace / "database.db"))
+    assert {image.name for image in model.images.values()} == names
+    assert reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append) == first
+    assert said[-1] == f"{workspace}: all 5 photos are in it already"
+
+    def features():
+        return {path.name: path.stat().st_mtime_ns for path in (workspace / "features").iterdir()}
+
+    known = features()
+    shutil.copy(scene / "005.png", images / "new one.png")
+    (images / "film.mov").touch()
+    said.clear()
+    second = reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append)
+    assert (second.images, second.registered, second.pairs, second.ignored) == (6, 6, 15, {".mov": 1})
+    assert said[:2] == ["ignored 1 file (1 .mov)", "taking in 1 new or changed photos, 5 are known, 0 are gone"]
+    assert {name: time for name, time in features().items() if name in known} == known
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my photos", "ws"]
+    with pytest.raises(FileError, match="already exists, made with filter 'ratio', now 'none'"):
+        reconstruct(images, workspace, "rootsift", ReconstructSettings(SETTINGS.detector, "none"))
+
+
+@needs_colmap
+def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
+    """The most similar photos are of the same scene; known intrinsics are kept; features may come from elsewhere."""
+    images = tmp_path / "images"
+    images.mkdir()
+    pixels = {}
+    for number in range(6):
+        with Image.open(scene / f"{number:03}.png") as image:
+            pixels[number] = np.asarray(image)
+    for number in range(6):
+        Image.fromarray(pixels[number]).save(images / f"{number}a.png")
+        Image.fromarray(pixels[number][:, ::-1]).save(images / f"{number}b.webp", lossless=True)  # a scene in a mirror
+    params = "400,200,150,0"
+    settings = ReconstructSettings(SETTINGS.detector, pairs="top:5", camera_params=params)
+    describer = open_describer("rootsift")
+    extract_images({"0a.png": images / "0a.png"}, tmp_path / "before", describer, SETTINGS.detector)
+    summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before")
+    assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
+    assert summary.models == [6, 6]
+    for folder in model_folders(tmp_path / "ws"):
+        model = read_reconstruction(folder)
+        assert len({image.name[1] for image in model.images.values()}) == 1
+        assert all(camera.parameters.tolist() == [400, 200, 150, 0] for camera in model.cameras.values())
+
+
+def test_camera_models_and_mappers_that_are_refused():
+    for wrong, message in (
+        ({"camera_model": "PINHOL"}, "camera_model must be one of SIMPLE_PINHOLE"),
+        ({"camera_params": "1,2,3"}, "SIMPLE_RADIAL must be 4 numbers"),
+        ({"camera_params": "1,2,3,x"}, "must be 4 numbers"),
+        ({"camera_params": "1,2,3,nan"}, "must be 4 numbers"),
+        ({"mapper": "best"}, "mapper must be"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            ReconstructSettings(**wrong)
+
+
+@needs_colmap
+def test_the_global_mapper_needs_a_newer_colmap(scene, tmp_path):
+    if "global_mapper" in subprocess.run([find_colmap(), "help"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("this COLMAP has it")
+    with pytest.raises(MissingExtraError, match=r"the global mapper needs COLMAP 4 \(this one is 3\.\d"):
+        reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(mapper="global"))
+    assert not list(tmp_path.iterdir())
+
+
+@needs_colmap
 def test_images_that_do_not_overlap_are_failed_work(tmp_path):
     (tmp_path / "images").mkdir()
     for number in range(2):
@@ -227,9 +308,11 @@ def test_what_is_refused(scene, tmp_path):
     with pytest.raises(FileError, match="1 images"):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
     shutil.copy(scene / "001.png", tmp_path / "one" / "c.png")
-    with pytest.raises(ArgumentError, match=r"rename the image 'a b\.png'"):
+    (tmp_path / "one" / "a b.png").rename(tmp_path / "one" / "a .png ")
+    shutil.copy(scene / "001.png", tmp_path / "one" / " d.png")
+    with pytest.raises(ArgumentError, match=r"rename the image ' d\.png'"):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
-    (tmp_path / "one" / "a b.png").rename(os.fsdecode(os.fsencode(tmp_path / "one") + b"/caf\xe9.png"))
+    (tmp_path / "one" / " d.png").rename(os.fsdecode(os.fsencode(tmp_path / "one") + b"/caf\xe9.png"))
     with pytest.raises(ArgumentError, match=r"UTF-8: rename the image 'caf\\udce9\.png'"):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
     assert not (tmp_path / "ws.part").exists()
@@ -245,16 +328,6 @@ def test_missing_colmap_says_how_to_install_it(scene, tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match="apt-get install colmap"):
         reconstruct(scene, tmp_path / "ws", "rootsift")
     assert not (tmp_path / "ws.part").exists()
-
-
-def test_which_pairs_are_matched():
-    assert pairs_of(4) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
-    assert pairs_of(4, overlap=1) == [(0, 1), (1, 2), (2, 3)]
-    assert len(pairs_of(120)) == 120 * 119 // 2
-    assert len(pairs_of(121)) == 121 * 10 - 55
-    assert pairs_of(1) == []
-    with pytest.raises(ArgumentError, match="overlap"):
-        ReconstructSettings(overlap=0)
 
 
 @pytest.mark.parametrize("K", [0, 1, 30])

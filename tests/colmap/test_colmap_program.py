@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from matchkernel.collection import reconstruct as colmap
-from matchkernel.colmap.program import find_colmap, on_cpu
+from matchkernel.colmap.program import find_colmap, find_mapper, on_cpu, option_of
 from matchkernel.data import from_photos
 from matchkernel.errors import WorkError
 
@@ -54,6 +54,19 @@ def test_every_stage_takes_the_option_of_the_installed_colmap():
     for stage in ("exhaustive_matcher", "sequential_matcher", "matches_importer"):
         assert on_cpu(find_colmap(), stage) == matching
     assert on_cpu(find_colmap(), "mapper") == ()
+
+
+def test_the_global_mapper_of_a_newer_colmap_is_found(newer):
+    newer.write_text(
+        NEWER.replace(
+            '"mapper --help")', '"help") printf "COLMAP 4.1\\n  global_mapper\\n  mapper\\n" ;;\n    "mapper --help")'
+        )
+    )
+    assert find_mapper(find_colmap(), "global") == "global_mapper"
+    assert find_mapper(find_colmap(), "incremental") == "mapper"
+    assert option_of(find_colmap(), "mapper", "ba_use_gpu", 0) == ("--Mapper.ba_use_gpu", "0")
+    assert option_of(find_colmap(), "mapper", "use_gpu", 0) == ()
+    assert option_of(find_colmap(), "mapper", "min_model_size", 3) == ()
 
 
 def test_a_newer_colmap_is_given_its_own_names_and_asked_once(newer):

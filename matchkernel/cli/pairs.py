@@ -1,0 +1,75 @@
+"""matchkernel pairs"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.options import Device, Engine, Json, PhotoModel, Untrained
+from matchkernel.geometry.detect import Detector
+
+
+@detector_options()
+def pairs(
+    *,
+    source: Annotated[Path, typer.Argument(help="features (a folder of .npz files or an .h5), or a folder of photos")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="file to write, two image names per line, as hloc's")],
+    top: Annotated[
+        int | None, typer.Option(min=1, help="each image with this many most similar ones (default: 20)")
+    ] = None,
+    exhaustive: Annotated[bool, typer.Option("--exhaustive", help="all pairs")] = False,
+    sequential: Annotated[
+        int | None, typer.Option(min=1, help="each image with this many following ones in name order")
+    ] = None,
+    from_colmap: Annotated[
+        Path | None, typer.Option(help="most similar are those that share most points of this COLMAP model")
+    ] = None,
+    retrieval: Annotated[
+        Path | None, typer.Option(help="most similar are those of these global descriptors, an .h5 of hloc")
+    ] = None,
+    add: Annotated[list[Path] | None, typer.Option(help="files of pairs to add; may be given several times")] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="keep the features of photos in this folder or .h5 (default: not kept)")
+    ] = None,
+    model: PhotoModel = "light-wide",
+    untrained: Untrained = False,
+    detector: Detector,
+    device: Device = "auto",
+    engine: Engine = "auto",
+    as_json: Json = False,
+) -> None:
+    """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
+    from matchkernel.collection.batch_extract import extract_images
+    from matchkernel.collection.choose_pairs import TOP, PairChoice
+    from matchkernel.collection.feature_files import open_features
+    from matchkernel.collection.make_pairs import Sources, has_features, make_pairs, names_at
+    from matchkernel.collection.pairs_file import write_pairs
+    from matchkernel.photos.describers import open_recipe
+    from matchkernel.storage.files import check_output
+
+    with user_errors(), tempfile.TemporaryDirectory() as temporary:
+        files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
+        check_output(out, source, *files)
+        names = names_at(source)
+        wants_top = sources != Sources() or not (exhaustive or sequential or files)
+        choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
+        files_of_features = open_features(source) if has_features(source) else None
+        if files_of_features is None and choice.top and not exhaustive and sources == Sources():
+            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
+            kept = features or Path(temporary) / "features"
+            with progress_bar("extracting features", len(names), unit="images") as progress:
+                images = {name: source / name for name in names}
+                report = extract_images(images, kept, recipe, detector, say=say, progress=progress)
+            names = [name for name in names if name not in report.skipped]
+            files_of_features = open_features(kept)
+        with progress_bar("choosing pairs", len(names), unit="images") as progress:
+            chosen = make_pairs(names, choice, files_of_features, sources, say=say, progress=progress)
+        written = write_pairs(out, chosen)
+        possible = len(names) * (len(names) - 1) // 2
+        if as_json:
+            print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": str(choice)}))
+        say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")

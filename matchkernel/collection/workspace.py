@@ -1,0 +1,59 @@
+"""The folder that a reconstruction leaves: what is recorded in it, to add photos later."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchkernel.errors import FileError
+from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished workspace: what it was made from, and what came out."""
+
+    folder: Path
+    inputs: dict[str, Any]
+    summary: dict[str, Any]
+
+
+def read_finished(folder: Path, settings: Mapping[str, Any]) -> Finished | None:
+    """What a workspace records; None if there is none. One made with other settings, or not by us, is refused."""
+    if not folder.exists():
+        return None
+    try:
+        facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
+        before, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
+        dict(inputs["photos"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        raise FileError(f"{folder}: already exists; remove it or choose another place") from None
+    for key in sorted(before.keys() | settings.keys()):
+        if before.get(key) != settings.get(key):
+            raise FileError(
+                f"{folder}: already exists, made with {key} {before.get(key)!r}, now {settings.get(key)!r}; remove it "
+                "or choose another place"
+            )
+    return Finished(folder, inputs, facts)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file appear at another place too, if it exists and nothing is there; files are replaced, not changed."""
+    if source.is_file() and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without links
+            with replacing(target) as part:
+                shutil.copyfile(source, part)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, atomically."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import matchkernel
+from matchkernel.collection.feature_files import open_features
+from matchkernel.collection.global_vectors import (
+    SHIPPED,
+    assign,
+    global_vector,
+    image_vectors,
+    learn_centres,
+    read_vocabularies,
+    shipped_vocabulary,
+    vocabulary_for,
+    write_vocabularies,
+)
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.geometry.frames import Frames
+from matchkernel.model.weights import state_digest
+from matchkernel.photos.describers import SIFTS
+from matchkernel.photos.features import Features, save_features
+
+D = 8
+
+
+def unit(rows):
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def features_of(rows, model="mine", weights="1"):
+    K = len(rows)
+    frames = Frames.turned_squares(np.zeros((K, 2)), np.ones(K), np.zeros(K))
+    return Features(frames, rows, np.ones(K, np.float32), (9, 9), model, {"weights": weights})
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Six images of two places: each place has descriptors of its own, and each image sees most of them."""
+    random = np.random.default_rng(0)
+    places = unit(random.standard_normal((2, 90, D)).reshape(-1, D)).reshape(2, 90, D)
+    for number in range(6):
+        seen = places[number % 2][random.permutation(90)[:60]] + 0.05 * random.standard_normal((60, D))
+        rows = np.concatenate([unit(seen), np.zeros((2, D), np.float32)])
+        save_features(features_of(rows), tmp_path / f"{number}.npz")
+    return open_features(tmp_path)
+
+
+def test_images_of_one_place_are_alike(files):
+    vocabulary = vocabulary_for(files)
+    assert vocabulary.source == "learned from 360 descriptors of these images"
+    assert vocabulary.centres.shape == (64, D)
+    done = []
+    vectors = image_vectors(files, vocabulary, lambda *now: done.append(now))
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-6)
+    similar = vectors @ vectors.T
+    np.fill_diagonal(similar, -1)
+    assert [int(row.argmax()) % 2 for row in similar] == [0, 1, 0, 1, 0, 1]
+    assert min(similar[i, i - 2] for i in range(6)) > max(similar[i, (i + 1) % 6] for i in range(6)) + 0.1
+    assert done[-1] == (6, 6)
+    assert (vocabulary_for(files).centres == vocabulary.centres).all()
+
+
+def test_a_vector_by_hand():
+    centres = np.array([[1, 0], [0, 1], [-1, 0]], np.float32)
+    rows = np.array([[0.6, 0.8], [0.8, 0.6], [0.8, -0.6], [0, 0]], np.float32)
+    wanted = np.zeros((3, 2))
+    wanted[0] = [-0.4, 0]  # two rows, right of and left of the centre
+    wanted[1] = [0.6, -0.2]
+    wanted = (wanted / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-9)).reshape(-1) / np.sqrt(2)
+    assert global_vector(rows, centres) == pytest.approx(wanted, abs=1e-6)
+    assert (global_vector(rows[[3, 1, 2, 0]], centres) == global_vector(rows, centres)).all()
+    assert not global_vector(rows[3:], centres).any()
+    assert not global_vector(rows[:0], centres).any()
+
+
+def test_the_nearest_centre_is_taken():
+    random = np.random.default_rng(0)
+    rows, centres = unit(random.standard_normal((300, D))), random.standard_normal((7, D)).astype(np.float32)
+    assert (assign(rows, centres) == np.linalg.norm(rows[:, None] - centres[None], axis=2).argmin(1)).all()
+
+
+def test_centres_of_clear_groups_are_found():
+    random = np.random.default_rng(0)
+    groups = 10 * random.standard_normal((4, D))
+    rows = np.repeat(groups, 50, axis=0) + 0.01 * random.standard_normal((200, D))
+    found = learn_centres(rows, 12)
+    assert all(np.linalg.norm(found - group, axis=1).min() < 0.01 for group in groups)
+    assert len(learn_centres(rows[:3], 64)) == 3
+    assert np.isfinite(learn_centres(np.ones((100, D)), 64)).all()
+
+
+def test_features_that_are_refused(files, tmp_path):
+    save_features(features_of(np.ones((3, 5), np.float32)), tmp_path / "9.npz")
+    with pytest.raises(ArgumentError, match="do not all have the same number of dimensions"):
+        vocabulary_for(open_features(tmp_path))
+    with pytest.raises(ArgumentError, match="features of 9 have 5 dimensions, others 8"):
+        image_vectors(open_features(tmp_path), vocabulary_for(files))
+    save_features(features_of(np.zeros((3, 5), np.float32)), tmp_path / "none" / "9.npz")
+    with pytest.raises(ArgumentError, match="no image has a descriptor"):
+        vocabulary_for(open_features(tmp_path / "none"))
+
+
+def test_the_package_has_vocabularies_for_its_weights():
+    """Small, and of the weights that are shipped: after these change, make_vocabularies.py has to be run."""
+    centres, weights = read_vocabularies(SHIPPED)
+    assert set(SIFTS) < set(centres)
+    assert "light-wide" in centres
+    assert set(centres) - set(SIFTS) == set(weights) <= set(matchkernel.available())
+    assert SHIPPED.stat().st_size < 20_000 * len(centres) + 4000
+    for name, digest in weights.items():
+        model = matchkernel.load(name)
+        assert state_digest(model) == digest, name
+        assert centres[name].shape == (64, model.config.D)
+        assert shipped_vocabulary(name, {"weights": digest}).source == f"shipped for {name}"
+        assert shipped_vocabulary(name, {"weights": "others"}) is None
+    assert shipped_vocabulary("rootsift", {"weights": "OpenCV of any version"}) is not None
+    assert shipped_vocabulary("unknown", {}) is None
+
+
+def test_vocabularies_there_and_back_and_damaged(tmp_path):
+    path = tmp_path / "v.safetensors"
+    rows = torch.linspace(-1, 1, 24).half().float().reshape(3, 8).numpy()
+    write_vocabularies(path, {"a": rows}, {"a": "1"}, {"scenes": "b"})
+    centres, weights = read_vocabularies(path)
+    assert (centres["a"] == rows).all()
+    assert weights == {"a": "1"}
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(WeightsError, match="damaged"):
+        read_vocabularies(path)
+
+
+@given(st.data())
+def test_any_damage_is_noticed(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "vocabulary.safetensors"
+    write_vocabularies(path, {"a": np.ones((2, 3))}, {"a": "1"}, {})
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))]))
+    with pytest.raises(WeightsError):
+        read_vocabularies(path)
