@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -44,7 +44,7 @@ def colmap(
     camera_params: Annotated[
         str | None, typer.Option(help="known intrinsics of the camera model, such as 1200,640,480,0; they are kept")
     ] = None,
-    mapper: Annotated[str, typer.Option(help="incremental, or global (COLMAP 4)")] = "incremental",
+    mapper: Annotated[Literal["incremental", "global"], typer.Option(help="global needs COLMAP 4")] = "incremental",
     device: Device = "auto",
     engine: Engine = "auto",
     on: On = "local",

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
-from matchkernel.photos.hloc import read_matches
+from matchkernel.photos.hloc import read_matches_of
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.folders import Build, recover, resumable_build
@@ -53,6 +53,8 @@ ANALYZED = {
     "track_length": r"Mean track length: ([\d.]+)",
     "error": r"Mean reprojection error: ([\d.]+)px",
 }
+
+Mapper = Literal["incremental", "global"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class ReconstructSettings:
     single_camera: bool = False
     camera_model: str = "SIMPLE_RADIAL"
     camera_params: str | None = None
-    mapper: Literal["incremental", "global"] = "incremental"
+    mapper: Mapper = "incremental"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", as_filter(self.filter))
@@ -264,9 +266,9 @@ def _take_over(
             for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
                 link_or_copy(before.folder / part, folder / part)
         link_or_copy(before.folder / MATCHES, folder / MATCHES)
-    for name in names if features is not None else ():
-        part = f"{name}{SUFFIX}"
-        link_or_copy(Path(features or "") / part, folder / "features" / part)
+    if features is not None:
+        for name in names:
+            link_or_copy(Path(features) / f"{name}{SUFFIX}", folder / "features" / f"{name}{SUFFIX}")
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
@@ -316,7 +318,8 @@ def _import(job: _Job, names: list[str], pairs: list[Pair]) -> None:
     for path in folder.glob("database.db*"):  # incomplete, from an interrupted run
         path.unlink()
     (folder / "images.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-    listed = ((listed_name(a), listed_name(b), indices) for a, b, indices in _read_matches(folder, pairs))
+    matched = read_matches_of(folder / MATCHES, pairs)
+    listed = ((listed_name(found.names[0]), listed_name(found.names[1]), found.indices) for found in matched)
     if not write_match_list(folder / "matches.txt", listed):
         raise WorkError(f"{job.images}: no two images have a match; they may not overlap")
     camera = {} if settings.camera_params is None else {"ImageReader__camera_params": settings.camera_params}
@@ -346,11 +349,6 @@ def _map(job: _Job, mapper: str, program: str) -> None:
         options = [word for name, value in wanted.items() for word in option_of(program, mapper, name, value)]
         run_mapper(job.images, job.build, job.progress, mapper, options)
         job.build.mark("mapper")
-
-
-def _read_matches(folder: Path, pairs: list[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
-    for a, b in pairs:
-        yield a, b, read_matches(folder / MATCHES, a, b).indices
 
 
 def _first(skipped: dict[str, str]) -> str:

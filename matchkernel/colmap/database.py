@@ -51,6 +51,8 @@ def count_matches(database: str | Path) -> MatchCounts:
 
 def rename_images(database: str | Path, names: Mapping[str, str]) -> None:
     """Rename images of a COLMAP database, all of them or none."""
+    if not names:
+        return
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany("UPDATE images SET name = ? WHERE name = ?", [(new, old) for old, new in names.items()])
 

@@ -180,15 +180,27 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
     If the file stores them the other way round and they were not mutual, a row of A keeps its best match, or the first
     of equally good ones.
     """
+    (found,) = read_matches_of(path, [(name0, name1)])
+    return found
+
+
+def read_matches_of(path: str | Path, pairs: Iterable[tuple[str, str]]) -> Iterator[PairMatches]:
+    """Matches of many pairs, one after the other, as read_matches gives them; the file is opened once."""
     with reading(path) as file:
-        turned = pair_key(name0, name1) not in file
-        group = file.get(pair_key(name1, name0) if turned else pair_key(name0, name1))
-        if not isinstance(group, load_h5py().Group):
-            raise FileError(f"{path}: contains no matches of {name0} and {name1}")
-        matches0 = read_array(group, "matches0", (None,), "iu").astype(np.int64)
-        scores0 = read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
+        for name0, name1 in pairs:
+            yield _read_pair(file, name0, name1)
+
+
+def _read_pair(file: Any, name0: str, name1: str) -> PairMatches:
+    where = f"{file.filename}: "
+    turned = pair_key(name0, name1) not in file
+    group = file.get(pair_key(name1, name0) if turned else pair_key(name0, name1))
+    if not isinstance(group, load_h5py().Group):
+        raise FileError(f"{where}contains no matches of {name0} and {name1}")
+    matches0 = read_array(group, "matches0", (None,), "iu").astype(np.int64)
+    scores0 = read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
     if (matches0 < -1).any():
-        raise FileError(f"{path}: matches of {name0} and {name1} contain an index below -1")
+        raise FileError(f"{where}matches of {name0} and {name1} contain an index below -1")
     rows = np.flatnonzero(matches0 >= 0)
     indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
     if turned:

@@ -17,10 +17,11 @@ from PIL import Image
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.reconstruct import ReconstructSettings, analyze, model_folders, reconstruct
+from matchkernel.collection.workspace import read_finished
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
-from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
+from matchkernel.colmap.text_files import listed_name, read_keypoints, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.geometry.detect import Detector
@@ -382,3 +383,25 @@ def test_a_match_list(tmp_path):
         write_match_list(tmp_path / "m.txt", [("a b.png", "c.png", np.array([[0, 0]]))])
     with pytest.raises(ArgumentError, match="UTF-8"):
         write_match_list(tmp_path / "m.txt", [("a.png", os.fsdecode(b"caf\xe9.png"), np.array([[0, 0]]))])
+
+
+def test_names_in_a_match_list():
+    names = ["a b", "a%20b", "#a", "a\u3000b", "a\u2028b", "a 28b", "IMG (2).jpg", "a\tb"]
+    listed = [listed_name(name) for name in names]
+    assert listed[0] == "a%20b"
+    assert listed[6] == "IMG%20(2).jpg"
+    assert len(set(listed)) == len(names)
+    assert all(name.split() == [name] and not name.startswith("#") for name in listed)
+    assert listed_name("left/a.png") == "left/a.png"
+
+
+def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path):
+    for number, content in enumerate(
+        ("", "{}", "[]", '{"settings": {}, "inputs": 3}', '{"settings": {}, "inputs": {}}')
+    ):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        (folder / "summary.json").write_text(content)
+        with pytest.raises(FileError, match="already exists; remove it"):
+            read_finished(folder, {})
+        assert (folder / "summary.json").read_text() == content

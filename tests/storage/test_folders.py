@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.folders import exclusive, new_folder, resumable_build
+from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build
 
 SETTINGS = {"size": 3, "name": "ü\nx"}
 STEPS = [f"step {k}" for k in range(3)]
@@ -104,6 +104,46 @@ def test_a_target_that_exists_is_refused_and_left_alone(tmp_path):
         with pytest.raises(FileError, match=rf"{name}: already exists; remove it or choose another place$"):
             work(tmp_path / name)
     assert tree(tmp_path) == {"set/mine": b"kept", "file": b"kept"}
+
+
+def test_a_folder_is_replaced_when_the_new_one_is_done(tmp_path):
+    target = tmp_path / "set"
+    target.mkdir()
+    (target / "old").write_text("old")
+    with resumable_build(target, SETTINGS, replaces=True) as build:
+        (build.folder / "new").write_text("new")
+        assert (target / "old").exists()
+    assert [path.name for path in target.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):
+    target = tmp_path / "set"
+    target.mkdir()
+    (target / "old").write_text("old")
+
+    replace = Path.replace
+
+    def killed(path, to):
+        if path.suffix == ".part":
+            raise KeyboardInterrupt
+        return replace(path, to)
+
+    def build_again():
+        with resumable_build(target, SETTINGS, replaces=True) as build:
+            (build.folder / "photos.json").write_text("new")  # what a build writes last
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_again()
+    monkeypatch.undo()
+    assert not target.exists()
+    recover(target)
+    assert [path.name for path in target.iterdir()] == ["old"]
+    recover(target)
+    build_again()
+    assert [path.name for path in target.iterdir()] == ["photos.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_missing_folders_on_the_way_are_made(tmp_path):
