@@ -9,7 +9,18 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, Listed, MatchFilter, Only, PhotoModel, Untrained
+from matchkernel.cli.options import (
+    Device,
+    Engine,
+    Json,
+    Listed,
+    Masks,
+    MatchFilter,
+    Only,
+    PhotoModel,
+    Stored,
+    Untrained,
+)
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
@@ -39,6 +50,8 @@ def colmap(
     features: Annotated[
         Path | None, typer.Option(help="folder of features that `extract` made with the same settings")
     ] = None,
+    masks: Masks = None,
+    store: Stored = "float32",
     single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
     camera_model: Annotated[str, typer.Option(help="COLMAP's name of the camera model")] = "SIMPLE_RADIAL",
     camera_params: Annotated[
@@ -58,7 +71,7 @@ def colmap(
 
     with user_errors():
         settings = ReconstructSettings(
-            detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper
+            detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
         )
         describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         crew = open_workers(on, workers, len(photos_in(images, only=only or (), listed=listed).paths), device)
@@ -71,6 +84,7 @@ def colmap(
                 only=only or (),
                 listed=listed,
                 features=features,
+                masks=masks,
                 workers=crew,
                 say=say,
                 progress=progress,

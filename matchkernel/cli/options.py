@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -38,6 +38,12 @@ Only = Annotated[
 ]
 Listed = Annotated[
     Path | None, typer.Option("--list", help="take only the photos in this file, one name per line, as in the folder")
+]
+Masks = Annotated[
+    Path | None, typer.Option(help="folder of masks, NAME.png for the photo NAME: no keypoints where a mask is 0")
+]
+Stored = Annotated[
+    Literal["float32", "float16", "bytes"], typer.Option("--store", help="how descriptors are stored in features files")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 

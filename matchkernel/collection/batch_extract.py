@@ -1,6 +1,7 @@
 """Extract features of many images into a folder of .npz files or one features.h5; an interrupted run resumes."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Describer, Recipe
-from matchkernel.photos.features import label_of, load_features
+from matchkernel.photos.features import Store, label_of, load_features
 from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
@@ -61,6 +62,8 @@ def extract_images(
     describer: Describer | Recipe,
     detector: Detector | None = None,
     *,
+    store: Store = "float32",
+    masks: str | Path | None = None,
     workers: Workers | None = None,
     say: Say = lambda line: None,
     progress: Progress = lambda done, total: None,
@@ -76,6 +79,8 @@ def extract_images(
         out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
         describer: from open_describer; for workers also from open_recipe.
         detector: how keypoints are found.
+        store: how descriptors are stored; an .h5 has float16 for bytes too, which hloc could not read.
+        masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
         workers: who does it (default: this process, with its threads).
         say: called with a line for each skipped image.
         progress: called with the number of images done and their total.
@@ -83,7 +88,11 @@ def extract_images(
     out, detector = Path(out), detector or Detector()
     _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5(out) else out
-    work = ExtractWork(describer, detector, folder, out, is_h5(out))
+    if masks is not None and not Path(masks).is_dir():
+        raise FileError(f"{masks}: no such folder of masks")
+    work = ExtractWork(
+        describer, detector, folder, out, is_h5(out), store=store, masks=None if masks is None else Path(masks)
+    )
     if workers is None:
         work = replace(work, describer=describer if isinstance(describer, Describer) else describer.open())
         work.here().facts  # noqa: B018 - refuses weight files of the detector before a folder is made
@@ -164,7 +173,7 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
 def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any]) -> list[Photo]:
     """The photos, with what the .h5 knows of them; a place that holds features of another kind is refused."""
     if not is_h5(out):
-        there = next((name for name in images if (out / f"{name}{SUFFIX}").is_file()), None)
+        there = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
         if there is not None:
             _check_first(out, there, facts)
         return [Photo(name, path) for name, path in images.items()]

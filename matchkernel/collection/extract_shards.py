@@ -16,7 +16,7 @@ from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
 from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, TORCH
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
-from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
 from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import check_name
 from matchkernel.storage.files import NAME_BYTES, file_hash
@@ -75,6 +75,8 @@ class ExtractWork:
         out: what the user asked for: the same folder, or an .h5, whose features are collected in the folder first.
         is_h5: whether it is an .h5; then a file is named by its key, otherwise by its image.
         mark: file that a worker must see, see shards.visible_mark.
+        store: how descriptors are stored.
+        masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
     """
 
     describer: Describer | Recipe
@@ -83,6 +85,8 @@ class ExtractWork:
     out: Path
     is_h5: bool
     mark: Path | None = None
+    store: Store = "float32"
+    masks: Path | None = None
 
     @property
     def memory(self) -> int:
@@ -145,7 +149,10 @@ class Extractor:
     def facts(self) -> dict[str, Any]:
         """The descriptor's name, its dimension and all settings of the features; bad weights are refused here."""
         made = self._describer
-        return {"name": made.name, "D": made.D, "settings": recorded_settings(made, self.work.detector)}
+        settings = recorded_settings(made, self.work.detector)
+        if self.work.store != "float32":
+            settings[STORE] = self.work.store
+        return {"name": made.name, "D": made.D, "settings": settings}
 
     def do(self, task: Sequence[Photo]) -> list[Extracted | Skipped]:
         """What became of each photo of a task."""
@@ -167,7 +174,8 @@ class Extractor:
         try:
             _check_name(photo.name, self.work.is_h5)
             with stage("read"):
-                digest = _hash(photo.path)
+                mask = mask_of(photo.name, self.work.masks)
+                digest = photo_digest(photo.path, mask)
                 if digest == photo.known:
                     return Extracted(photo.name, photo.keypoints, is_new=False)
                 settings = {**self.facts["settings"], IMAGE_HASH: digest}
@@ -176,7 +184,9 @@ class Extractor:
                 if known is not None:
                     return Extracted(photo.name, len(known), is_new=False, file=target.name)
                 gray = read_gray(photo.path)
-            return _Begun(photo.name, target, settings, gray, detect_in(gray, self._describer, self.work.detector))
+                masked = None if mask is None else _read_mask(mask, gray)
+            found = detect_in(gray, self._describer, self.work.detector, masked)
+            return _Begun(photo.name, target, settings, gray, found)
         except FileError as error:
             return Skipped(photo.name, str(error))
 
@@ -210,8 +220,9 @@ class Extractor:
 
 def check_same_settings(model: str, settings: Any, facts: dict[str, Any], name: str, out: Path) -> None:
     """Refuse features made in another way than those that facts (of an Extractor) describe."""
-    before = {ENGINE: TORCH, "model": model, **settings}  # the only engine there was
-    now = {ENGINE: TORCH, "model": facts["name"], **facts["settings"]}
+    first = {ENGINE: TORCH, STORE: "float32"}  # the only ones there were
+    before = {**first, "model": model, **settings}
+    now = {**first, "model": facts["name"], **facts["settings"]}
     for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
         if before.get(key) != now.get(key):
             other = f"use --engine {before[ENGINE]}, " if key == ENGINE else ""
@@ -230,6 +241,25 @@ def _check_name(name: str, is_h5: bool) -> None:
             raise FileError(f"{name!a}: {error}") from None
     elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
         raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
+
+
+def mask_of(name: str, masks: Path | None) -> Path | None:
+    """The mask of an image, if it has one."""
+    mask = None if masks is None else masks / f"{name}.png"
+    return mask if mask is not None and os.path.isfile(mask) else None  # noqa: PTH113 - False for a name too long
+
+
+def photo_digest(path: Path, mask: Path | None = None) -> str:
+    """sha256 of a photo, and of its mask if it has one."""
+    return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
+
+
+def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:
+    mask = read_gray(path)
+    if mask.shape != gray.shape:
+        sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, gray)]
+        raise FileError(f"{path}: a mask of {sizes[0]} pixels, its photo has {sizes[1]}")
+    return mask
 
 
 def _hash(path: Path) -> str:

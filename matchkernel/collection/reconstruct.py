@@ -13,6 +13,7 @@ import numpy as np
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import parse_choice
+from matchkernel.collection.extract_shards import mask_of, photo_digest
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
@@ -34,7 +35,7 @@ from matchkernel.colmap.text_files import check_image_name, listed_name, write_k
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.features import load_features
+from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.hloc import read_matches_of
 from matchkernel.photos.pipeline import MatchSettings
@@ -70,6 +71,7 @@ class ReconstructSettings:
         camera_model: of COLMAP.
         camera_params: known intrinsics of the model, such as "1200,640,480,0"; they are then kept as they are.
         mapper: "global" needs COLMAP 4.
+        store: how descriptors are stored.
     """
 
     detector: Detector = COLMAP_LIKE
@@ -79,6 +81,7 @@ class ReconstructSettings:
     camera_model: str = "SIMPLE_RADIAL"
     camera_params: str | None = None
     mapper: Mapper = "incremental"
+    store: Store = "float32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", as_filter(self.filter))
@@ -138,6 +141,7 @@ def reconstruct(
     only: Sequence[str] = (),
     listed: str | Path | None = None,
     features: str | Path | None = None,
+    masks: str | Path | None = None,
     engine: str = "auto",
     workers: Workers | None = None,
     say: Say = lambda stage: None,
@@ -161,6 +165,7 @@ def reconstruct(
         only: patterns, of which a name must match one (see photo_folders.photos_in).
         listed: file of the names to take.
         features: folder of features that were extracted before, with the same settings.
+        masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
         engine: what to run the network with (see model.engines.choose.open_engine).
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
@@ -170,14 +175,15 @@ def reconstruct(
     images, describer, program = Path(images), open_describer(model, engine=engine), find_colmap()
     mapper = find_mapper(program, settings.mapper)
     settings.filter.check_recorded(describer.settings)
-    photos = photos_in(images, only=only, listed=listed)
+    masks = None if masks is None else Path(masks)
+    photos = photos_in(images, only=only, listed=listed, without=masks)
     if len(photos.paths) < 2:
         raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
     for name in photos.paths:
         check_image_name(name)
     if photos.ignored:
         say(photos.what_was_ignored())
-    found = {name: file_hash(path) for name, path in photos.paths.items()}
+    found = {name: photo_digest(path, mask_of(name, masks)) for name, path in photos.paths.items()}
     choice = parse_choice(settings.pairs, len(found))
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
     chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
@@ -189,7 +195,7 @@ def reconstruct(
         say(f"{workspace}: all {len(found)} photos are in it already")
         return Summary(**before.summary)
     with resumable_build(workspace, {**inputs, **how}, replaces=before is not None) as build:
-        job = _Job(images, settings, build, workers, say, progress)
+        job = _Job(images, masks, settings, build, workers, say, progress)
         _take_over(job, list(found), before, found, features)
         skipped = _extract(job, list(found), describer)
         names = [name for name in found if name not in skipped]
@@ -235,6 +241,7 @@ def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Job:
     images: Path
+    masks: Path | None
     settings: ReconstructSettings
     build: Build
     workers: Workers | None
@@ -280,6 +287,8 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
         job.build.folder / "features",
         describer,
         detector,
+        store=job.settings.store,
+        masks=job.masks,
         workers=job.workers,
         say=job.say,
         progress=job.tell,

@@ -44,7 +44,7 @@ def read_finished(folder: Path, settings: Mapping[str, Any]) -> Finished | None:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Make a file appear at another place too, if it exists and nothing is there; files are replaced, not changed."""
-    if source.is_file() and not target.exists():
+    if os.path.isfile(source) and not target.exists():  # noqa: PTH113 - False for a name too long
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(source, target)

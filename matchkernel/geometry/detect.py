@@ -96,9 +96,15 @@ class Detector:
             found["networks"] = library()
         return found
 
-    def detect(self, gray: np.ndarray, *, device: Any = None) -> Detection:
-        """Keypoints of (H, W) uint8 gray, strongest first; `device` is where networks run (default: CPU)."""
-        rows, shapes = self._find(gray, None, device)
+    def detect(self, gray: np.ndarray, mask: np.ndarray | None = None, *, device: Any = None) -> Detection:
+        """Keypoints of an image, strongest first.
+
+        Args:
+            gray: (H, W) uint8.
+            mask: (H, W) uint8; only keypoints where it is not 0.
+            device: where networks run (default: CPU).
+        """
+        rows, shapes = self._find(gray, mask, device)
         frames = frames_from_opencv(rows[:, :4], self.magnification)
         if shapes is not None:
             frames = Frames(frames.centers, frames.half_widths[:, None, None] * shapes)

@@ -74,10 +74,10 @@ def extract_with(gray: np.ndarray, describer: Describer, detector: Detector) -> 
     return describe_found(gray, detect_in(gray, describer, detector), describer, detector)
 
 
-def detect_in(gray: np.ndarray, describer: Describer, detector: Detector) -> Detection:
-    """The first half of extract_with: the keypoints."""
+def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: np.ndarray | None = None) -> Detection:
+    """The first half of extract_with: the keypoints, only where the (H, W) mask, if there is one, is not 0."""
     with _room_for(gray.size), stage("detect"):
-        return detector.detect(gray, device=describer.device)
+        return detector.detect(gray, mask, device=describer.device)
 
 
 def describe_found(

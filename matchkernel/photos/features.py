@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.engines.engine import ENGINE
+from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 from matchkernel.storage.npy import read_npz
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
+Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
+STORE = "store"  # recorded among the settings; without it, float32
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,32 @@ def label_of(model: str, settings: Mapping[str, Any]) -> str:
 
 
 def save_features(features: Features, path: str | Path) -> None:
-    """Write features as .npz, atomically."""
+    """Write features as .npz, atomically; descriptors as the setting `store` says, float32 without it.
+
+    With float16 and bytes, places and shapes are float32 instead of float64.
+    """
+    store = features.settings.get(STORE, "float32")
+    if store not in get_args(Store):
+        raise ArgumentError(f"store must be one of {', '.join(get_args(Store))}, got {store!r}")
+    geometry = np.float64 if store == "float32" else np.float32
     facts = {"image_size": features.image_size, "model": features.model, "settings": dict(features.settings)}
     with replacing(path) as part, part.open("wb") as file:
         np.savez(
             file,
-            centers=features.frames.centers,
-            shapes=features.frames.shapes,
-            descriptors=features.descriptors,
+            centers=features.frames.centers.astype(geometry),
+            shapes=features.frames.shapes.astype(geometry),
+            descriptors=_encoded(features.descriptors, store),
             scores=features.scores,
             facts=np.array(json.dumps(facts, sort_keys=True)),
         )
+
+
+def _encoded(rows: np.ndarray, store: str) -> np.ndarray:
+    return rows_as_bytes(rows) if store == "bytes" else rows.astype(np.float16) if store == "float16" else rows
+
+
+def _decoded(rows: np.ndarray, store: str) -> np.ndarray:
+    return rows_from_bytes(rows) if store == "bytes" else rows.astype(np.float32) if store == "float16" else rows
 
 
 def load_features(path: str | Path) -> Features:
@@ -126,6 +144,7 @@ def load_features(path: str | Path) -> Features:
         frames = Frames(arrays["centers"], arrays["shapes"])
         size = (int(width), int(height))
         settings = dict(facts["settings"])
-        return Features(frames, arrays["descriptors"], arrays["scores"], size, str(facts["model"]), settings)
+        rows = _decoded(arrays["descriptors"], settings.get(STORE, "float32"))
+        return Features(frames, rows, arrays["scores"], size, str(facts["model"]), settings)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileError(f"{path}: not a file of features ({' '.join(str(error).split())[:100]})") from None

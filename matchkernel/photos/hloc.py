@@ -22,7 +22,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos.features import Features
+from matchkernel.photos.features import STORE, Features
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
 
@@ -230,7 +230,8 @@ def _write_image(file: Any, name: str, features: Features) -> None:
         del file[name]
     group = file.create_group(name)
     write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
-    write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, np.float32))
+    kind = np.float32 if features.settings.get(STORE, "float32") == "float32" else np.float16  # hloc has no bytes
+    write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, kind))
     write_array(group, "scores", features.scores.astype(np.float32))
     write_array(group, "scales", features.scales.astype(np.float32))
     write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))

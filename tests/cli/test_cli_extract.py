@@ -53,7 +53,7 @@ def test_seconds_by_stage_and_json(photos):
     assert found.pop("images_per_second") == pytest.approx(3 / found.pop("elapsed"), rel=0.01)
     assert sorted(seconds) == ["cut", "describe", "detect", "open", "read", "write"]
     assert found == {
-        "done": ["0.png", "1.png", "2.png"], "kept": [], "skipped": {}, "keypoints": 90,
+        "done": ["0.png", "1.png", "2.png"], "kept": [], "skipped": {}, "ignored": {}, "keypoints": 90,
         "descriptor": "sum, untrained", "engine": "torch", "on": "local",
     }  # fmt: skip
     assert [line.split()[0] for line in result.stderr.splitlines()[-7:]] == [*seconds, "total"]

@@ -55,6 +55,48 @@ def test_every_image_gets_its_features(target, photos, sift, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["photos", target])
 
 
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+@pytest.mark.parametrize("store", ["float16", "bytes"])
+def test_descriptors_are_stored_as_asked(target, store, photos, sift, tmp_path):
+    """Other files of the same place must be stored alike; hloc has no bytes, so an .h5 has float16 then."""
+    out = tmp_path / target
+    images = find_images([photos])
+    extract_images(images, out, sift, DETECTOR, store=store)
+    found = features_in(out, "b.png")
+    expected = extract(photos / "b.png", "sift", keypoints=40)
+    assert found.settings["store"] == store
+    assert 0 < np.abs(found.descriptors - expected.descriptors).max() < {"float16": 3e-4, "bytes": 3e-3}[store]
+    assert extract_images(images, out, sift, DETECTOR, store=store).kept == sorted(images)
+    with pytest.raises(ArgumentError, match=f"made with store '{store}', now 'float32'"):
+        extract_images(images, out, sift, DETECTOR)
+    if target == "features.h5":
+        with h5py.File(out) as file:
+            assert file["b.png/descriptors"].dtype == np.float16
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_masks_hide_keypoints(target, photos, sift, tmp_path):
+    """COLMAP's names; a photo without a mask is whole; a changed mask is a changed photo."""
+    out, masks, images = tmp_path / target, tmp_path / "masks", find_images([photos])
+    with pytest.raises(FileError, match="no such folder of masks"):
+        extract_images(images, out, sift, DETECTOR, masks=masks)
+    (masks / "day").mkdir(parents=True)
+    right = np.zeros((90, 110), np.uint8)
+    right[:, 60:] = 255
+    save(right, masks / "day" / "a.jpg.png")
+    save(right[:50], masks / "b.png.png")
+    report = extract_images(images, out, sift, DETECTOR, masks=masks)
+    assert (report.done, list(report.skipped)) == (["a.jpg", "day/a.jpg"], ["b.png"])
+    assert "b.png.png: a mask of 110 x 50 pixels, its photo has 110 x 90" in report.skipped["b.png"]
+    assert features_in(out, "day/a.jpg").keypoints[:, 0].min() > 59
+    assert features_in(out, "a.jpg").keypoints[:, 0].min() < 50
+    save(right, masks / "b.png.png")
+    save(255 - right, masks / "day" / "a.jpg.png")
+    report = extract_images(images, out, sift, DETECTOR, masks=masks)
+    assert (report.done, report.kept) == (["b.png", "day/a.jpg"], ["a.jpg"])
+    assert features_in(out, "day/a.jpg").keypoints[:, 0].max() < 61
+
+
 class StoppedError(Exception):
     """As if the power had failed."""
 

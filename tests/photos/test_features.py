@@ -36,6 +36,41 @@ def test_what_is_written_is_read(K, tmp_path):
     assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "g.npz").read_bytes()
 
 
+@pytest.mark.parametrize(("store", "worst", "share"), [("float16", 3e-4, 0.55), ("bytes", 2e-3, 0.32)])
+def test_stored_with_less(store, worst, share, tmp_path):
+    """Half or a quarter of the size; what was read is written with the same bytes."""
+    whole = made(300, 128)
+    whole.descriptors[:] /= np.linalg.norm(whole.descriptors, axis=1, keepdims=True)
+    whole.descriptors[7] = 0
+    features = replace(whole, settings={"magnification": 6.0, "store": store})
+    for name, some in (("whole", whole), ("small", features)):
+        save_features(some, tmp_path / f"{name}.npz")
+    assert (tmp_path / "small.npz").stat().st_size < share * (tmp_path / "whole.npz").stat().st_size
+    again = load_features(tmp_path / "small.npz")
+    assert again.descriptors.dtype == np.float32
+    assert np.abs(again.descriptors - whole.descriptors).max() < worst
+    assert not again.descriptors[7].any()
+    assert np.abs(again.keypoints - whole.keypoints).max() < 1e-5
+    save_features(again, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "small.npz").read_bytes()
+
+
+def test_bytes_need_rows_of_length_one_and_come_from_bytes(tmp_path):
+    features = replace(made(), settings={"store": "bytes"})
+    with pytest.raises(ArgumentError, match="row 0 has length"):
+        save_features(features, tmp_path / "f.npz")
+    with pytest.raises(ArgumentError, match="store must be"):
+        save_features(replace(made(), settings={"store": "double"}), tmp_path / "f.npz")
+    assert not list(tmp_path.iterdir())
+    save_features(made(), tmp_path / "f.npz")
+    with np.load(tmp_path / "f.npz") as arrays:
+        content = dict(arrays)
+    content["facts"] = np.array(json.dumps({**json.loads(str(content["facts"])), "settings": {"store": "bytes"}}))
+    np.savez(tmp_path / "f.npz", **content)
+    with pytest.raises(FileError, match="int8"):
+        load_features(tmp_path / "f.npz")
+
+
 def test_scales_and_orientations_are_those_of_the_frames():
     features = made()
     assert features.scales == pytest.approx(np.linspace(1, 10, 5))
@@ -72,7 +107,10 @@ def test_files_that_are_not_features(tmp_path):
 @given(data=st.data())
 def test_damaged_files_raise_our_errors_only(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("damaged") / "f.npz"
-    save_features(made(2, 3), path)
+    features = made(2, 3)
+    features.descriptors[:] /= np.linalg.norm(features.descriptors, axis=1, keepdims=True)
+    store = data.draw(st.sampled_from(["float32", "float16", "bytes"]))
+    save_features(replace(features, settings={"store": store}), path)
     content = bytearray(path.read_bytes())
     if data.draw(st.booleans()):
         content = content[: data.draw(st.integers(0, len(content)))]
