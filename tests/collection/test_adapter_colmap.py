@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from PIL import Image
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.reconstruct import ReconstructSettings, analyze, model_folders, reconstruct
 from matchkernel.collection.workspace import read_finished
-from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.database import count_matches, read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import find_colmap, on_cpu
 from matchkernel.colmap.text_files import listed_name, read_keypoints, write_keypoints, write_match_list
@@ -146,6 +147,45 @@ def test_colmaps_matcher_finds_nothing_in_our_dummy_descriptors(workspace, tmp_p
     colmap("exhaustive_matcher", database_path=database)
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT SUM(rows) FROM matches").fetchone()[0] in (0, None)
+
+
+NEWER = """
+import json, sys, pycolmap
+database, images, out = sys.argv[1:]
+found = {}
+with pycolmap.Database.open(database) as opened:
+    for image in opened.read_all_images():
+        stored = opened.read_descriptors(image.image_id)
+        found[image.name] = [len(opened.read_keypoints(image.image_id)), stored.type.name, *stored.data.shape]
+    pairs = opened.num_matched_image_pairs(), opened.num_verified_image_pairs()
+models = {}
+for name, run in (("incremental", pycolmap.incremental_mapping), ("global", pycolmap.global_mapping)):
+    mapped = run(database, images, f"{out}/{name}")
+    models[name] = [[one.num_reg_images(), one.compute_mean_reprojection_error()] for one in mapped.values()]
+print(json.dumps([found, pairs, models]))
+"""
+
+
+@needs_colmap
+def test_colmap_4_takes_the_database(workspace, scene, tmp_path):
+    """Of the installed COLMAP, 3.8 in Debian: read, with the type of the descriptors, and mapped in both ways."""
+    if importlib.util.find_spec("pycolmap") is None:
+        pytest.skip("pycolmap is not installed")
+    database = Path(shutil.copy(workspace[0] / "database.db", tmp_path))
+    for name in ("incremental", "global"):
+        (tmp_path / name).mkdir()
+    command = [sys.executable, "-c", NEWER, str(database), str(scene), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found, pairs, models = json.loads(done.stdout.splitlines()[-1])
+    stored = read_database_keypoints(workspace[0] / "database.db")
+    assert found == {name: [len(rows), "SIFT", len(rows), 128] for name, rows in stored.items()}
+    counts = count_matches(workspace[0] / "database.db")
+    assert pairs == [counts.pairs, counts.verified]
+    for (images, error), *others in models.values():
+        assert not others
+        assert images == 6
+        assert error < 0.4
 
 
 @needs_colmap
