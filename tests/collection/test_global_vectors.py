@@ -87,7 +87,7 @@ def test_centres_of_clear_groups_are_found():
     groups = 10 * random.standard_normal((4, D))
     rows = np.repeat(groups, 50, axis=0) + 0.01 * random.standard_normal((200, D))
     found = learn_centres(rows, 12)
-    assert all(np.linalg.norm(found - group, axis=1).min() < 0.01 for group in groups)
+    assert all(np.linalg.norm(found - group, axis=1).min() < 0.05 for group in groups)
     assert len(learn_centres(rows[:3], 64)) == 3
     assert np.isfinite(learn_centres(np.ones((100, D)), 64)).all()
 
