@@ -6,8 +6,10 @@ until there is room for it; meanwhile the others go on. All machines must have t
 
 import os
 import re
+import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,7 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.storage.extras import need
 from matchkernel.storage.progress import Say
 
+REACHED_WITHIN = 10  # seconds
 PATIENCE = 15  # seconds without any worker until the user is told what Ray is asked for
 
 
@@ -50,10 +53,11 @@ class RayWorkers:
         """Actors for this work, at most as many as there are tasks; they end with the block."""
         ray = need("ray", "ray", "--on ray")
         was_joined = ray.is_initialized()
-        if not was_joined:
-            self._join(ray)
-        crew = None
-        try:
+        with ExitStack() as stack:
+            if not was_joined:
+                stack.enter_context(redirect_stdout(sys.stderr))  # Ray prints there that a machine was lost
+                self._join(ray)
+                stack.callback(ray.shutdown)
             there = ray.cluster_resources()
             gpus, cpus = int(there.get("GPU", 0)), int(there.get("CPU", 0))
             gpu = work.uses_gpu and gpus > 0
@@ -63,18 +67,15 @@ class RayWorkers:
             if self.count is None:
                 needs["memory"] = work.memory
             crew = _Actors(ray, work, min(count, tasks), needs, self.sharing, gpu, self.say)
+            stack.callback(crew.end)
             yield crew
-        finally:
-            if crew is not None:
-                crew.end()
-            if not was_joined:
-                ray.shutdown()
 
     def _join(self, ray: Any) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
         options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        _check_reachable(address)
         if address == "local":
             os.environ.setdefault("RAY_worker_niceness", "0")  # as the processes of LocalWorkers; Ray's own is 15
             options |= {"num_cpus": self.count or cores(), "include_dashboard": False, "object_store_memory": 2**27}
@@ -90,6 +91,17 @@ def check_address(text: str) -> str:
     if not re.fullmatch(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", text):
         raise ArgumentError(f"a Ray cluster is given as ray://HOST:PORT or HOST:PORT, got {text!r}")
     return text
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address where nothing listens; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # "local", "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise WorkError(f"{address}: no Ray cluster could be reached ({error})") from None
 
 
 class Actor:

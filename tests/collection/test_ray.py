@@ -1,0 +1,139 @@
+"""Extraction and matching on a real Ray cluster of two nodes: the bytes of a local run, whatever is killed."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from made_collection import write_photos
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'matchkernel[ray]'")
+from ray_cluster import environment, running_cluster
+
+from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.choose_pairs import all_pairs
+from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.pairs_file import write_pairs
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.describers import open_recipe
+from matchkernel.photos.pipeline import MatchSettings
+
+pytestmark = pytest.mark.ray
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running_cluster() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """Photos, one of them broken, and what this process makes of them; read only."""
+    folder = tmp_path_factory.mktemp("local")
+    write_photos(folder / "photos", COUNT)
+    (folder / "photos" / "bad.png").write_bytes(b"not a photo")
+    images = find_images([folder / "photos"])
+    extract_images(images, folder / "features.h5", open_recipe("sum", untrained=True), Detector(keypoints=200))
+    pairs = list(all_pairs([name for name in images if name != "bad.png"]))
+    write_pairs(folder / "pairs.txt", pairs)
+    match_pairs(folder / "features.h5", pairs, [folder / "matches.h5"], MatchSettings())
+    return folder
+
+
+def start(verb, *arguments):
+    command = [sys.executable, "-m", "matchkernel", verb, *map(str, arguments), "--json"]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def extract_on(place, folder, out):
+    given = ("--model", "sum", "--untrained", "--keypoints", 200, "--on", place, "--workers", 2)
+    return start("extract", folder / "photos", "-o", out, *given)
+
+
+def match_on(place, folder, out):
+    given = ("--geometry", "auto", "--on", place, "--workers", 2, "-o", out)
+    return start("match-pairs", folder / "features.h5", folder / "pairs.txt", *given)
+
+
+def finished(process):
+    """The summary of a run that must succeed, and what it said."""
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    return json.loads(out), err
+
+
+def parts(out: Path):
+    return list(Path(f"{out}.parts").glob("[!.]*.npz"))
+
+
+def wait_until(what, process):
+    until = time.monotonic() + 120
+    while not what():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def kill_second_at_work(cluster, process, out):
+    """When files are there and the second node is in the middle of a task."""
+    wait_until(lambda: parts(out) and cluster.second.is_working(), process)
+    cluster.kill_second()
+
+
+def test_a_node_killed_while_extracting_loses_nothing(cluster, local, tmp_path):
+    cluster.begin()
+    process = extract_on(cluster.address, local, tmp_path / "features.h5")
+    kill_second_at_work(cluster, process, tmp_path / "features.h5")
+    report, said = finished(process)
+    assert len(report["done"]) == COUNT
+    assert list(report["skipped"]) == ["bad.png"]
+    assert said.count("bad.png") == 1
+    assert (tmp_path / "features.h5").read_bytes() == (local / "features.h5").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["features.h5"]
+
+
+def test_a_node_killed_while_matching_loses_nothing(cluster, local, tmp_path):
+    cluster.begin()
+    process = match_on(cluster.address, local, tmp_path / "matches.h5")
+    kill_second_at_work(cluster, process, tmp_path / "matches.h5")
+    report, _ = finished(process)
+    assert report["done"] == report["pairs"] == COUNT * (COUNT - 1) // 2
+    assert report["skipped"] == {}
+    assert (tmp_path / "matches.h5").read_bytes() == (local / "matches.h5").read_bytes()
+
+
+def test_a_killed_driver_started_again_redoes_only_what_was_not_finished(cluster, local, tmp_path):
+    cluster.begin()
+    out = tmp_path / "features.h5"
+    process = extract_on(cluster.address, local, out)
+    wait_until(lambda: len(parts(out)) >= 4, process)
+    process.kill()
+    process.communicate()
+    time.sleep(1)  # its workers end as Ray notices
+    there = {path.name for path in parts(out)}
+    report, _ = finished(extract_on(cluster.address, local, out))
+    assert 4 <= len(there) == len(report["kept"]) < COUNT
+    assert len(report["done"]) == COUNT - len(there)
+    assert out.read_bytes() == (local / "features.h5").read_bytes()
+
+
+def test_a_cluster_that_is_not_there_is_said_in_a_line(local, tmp_path):
+    process = extract_on("127.0.0.1:1", local, tmp_path / "features.h5")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert said.startswith("error: 127.0.0.1:1: no Ray cluster could be reached")
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_client_of_the_cluster_can_be_anywhere(cluster, local, tmp_path):
+    """Ray starts a server of its own for every client, which takes a while."""
+    cluster.begin()
+    report, _ = finished(match_on(f"ray://127.0.0.1:{cluster.client}", local, tmp_path / "matches.h5"))
+    assert report["done"] == report["pairs"]
+    assert (tmp_path / "matches.h5").read_bytes() == (local / "matches.h5").read_bytes()
