@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow test-peers lint bench bench-gpu pictures results clean
+.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' Makefile
@@ -16,6 +16,9 @@ test: .venv/dev  ## run the tests
 
 test-slow: .venv/dev  ## run the tests that take longer
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+
+test-ray: .venv/dev  ## run the tests on a Ray cluster of two nodes, which they start and kill
+	$(BIN)/python -m pytest -m 'ray and not slow'
 
 test-peers: .venv/peers  ## install the packages of the peers (117 MB) and run their tests
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/evaluation/photos
@@ -39,6 +42,8 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/hpatches_tasks.py
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/explore_latency.py
+	$(BIN)/python benchmarks/collection_speed.py
+	$(BIN)/python benchmarks/collection_memory.py
 
 pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images

@@ -13,7 +13,8 @@ PHOTOS = Path(__file__).parents[1] / "tests" / "photos_cc0" / "images"
 
 def write_collection(folder: Path, count: int, places: list[Path], size: tuple[int, int] = (320, 240)) -> list[str]:
     """Write so many photos of this width and height; the same ones every time. Returns their names."""
-    sources = [read_gray(path) for path in find_images(places or [PHOTOS]).values()]
+    paths = [path for place in places or [PHOTOS] for path in find_images([place]).values()]
+    sources = [read_gray(path) for path in paths]
     random = np.random.default_rng(0)
     names = [f"{number:05}.png" for number in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
