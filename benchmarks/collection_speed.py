@@ -1,6 +1,6 @@
 """Throughput of workers: processes of this machine against Ray actors, and what a shard costs on each.
 
-    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--rounds 2] [PHOTOS ...]
+    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--rounds 2] [--parts throughput ...] [PHOTOS ...]
 
 Both extract the same images (parts of the given photos, by default those of the tests) into an .h5, in turns; the time
 until the first worker is ready is given apart. A shard's own cost is measured with tasks that do nothing. How
@@ -18,7 +18,7 @@ from typing import Any
 from collection_photos import write_collection
 from describe_speed import processor, versions
 from sleeping import Sleep
-from timing import write_result
+from timing import read_result, write_result
 
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.local_workers import LocalWorkers
@@ -28,7 +28,8 @@ from matchkernel.collection.workers import Workers
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 
-MODEL, KEYPOINTS, SIZE = "light-wide", 500, (480, 360)
+PARTS = ("throughput", "shards", "simulated")
+MODEL, KEYPOINTS, SIZE = "light-wide", 300, (400, 300)
 EMPTY_TASKS = 400
 SHARD_SECONDS, SHARDS_EACH, SHARING = 2.0, 5, 50
 SIMULATED = (1, 10, 50, 100, 200)
@@ -41,18 +42,19 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="the others are kept as they are")
     options = parser.parse_args()
     engines: dict[str, Workers] = {"local": LocalWorkers(options.workers), "ray": RayWorkers(None, options.workers)}
-    print(f"{options.images} images, {options.workers} workers; {processor()}; {versions()}", flush=True)
-    result: dict[str, Any] = {
-        "processor": processor(), "versions": versions(), "images": options.images, "workers": options.workers,
-        "model": MODEL, "keypoints": KEYPOINTS, "size": SIZE,
-    }  # fmt: skip
-    with tempfile.TemporaryDirectory() as place:
-        result |= throughput(Path(place), engines, options)
-    result["shard_ms"] = {name: round(shard_cost(workers) * 1000, 2) for name, workers in engines.items()}
-    print(f"cost of a shard: {result['shard_ms']} ms", flush=True)
-    result["simulated"] = [simulated(count) for count in SIMULATED]
+    result = read_result("collection_speed")
+    result |= {"processor": processor(), "versions": versions()}
+    if "throughput" in options.parts:
+        with tempfile.TemporaryDirectory() as place:
+            result |= throughput(Path(place), engines, options)
+    if "shards" in options.parts:
+        result["shard_ms"] = {name: round(shard_cost(workers) * 1000, 2) for name, workers in engines.items()}
+        print(f"cost of a shard: {result['shard_ms']} ms", flush=True)
+    if "simulated" in options.parts:
+        result["simulated"] = [simulated(count) for count in SIMULATED]
     write_result("collection_speed", result)
 
 
@@ -79,6 +81,11 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
     pair_rates = {name: len(pairs) / sum(run for _, run in times) * len(times) for name, times in matching.items()}
     print(f"images/s {rates}, ray / local {rates['ray'] / rates['local']:.3f}; the same bytes: {same}", flush=True)
     return {
+        "images": options.images,
+        "workers": options.workers,
+        "model": MODEL,
+        "keypoints": KEYPOINTS,
+        "size": SIZE,
         "images_per_second": {name: round(rate, 3) for name, rate in rates.items()},
         "ray_over_local": round(rates["ray"] / rates["local"], 3),
         "pairs": len(pairs),

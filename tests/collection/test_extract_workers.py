@@ -1,0 +1,129 @@
+"""Features by several processes: the bytes of one, whatever happens to the processes, the disk or the photos."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from made_collection import DETECTOR, write_photos
+from made_images import save, texture
+from made_work import PoisonedRecipe
+
+from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.local_workers import LocalWorkers
+from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.photos.describers import Describer, open_recipe
+from matchkernel.photos.hloc import image_names
+
+
+@pytest.mark.parametrize("kind", [pytest.param("rows", marks=pytest.mark.slow), "features.h5"])
+def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
+    """The model runs in torch, whose sums depend on the number of threads: the work does not."""
+    images = write_photos(tmp_path / "photos", 8)
+    recipe, killed = open_recipe("sum", untrained=True), []
+    torch.set_num_threads(2)
+    try:
+        extract_images(images, tmp_path / "here" / kind, recipe, DETECTOR)
+    finally:
+        torch.set_num_threads(1)
+
+    def kill_one(done, total):
+        if done == 2 and not killed:
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            killed.append(max(children, key=int))
+            os.kill(int(killed[0]), signal.SIGKILL)
+
+    report = extract_images(
+        images, tmp_path / "workers" / kind, recipe, DETECTOR, workers=LocalWorkers(2), progress=kill_one
+    )
+    assert killed
+    assert report.done == list(images)
+    here, there = (
+        {
+            path.relative_to(tmp_path / place): path.read_bytes()
+            for path in (tmp_path / place).rglob("*")
+            if path.is_file()
+        }
+        for place in ("here", "workers")
+    )
+    assert here == there
+    assert len(here) == (8 if kind == "rows" else 1)
+
+
+def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path):
+    images = write_photos(tmp_path / "photos", 4)
+    poison = texture(5, 80, 90)
+    poison[0, :4] = 13, 66, 6, 99
+    save(poison, tmp_path / "photos" / "00poison.png")
+    (tmp_path / "photos" / "bad.png").write_text("no photo")
+    said, counts = [], []
+    report = extract_images(
+        find_images([tmp_path / "photos"]), tmp_path / "features.h5", PoisonedRecipe("sift"), DETECTOR,
+        workers=LocalWorkers(1), say=said.append, progress=lambda *count: counts.append(count),
+    )  # fmt: skip
+    assert report.done == list(images) == image_names(tmp_path / "features.h5")
+    assert list(report.skipped) == ["00poison.png", "bad.png"]
+    assert "SIGSEGV" in report.skipped["00poison.png"]
+    assert sorted(len(line) > 0 for line in said) == [True, True]
+    assert counts[-1] == (6, 6)
+
+
+def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path):
+    images = write_photos(tmp_path / "photos", 5)
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", mount]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small tmpfs here")
+    try:
+        with pytest.raises(WriteError, match="No space left"):
+            extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+        left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
+        assert left
+        subprocess.run(["mount", "-o", "remount,size=9m", mount], check=True)
+        report = extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR)
+        assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+def test_what_cannot_be_sent_or_seen_is_refused(tmp_path, monkeypatch):
+    images = write_photos(tmp_path / "photos", 1)
+    by_hand = Describer("mine", 4, {}, lambda *_: None)
+    with pytest.raises(ArgumentError, match="cannot be sent to other processes"):
+        extract_images(images, tmp_path / "rows", by_hand, DETECTOR, workers=LocalWorkers(1))
+    monkeypatch.setattr(Path, "touch", lambda self: None)  # as on a machine with a disk of its own
+    with pytest.raises(FileError, match="does not see this folder"):
+        extract_images(images, tmp_path / "rows", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+    assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_finished_photos_and_the_run_resumes(tmp_path):
+    for number in range(12):
+        save(texture(number, 300, 400), tmp_path / f"{number:02}.png")
+    out = tmp_path / "features.h5"
+    given = ["--model", "sum", "--untrained", "--keypoints", "300", "--workers", "2", "--json"]
+    command = [sys.executable, "-m", "matchkernel", "extract", str(tmp_path), "-o", str(out), *given]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    parts = Path(f"{out}.parts")
+    while len(list(parts.glob("[!.]*.npz"))) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # the whole group, as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "interrupted\n")
+    left = list(parts.glob("[!.]*.npz"))
+    assert 3 <= len(left) < 12
+    assert not out.exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert (len(report["kept"]), len(report["done"])) == (len(left), 12 - len(left))
+    assert report["on"] == "local, 2 processes"
+    assert image_names(out) == [f"{number:02}.png" for number in range(12)]
+    assert not parts.exists()
