@@ -1,6 +1,6 @@
 """Throughput of workers: processes of this machine against Ray actors, and what a shard costs on each.
 
-    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--rounds 2] [--parts throughput ...] [PHOTOS ...]
+    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--rounds 2] [--parts PART ...] [PHOTOS ...]
 
 Both extract the same images (parts of the given photos, by default those of the tests) into an .h5, in turns; the time
 until the first worker is ready is given apart. A shard's own cost is measured with tasks that do nothing. How
