@@ -1,13 +1,14 @@
 """The sentences of the documents that hold measured numbers, made from the stored results; tables.py looks for them."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
+from data import RESULTS
 from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS, TRANSFERRED
 from results import kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
 
@@ -24,12 +25,13 @@ def limit() -> float:
 def overview() -> list[str]:
     """Verdicts, models, machines."""
     claims = paper_claims()
-    held = sum(claim.holds for claim in claims)
-    every = [result for experiment in EXPERIMENTS for result in read(experiment).values()]
+    verdicts = Counter(claim.verdict for claim in claims)
+    trained = [name for name in EXPERIMENTS if (RESULTS / f"{name}.json").exists()]
+    every = [result for experiment in trained for result in read(experiment).values()]
     minutes = sum(result.get("seconds", 0) for result in every) / 60
     (machine,) = {f"{r['hardware']}, torch {r['torch']}" for r in every if "hardware" in r}
     return [
-        f"Of {len(claims)} rows, {held} hold here and {len(claims) - held} do not.",
+        f"Of {len(claims)} rows: " + ", ".join(f"{count} *{verdict}*" for verdict, count in verdicts.items()) + ".",
         f"{len(every)} models were trained in {minutes:.0f} minutes on one GPU ({machine})",
         f"where the target is {TARGET:g}, which",
     ]

@@ -3,13 +3,17 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from data import RESULTS, SEQUENCES
+from score import AUC_UNITS
+from score import DRAWS as GEOMETRY_DRAWS
 
 from matchkernel.evaluation.spread import Spread
 from matchkernel.model.descriptors import build
@@ -19,6 +23,23 @@ Result = dict[str, Any]  # what run.py writes of one model
 TASKS = ("verification", "matching", "retrieval")
 NOISES = {"e": "easy", "h": "hard", "t": "tough"}
 CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}  # of tolerance, with their units
+
+
+DRAWS = 1000  # bootstrap samples of patches and trainings
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A difference with the middle 95 % of its bootstrap samples, in points."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self, digits: int = 2) -> str:
+        """`+1.20 [+0.80, +1.60]`."""
+        ends = ", ".join(signed(end, digits) for end in (self.low, self.high))
+        return f"{signed(self.mean, digits)} [{ends}]"
 
 
 @cache
@@ -38,6 +59,14 @@ def runs(experiment: str, name: str) -> list[Result]:
 def at_full_length(stand_in: str, *experiments: str) -> list[str]:
     """The experiments of the paper's length that have results, or a shorter one that stands in for them."""
     return [name for name in experiments if (RESULTS / f"{name}.json").exists()] or [stand_in]
+
+
+def has(experiment: str, name: str, *keys: str) -> bool:
+    """Whether all trainings of a model that have results have this score."""
+    if not (RESULTS / f"{experiment}.json").exists():
+        return False
+    found = [result for job, result in read(experiment).items() if re.sub(r"-seed\d+$", "", job) == name]
+    return bool(found) and all(keys[0] in result["scores"] if keys else True for result in found)
 
 
 def look(result: Result, *keys: str) -> Any:
@@ -92,6 +121,60 @@ def kept(name: str, change: str) -> Spread:
         unchanged = min(range(len(curve["amounts"])), key=lambda k: abs(curve["amounts"][k]))
         shares.append(fmean(curve["similarity"]) / curve["similarity"][unchanged])
     return percent(shares)
+
+
+def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> Interval:
+    """How much better one model tells changed patches from others, in percent: patch by patch, over all amounts.
+
+    Args:
+        ours: trainings of a model.
+        theirs: of another.
+        change: shift, rotation or scale.
+        what: "first", share found first, or "auc", share of other patches that are less similar.
+    """
+    sides = []
+    for found in (ours, theirs):
+        curves = [look(run, "separability", change) for run in found]
+        units = AUC_UNITS if what == "auc" else len(curves[0]["amounts"])
+        sides.append(100 / units * np.array([curve[f"{what}_by_patch"] for curve in curves], np.float64))
+    one, two = sides
+    random, patches = np.random.default_rng(0), one.shape[1]
+    draws = []
+    for _ in range(DRAWS):
+        here = random.integers(patches, size=patches)
+        means = [part[random.integers(len(part), size=len(part))][:, here].mean() for part in (one, two)]
+        draws.append(means[0] - means[1])
+    return Interval(float(one.mean() - two.mean()), *map(float, np.quantile(draws, [0.025, 0.975])))
+
+
+def geometric(models: Sequence[tuple[str, str]], pairs: str) -> Spread:
+    """FPR@95 of positives found by geometry: mean over what models were trained and tested on, by seed."""
+    return percent(fmean(values) for values in _geometric_values(models, pairs, 0))
+
+
+def geometric_difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], pairs: str) -> Interval:
+    """FPR@95 of one kind of model less that of another, over samples of points and of trainings."""
+    mean = geometric(ours, pairs).mean - geometric(theirs, pairs).mean
+    random, draws = np.random.default_rng(0), []
+    for draw in range(1, 1 + GEOMETRY_DRAWS):
+        sides = []
+        for models in (ours, theirs):
+            values = _geometric_values(models, pairs, draw)
+            sides.append(fmean(fmean(values[k]) for k in random.integers(len(values), size=len(values))))
+        draws.append(100 * (sides[0] - sides[1]))
+    return Interval(mean, *map(float, np.quantile(draws, [0.025, 0.975])))
+
+
+def _geometric_values(models: Sequence[tuple[str, str]], pairs: str, draw: int) -> list[list[float]]:
+    """By seed, FPR@95 of every group a model was tested on; `draw` from 1 is a bootstrap sample, 0 is all pairs."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for experiment, name in models:
+        for run in runs(experiment, name):
+            for part in look(run, "geometry").values():
+                found = part[pairs]
+                values[run["settings"]["seed"]].append(found["draws"][draw - 1] if draw else found["fpr95"])
+    most = max(map(len, values.values()))
+    return [found for _, found in sorted(values.items()) if len(found) == most]
 
 
 @cache

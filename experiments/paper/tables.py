@@ -19,7 +19,7 @@ import jobs
 import photo_charts
 import photo_tables
 from charts import CHARTS
-from claims import Claim, own_targets, paper_claims
+from claims import Claim, own_targets, paper_claims, tests
 from data import GROUPS, SEQUENCES
 from prose import OURS, PROSE
 from results import (
@@ -56,9 +56,16 @@ HARD = ("fpr95", "hard")
 def claims_table(claims: list[Claim]) -> str:
     """A row for each claim."""
     head = ["claim", "here", "numbers (ours)", "tested"]
-    rows = [[c.text, "**holds**" if c.holds else "**does not hold**", c.figures, c.rule] for c in claims]
+    rows = [[c.text, f"**{c.verdict}**", c.figures, c.rule] for c in claims]
     if claims[0].number:
         head, rows = ["", *head], [[str(c.number), *row] for c, row in zip(claims, rows, strict=True)]
+    return markdown_table(head, rows, text_columns=head)
+
+
+def tests_table() -> str:
+    """How each statement is tested."""
+    head = ["", "test", "cannot see", "tested before by"]
+    rows = [[str(test.number), test.what, test.unseen, test.first or NOTHING] for test in tests()]
     return markdown_table(head, rows, text_columns=head)
 
 
@@ -295,6 +302,7 @@ def students() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "claims": lambda: claims_table(paper_claims()),
+    "tests": tests_table,
     "targets": lambda: claims_table(list(own_targets())),
     "groups": groups,
     "hpatches": hpatches,

@@ -31,7 +31,7 @@ def test_every_table_is_on_a_page():
     ("old", "new", "told"),
     [
         ("| 89.30 / 89.46 |", "| 89.31 / 89.46 |", "the tables are not those of the results"),
-        ("11 hold here and 6", "12 hold here and 5", "not found: Of 17 rows, 11 hold here and 6 do not."),
+        ("rows: ", "rows, ", "not found: Of "),
         ("## Recipes", "It gained 1.5 points.\n\n## Recipes", "1.5 is in no table and in no sentence"),
     ],
 )
