@@ -1,0 +1,201 @@
+"""Verdicts on made results: each rule can say yes and no, and a row without results says so."""
+
+import json
+
+import claims
+import numpy as np
+import pytest
+import results
+from claims import FAILS, HOLDS, LATER, LEVEL, MIXED, PART
+from jobs import DUAL_GRID, FIGURE_3, TURNED
+
+from matchkernel.evaluation.spread import Spread
+
+BASE = {"verification": 0.8, "matching": 0.4, "retrieval": 0.5}
+
+
+@pytest.fixture
+def stored(monkeypatch, tmp_path):
+    """A way to store results beside the real ones."""
+    for path in results.RESULTS.glob("*.json"):
+        if not path.stem.startswith(("full", "turned", "dual_grid", "large")):
+            (tmp_path / path.name).symlink_to(path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(claims, "read", results.read)
+    results.read.cache_clear()
+    claims.usual_spread.cache_clear()
+
+    def store(experiment, models, seeds=3):
+        made = {
+            f"{name}-seed{seed}": {"scores": scores(seed), "settings": {"seed": seed}, "configuration": {}}
+            for name, scores in models.items()
+            for seed in range(seeds)
+        }
+        (tmp_path / f"{experiment}.json").write_text(json.dumps(made))
+        results.read.cache_clear()
+
+    yield store
+    results.read.cache_clear()
+
+
+def tasks(gain, seed=0):
+    return {task: value + gain + 0.0005 * seed for task, value in BASE.items()}
+
+
+def on_test(gain):
+    def scores(seed):
+        by_sequence = {name: tasks(gain, seed) for names in claims.SEQUENCES["test"].values() for name in names}
+        return {"test": {**tasks(gain, seed), "by_sequence": by_sequence}, "validation": tasks(gain, seed)}
+
+    return scores
+
+
+def row(parts, words):
+    (found,) = [claim for claim in parts if words in claim.text]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [((1, 1, 1), HOLDS), ((1, 0, 0), PART), ((1, -1, 0), MIXED), ((0, 0, 0), LEVEL), ((0, -1, -1), FAILS)],
+)
+def test_a_verdict_counts_what_is_beyond_the_spread(differences, verdict):
+    theirs = Spread((10.0, 10.2))
+    ours = [Spread((10.0 + 0.5 * d, 10.2 + 0.5 * d)) for d in differences]
+    assert claims.judged([(a, theirs) for a in ours]) == verdict
+
+
+def test_single_trainings_need_more_than_the_usual_spread():
+    usual = claims.usual_spread()
+    assert 0.1 < usual < 1
+    assert not claims.better(Spread((10.0 + 0.9 * usual,)), Spread((10.0,)))
+    assert claims.better(Spread((10.0 + 1.1 * usual,)), Spread((10.0,)))
+
+
+def test_full_length_is_taken_when_all_of_it_is_there(stored):
+    stored("full", {f"{name}-n32": on_test(0.02 if name == "dual-s2" else 0.0) for name in FIGURE_3})
+    found = list(claims.on_hpatches())
+    best = row(found, "is the best")
+    assert best.verdict == HOLDS
+    assert "updates" not in best.figures
+    assert row(found, "beats").figures.startswith("+2.00 (0.05)")
+    assert row(found, "`sum` is far behind").verdict == FAILS  # level with `fc`
+    names = [name for name in FIGURE_3 if name != "combined-s2"]
+    stored("full", {f"{name}-n32": on_test(0.0) for name in names})
+    assert "10,000 updates" in row(claims.on_hpatches(), "is the best").figures
+
+
+def test_the_best_is_not_the_best_when_another_is(stored):
+    gains = {"dual-s2": 0.02, "polar-s2": 0.03}
+    stored("full", {f"{name}-n32": on_test(gains.get(name, 0.0)) for name in FIGURE_3})
+    best = row(claims.on_hpatches(), "is the best")
+    assert best.verdict == FAILS
+    assert "`polar-s2` better than it" in best.figures
+
+
+def test_simple_ones_with_batch_norm_are_judged_apart(stored):
+    gains = {"sum": -0.2, "sum-batch": 0.0, "sum-m": 0.0}
+    stored("full", {f"{name}-n32": on_test(gains.get(name, 0.1)) for name in FIGURE_3})
+    found = [*claims.on_hpatches(), *claims.projected_sums()]
+    assert row(found, "`sum` is far").verdict == HOLDS
+    assert row(found, "`sum` with BatchNorm is far").verdict == HOLDS
+    assert row(found, "gives nothing over `sum` with B").verdict == HOLDS
+    assert row(found, "gives nothing over `sum` without").verdict == FAILS
+
+
+def test_s_is_compared_at_its_best_settings(stored):
+    gains = {"dual-s1-kappa1-double": 0.03, "dual-s2-kappa16-preset": 0.05}
+    stored("dual_grid", {name: on_test(gains.get(name, 0.0)) for name in DUAL_GRID}, seeds=1)
+    found = claims.best_s()
+    assert found.verdict == HOLDS
+    assert "`dual-s2-kappa16-preset` against `dual-s1-kappa1-double`" in found.figures
+
+
+def test_sizes_are_judged_on_large_regions(stored):
+    for gain, verdict in ((0.01, HOLDS), (0.0, LEVEL), (-0.01, FAILS)):
+        sizes = {f"{n}-n{k}": on_test(gain if k == 64 else 0.0) for n in claims.AT_64 for k in (32, 64)}
+        stored("large", sizes)
+        assert row(claims.sizes(), "64 px or more").verdict == verdict
+
+
+def separable(rate, patches=400, amounts=9):
+    def scores(seed):
+        random = np.random.default_rng(seed)
+        first = (random.random((amounts, patches)) < rate).sum(0)
+        part = {"amounts": [0] * amounts, "first_by_patch": first.tolist(), "auc_by_patch": [9000] * patches}
+        return {"separability": dict.fromkeys(("shift", "rotation", "scale"), part)}
+
+    return scores
+
+
+def test_tolerance_is_decided_by_patches_found_first(stored):
+    rates = {"polar-s2": 0.8, "polar-s2-plain": 0.8, "cartesian-s2": 0.7, "cartesian-s2-plain": 0.7}
+    names = [f"{name}{end}" for name in TURNED for end in ("", "-plain")]
+    stored("turned", {name: separable(rates.get(name, 0.7)) for name in names})
+    found = list(claims.tolerance())
+    assert [row(found, word).verdict for word in ("rotation", "scale", "shift")] == [HOLDS, HOLDS, FAILS]
+    stored("turned", {name: separable(0.7) for name in names})
+    assert {claim.verdict for claim in claims.tolerance()} == {LEVEL}
+    rates["cartesian-s2-plain"] = 0.9
+    stored("turned", {name: separable(rates.get(name, 0.7)) for name in names})
+    assert row(claims.tolerance(), "rotation").verdict == PART
+
+
+def geometric(low):
+    def scores(seed):
+        draws = (low + 0.001 * np.random.default_rng(0).standard_normal(results.GEOMETRY_DRAWS)).tolist()
+        part = {"fpr95": low + 0.0001 * seed, "draws": draws}
+        return {"geometry": {group: {"ordinary": part, "hard": part} for group in "BC"}}
+
+    return scores
+
+
+def test_fpr_by_geometry_is_decided_by_samples(stored):
+    for two, one, verdicts in (
+        (0.010, 0.0151, [HOLDS, HOLDS]),
+        (0.015, 0.0164, [LEVEL, HOLDS]),
+        (0.018, 0.0200, [FAILS, FAILS]),
+    ):
+        models = {"fc-n32": geometric(0.015), "dual-s2-n32": geometric(two), "dual-s1-n32": geometric(one)}
+        stored("full", models)
+        found = [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
+        assert [claim.verdict for claim in found] == verdicts
+        assert "trained on A" in found[0].figures
+
+
+def test_rows_without_results_say_so(stored):
+    """None of the new experiments is stored here."""
+    found = {claim.text: claim for claim in claims.paper_claims()}
+    missing = [text for text, claim in found.items() if claim.verdict == LATER]
+    for words in (
+        "hard pairs",
+        "each with its best settings",
+        "64 px or more",
+        "with BatchNorm is far",
+        "tolerates scale",
+    ):
+        assert any(words in text for text in missing), words
+    assert not any(claim.holds for claim in found.values() if claim.verdict == LATER)
+
+
+def test_every_statement_has_a_test_that_says_what_it_cannot_see():
+    assert {test.number for test in claims.tests()} == {claim.number for claim in claims.paper_claims()}
+    assert all(test.what and test.unseen for test in claims.tests())
+
+
+def test_intervals_hold_the_difference():
+    rng = np.random.default_rng(1)
+    sides = []
+    for rate in (0.6, 0.5):
+        runs = []
+        for _ in range(3):
+            part = {"amounts": [0] * 10, "first_by_patch": (rng.random((10, 500)) < rate).sum(0).tolist()}
+            runs.append({"scores": {"separability": {"shift": part}}})
+        sides.append(runs)
+    gap = results.paired(*sides, "shift", "first")
+    assert gap.low < gap.mean < gap.high
+    assert gap.mean == pytest.approx(10, abs=2)
+    back = results.paired(*sides[::-1], "shift", "first")
+    assert back.mean == pytest.approx(-gap.mean)
+    assert back.high < 0
+    assert gap.text().count("+") == 3
