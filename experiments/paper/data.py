@@ -156,8 +156,8 @@ def _arrays(frames: Frames) -> tuple[np.ndarray, np.ndarray]:
     return frames.centers, frames.shapes
 
 
-def cut_geometry(data: Path, sets: Path, scenes: Sequence[str]) -> None:
-    """Cut the patches of positives that geometry found, with a million negatives of each kind over the scenes."""
+def cut_geometry(data: Path, sets: Path, scenes: Sequence[str], ordinary: int) -> None:
+    """Cut the patches of positives that geometry found; each scene has `ordinary` random negatives, and hard ones."""
     folder = sets / "geometry"
     folder.mkdir(parents=True, exist_ok=True)
     for name in scenes:
@@ -177,6 +177,7 @@ def cut_geometry(data: Path, sets: Path, scenes: Sequence[str]) -> None:
             chosen.geometric,
             lambda rows, patches=patches: to_rootsift(patch_sift(patches[rows])),
             MOST_POSITIVES,
+            ordinary,
             NEGATIVES,
             seed=0,
         )
@@ -215,12 +216,13 @@ def main() -> None:
     parser.add_argument("--no-geometric", action="store_true", help="positives from tracks only")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--geometry", action="store_true", help="cut SETS/geometry instead")
+    parser.add_argument("--ordinary", type=int, default=NEGATIVES, help="ordinary negatives of a scene, for --geometry")
     parser.add_argument("--tolerance", action="store_true", help="cut SETS/tolerance.npz instead")
     parser.add_argument("--regions", action="store_true", help="measure the regions of SETS instead")
     options = parser.parse_args()
     scenes = [scene for name in options.scenes for scene in GROUPS.get(name, (name,))]
     if options.geometry:
-        cut_geometry(options.data, options.sets, scenes)
+        cut_geometry(options.data, options.sets, scenes, options.ordinary)
     elif options.tolerance:
         cut_tolerance(options.data, options.sets)
     elif options.regions:

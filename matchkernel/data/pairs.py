@@ -86,7 +86,8 @@ def draw_geometric_pairs(
     is_geometric: np.ndarray,
     describe: Callable[[np.ndarray], np.ndarray],
     positives: int,
-    negatives: int,
+    ordinary: int,
+    hard: int,
     seed: int,
 ) -> GeometricPairs:
     """Draw positives that geometry found, and many negatives among the same patches.
@@ -99,7 +100,8 @@ def draw_geometric_pairs(
         is_geometric: (K,) whether a patch was found by geometry.
         describe: patch numbers -> unit rows of a hand-crafted descriptor, by which hard negatives are chosen.
         positives: the most to draw.
-        negatives: of each kind; fewer where there are not as many.
+        ordinary: negatives to draw at random; fewer where there are not as many.
+        hard: most similar negatives.
         seed: of the draws.
     """
     random = np.random.default_rng(seed)
@@ -107,8 +109,8 @@ def draw_geometric_pairs(
     chosen = chosen[random.permutation(len(chosen))[:positives]]
     used = np.unique(chosen)
     here = patches[used]
-    ordinary = used[_random_negatives(here, negatives, random)[:, :2]] if len(used) else np.empty((0, 2), np.int64)
-    return GeometricPairs(chosen, ordinary, _most_similar(patches, used, describe(used), negatives))
+    drawn = used[_random_negatives(here, ordinary, random)[:, :2]] if len(used) else np.empty((0, 2), np.int64)
+    return GeometricPairs(chosen, drawn, _most_similar(patches, used, describe(used), hard))
 
 
 def _geometric_positives(patches: PatchPlaces, is_geometric: np.ndarray, random: np.random.Generator) -> np.ndarray:

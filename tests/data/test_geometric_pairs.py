@@ -20,7 +20,7 @@ def made():
 
 def drawn(made, positives=30, negatives=200, seed=0):
     patches, is_geometric, rows = made
-    return draw_geometric_pairs(patches, is_geometric, lambda used: rows[used], positives, negatives, seed)
+    return draw_geometric_pairs(patches, is_geometric, lambda used: rows[used], positives, negatives, negatives, seed)
 
 
 def test_a_positive_has_a_geometric_patch_and_one_of_its_point_in_another_photo(made):
@@ -64,5 +64,5 @@ def test_draws_depend_on_the_seed_only(made):
 
 def test_a_set_without_geometric_patches_has_no_positives(made):
     patches, is_geometric, rows = made
-    found = draw_geometric_pairs(patches, np.zeros_like(is_geometric), lambda used: rows[used], 30, 200, 0)
+    found = draw_geometric_pairs(patches, np.zeros_like(is_geometric), lambda used: rows[used], 30, 200, 200, 0)
     assert [part.shape for part in found] == [(0, 2)] * 3

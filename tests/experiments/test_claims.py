@@ -18,7 +18,7 @@ BASE = {"verification": 0.8, "matching": 0.4, "retrieval": 0.5}
 def stored(monkeypatch, tmp_path):
     """A way to store results beside the real ones."""
     for path in results.RESULTS.glob("*.json"):
-        if not path.stem.startswith(("full", "turned", "dual_grid", "large")):
+        if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry")):
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(claims, "read", results.read)
@@ -80,6 +80,7 @@ def test_full_length_is_taken_when_all_of_it_is_there(stored):
     assert "updates" not in best.figures
     assert row(found, "beats").figures.startswith("+2.00 (0.05)")
     assert row(found, "`sum` is far behind").verdict == FAILS  # level with `fc`
+    assert "shipped" not in row(found, "beats").figures
     names = [name for name in FIGURE_3 if name != "combined-s2"]
     stored("full", {f"{name}-n32": on_test(0.0) for name in names})
     assert "10,000 updates" in row(claims.on_hpatches(), "is the best").figures
@@ -161,6 +162,14 @@ def test_fpr_by_geometry_is_decided_by_samples(stored):
         found = [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
         assert [claim.verdict for claim in found] == verdicts
         assert "trained on A" in found[0].figures
+
+
+def test_shipped_weights_stand_in_until_full_ones_are_there(stored):
+    assert "shipped weights, trained on all groups, 2 seeds" in row(claims.on_hpatches(), "beats").figures
+    stored("geometry", {"fc": geometric(0.015), "dual-paper": geometric(0.010)}, seeds=1)
+    two, one = (claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text)
+    assert (two.verdict, one.verdict) == (HOLDS, LATER)
+    assert two.figures.endswith("shipped weights, validation scenes")
 
 
 def test_rows_without_results_say_so(stored):
