@@ -48,6 +48,8 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
+	$(BIN)/matchkernel plot overview -o docs/images/overview.png
+	$(BIN)/matchkernel plot maps -o docs/images/maps.png --match 28
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 	$(BIN)/python benchmarks/explore_picture.py

@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "photos"))
 import jobs
 import photo_charts
 import photo_tables
+import sources
 from charts import CHARTS
 from claims import Claim, own_targets, paper_claims, tests
 from data import GROUPS, SEQUENCES
@@ -71,7 +72,7 @@ def tests_table() -> str:
 
 def groups() -> str:
     """What the groups of scenes and the splits of sequences are."""
-    rows = [[name, ", ".join(scenes)] for name, scenes in GROUPS.items()]
+    rows = [[name, ", ".join(f"{s} ({sources.SCENES[s]})" for s in scenes)] for name, scenes in GROUPS.items()]
     for split, kinds in SEQUENCES.items():
         rows.append([f"{split} sequences", "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())])
     return markdown_table(["group", "photos"], rows, text_columns=["photos"])
@@ -287,8 +288,8 @@ def short_rows() -> str:
 def students() -> str:
     """Small networks, what they copied, and their scores on validation."""
     rows = []
-    for job in jobs.EXPERIMENTS["students"]:
-        (found,) = [read("students")[job.name]]
+    for job in (job for job in jobs.EXPERIMENTS["students"] if job.name in read("students")):
+        found = read("students")[job.name]
         settings = found["settings"].get("teacher", {})
         copied = [f"{settings[part]:g} × {part}" for part in ("rows", "similarities", "pairs") if settings.get(part)]
         config = DescriptorConfig.from_dict(found["configuration"])
