@@ -22,7 +22,7 @@ import sources
 from charts import CHARTS
 from claims import Claim, own_targets, paper_claims, tests
 from data import GROUPS, SEQUENCES
-from prose import OURS, PROSE
+from prose import PROSE
 from results import (
     NOISES,
     TASKS,
@@ -198,20 +198,6 @@ def photos() -> str:
     return markdown_table(["descriptor", *heads], rows)
 
 
-def regions() -> str:
-    """Models trained on larger regions: patches of validation, and photos by the size of the regions used."""
-    means, sizes = photo_means("larger_regions"), read("larger_regions")["magnifications"]
-    rows = []
-    for (name, job), region in ((item, region) for item in OURS.items() for region in jobs.REGIONS):
-        cells = []
-        for size in sizes:
-            both = [means[f"{job}-{region}{end}, x{size:g}"] for end in ("", jobs.AGAIN)]
-            right, share = (sum(mean[column] for mean in both) / 2 for column in ("right", "H 3 px"))
-            cells.append(f"{right:.1f} / {100 * share:.1f}")
-        rows.append([f"`{name}-{region}`", matching("ship", f"{job}-{region}").text(), *cells])
-    return markdown_table(["model", "matching, patches", *(f"photos, {size:g} σ" for size in sizes)], rows)
-
-
 def sizes() -> str:
     """Matching on the validation sequences at other patch sizes than trained at."""
     models = [("descriptors", "dual-s2-n32"), ("descriptors", "cartesian-s1-n32")]
@@ -312,7 +298,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "shipped": shipped,
     "kinds": kinds,
     "photos": photos,
-    "regions": regions,
     "sizes": sizes,
     "models": models,
     "int8": int8,

@@ -1,6 +1,7 @@
 """The tables and the numbers of the pages are those of the results."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -14,6 +15,7 @@ from jobs import PACKAGE
 from matchkernel.evaluation.spread import Spread
 from matchkernel.plots.canvas import new_figure
 
+FIGURES = results.at_full_length("descriptors", "full", "full_64")
 PAGE = (tables.DOCS / "results.md").read_text(encoding="utf-8")
 
 
@@ -30,7 +32,7 @@ def test_every_table_is_on_a_page():
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("| 89.30 / 89.46 |", "| 89.31 / 89.46 |", "the tables are not those of the results"),
+        ("| 46.17 ± 0.45 |", "| 46.18 ± 0.45 |", "the tables are not those of the results"),
         ("rows: ", "rows, ", "not found: Of "),
         ("## Recipes", "It gained 1.5 points.\n\n## Recipes", "1.5 is in no table and in no sentence"),
     ],
@@ -42,7 +44,7 @@ def test_what_drifts_is_told(old, new, told):
 
 
 def test_check_writes_nothing(monkeypatch, tmp_path, capsys):
-    stale = PAGE.replace("| 89.30 / 89.46 |", "| 89.31 / 89.46 |")
+    stale = PAGE.replace("| 46.17 ± 0.45 |", "| 46.18 ± 0.45 |")
     (tmp_path / "results.md").write_text(stale, encoding="utf-8")
     for page in tables.PAGES[1:]:
         shutil.copy(tables.DOCS / page, tmp_path)
@@ -72,8 +74,21 @@ def test_charts_show_every_change():
     assert [len(panel.lines) for panel in curves] == 6 * [5]
 
 
+def test_the_papers_figures_show_every_descriptor():
+    """Figure 3: all of ours; Figure 4: every baseline with test scores, apart from three of ours at each size."""
+    ours, all_of_it = charts.draw_figure_3().axes[0], charts.draw_figure_4().axes[0]
+    names = {
+        re.sub(r"-seed\d+$", "", job) for e in FIGURES for job, r in results.read(e).items() if "test" in r["scores"]
+    }
+    assert len(ours.get_yticks()) == len(names)
+    others = [name for name, result in results.read("baselines").items() if "test" in result["scores"]]
+    labels = [label.get_text().split("   ")[0] for label in all_of_it.get_yticklabels()]
+    assert sorted(labels[: len(others)]) == sorted(others)
+    assert any(label.startswith("fc") for label in labels[len(others) :])
+
+
 def test_committed_charts_are_shown():
-    shown = {path.name for path in (tables.DOCS / "images").glob("results_*.png")}
+    shown = {path.name for kind in ("results", "figure") for path in (tables.DOCS / "images").glob(f"{kind}_*.png")}
     assert shown == set(charts.CHARTS)
     assert all(f"(images/{name})" in PAGE for name in shown)
 
