@@ -51,7 +51,8 @@ class MapColumn:
         s = "" if config.s is None else f", s = {config.s}"
         half = f", {system} half" if system else ""
         symbol = mathtext(VARIANTS[config.variant].symbol)
-        return cls(model, f"{symbol}{s}{half}\n{model.name}", system or None)
+        shown = Path(weights).parent.name if model.name == "final" else model.name  # of a run: the name of its folder
+        return cls(model, f"{symbol}{s}{half}\n{shown}", system or None)
 
     def maps(self, patches: Tensor, positions: Sequence[tuple[float, float]]) -> list[np.ndarray]:
         """(N, N) in [0, 1] for each position, S_p(q) scaled map by map [M20].

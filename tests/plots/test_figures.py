@@ -1,5 +1,7 @@
 """The paper's figures drawn by command: what is in them, and what cannot be drawn."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +48,12 @@ def test_a_half_has_the_map_of_its_coordinate_system(weights, textures):
     a, b = encodings_by_system(load(weights["dual"]), pair, weighted=False)["polar"]
     (found,) = column.maps(pair, [(1.0, 0.0)])
     assert found == pytest.approx(display_map((b @ a[7]).reshape(8, 8)).numpy(), abs=1e-5)
+
+
+def test_a_run_is_called_by_its_folder(weights, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    file = shutil.copy(weights["polar"], tmp_path / "runs" / "mine" / "final.safetensors")
+    assert MapColumn.open(str(file)).title == "$\\psi^{ρθ}$, s = 2\nmine"
 
 
 def test_rows_are_positions_and_columns_are_models():
