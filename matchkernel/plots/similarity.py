@@ -28,6 +28,7 @@ POSITIONS = (
     (0.3, 0.8),
 )  # x, y as shares of the way from the first cell to the last
 MOST_COLUMNS, MOST_ROWS = 12, 12
+LONGEST = 22  # characters of a name that fit above a column
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class MapColumn:
         half = f", {system} half" if system else ""
         symbol = mathtext(VARIANTS[config.variant].symbol)
         shown = Path(weights).parent.name if model.name == "final" else model.name  # of a run: the name of its folder
+        shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
         return cls(model, f"{symbol}{s}{half}\n{shown}", system or None)
 
     def maps(self, patches: Tensor, positions: Sequence[tuple[float, float]]) -> list[np.ndarray]:

@@ -54,6 +54,8 @@ def test_a_run_is_called_by_its_folder(weights, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     file = shutil.copy(weights["polar"], tmp_path / "runs" / "mine" / "final.safetensors")
     assert MapColumn.open(str(file)).title == "$\\psi^{ρθ}$, s = 2\nmine"
+    long = shutil.copy(file, tmp_path / f"{'x' * 40}.safetensors")
+    assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 21}…")
 
 
 def test_rows_are_positions_and_columns_are_models():
