@@ -87,7 +87,8 @@ def hpatches() -> str:
             f"`{name}`" + (", 64 px" if size == 64 else ""), parameters(configuration), is_ours=True
         )
         rows[method] = dict(zip(TASKS, three(name, size), strict=True))
-    for name, result in read("baselines").items():
+    scored = {name: result for name, result in read("baselines").items() if "test" in result["scores"]}
+    for name, result in scored.items():
         method = ReportedMethod(f"`{name}`", result["parameters"], result["hand_crafted"])
         rows[method] = {task: percent([look(result, "test", task)]) for task in TASKS}
         safe[method] = {task: percent([look(result, "test", "tie_safe", task)]) for task in TASKS}
