@@ -1,5 +1,6 @@
 """matchkernel train"""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,9 @@ def train(
     config: Annotated[Path, typer.Argument(help="TOML file of the run; see docs/training.md")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder of the run (default: runs/<config>)")] = None,
     settings: Settings = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WEIGHTS", help="start from these weights: a file, or a name")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume from the last checkpoint in the folder")] = False,
     device: Device = "auto",
 ) -> None:
@@ -26,7 +30,8 @@ def train(
     from matchkernel.training.loop import train as train_run
 
     with user_errors():
-        run = TrainingConfig.from_toml(config, settings or [])
+        begin = [] if start is None else [f"start.weights={json.dumps(start)}"]
+        run = TrainingConfig.from_toml(config, [*begin, *(settings or [])])
         folder = out or default_folder(config)
         with _bar(run.sampling.steps) as bar:
             outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))

@@ -170,8 +170,8 @@ def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, pa
         )
     if checkpoint.data != data:
         raise ArgumentError(
-            f"{path}: was trained on other patches or by another teacher (data.train differs: sha256"
-            f" {checkpoint.data[:12]}, now {data[:12]})"
+            f"{path}: was trained on other patches, by another teacher or from other weights (data.train differs:"
+            f" sha256 {checkpoint.data[:12]}, now {data[:12]})"
         )
 
 

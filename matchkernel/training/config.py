@@ -21,6 +21,7 @@ from matchkernel.storage.settings import (
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
 from matchkernel.training.optimizer import Optimizer
+from matchkernel.training.start import base_config
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -119,6 +120,25 @@ class TeacherSettings:
 
 
 @dataclass(frozen=True)
+class StartSettings:
+    """Trained weights that a run starts from, instead of random ones.
+
+    Attributes:
+        weights: a weight file, or a name of the package's weights.
+        layers: what goes on learning: "all", "last" (the last convolution and the head), or "head" (M or W, and the
+            BatchNorm after it).
+    """
+
+    weights: str = ""
+    layers: str = setting("all", choices=("all", "last", "head"))
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "start")
+        if not self.weights:
+            raise ArgumentError("start.weights must name a weight file, or weights of the package")
+
+
+@dataclass(frozen=True)
 class Loop:
     """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` affect what is learned.
 
@@ -153,6 +173,7 @@ class Loop:
 FREE_TO_CHANGE = {
     "data": ("train", "validation"),
     "teacher": ("weights",),
+    "start": ("weights",),
     "loop": tuple(field.name for field in fields(Loop)),
 }
 BINDING_IN_LOOP = ("precision", "statistics", "sync_batch_norm", "select_by")
@@ -170,6 +191,7 @@ class TrainingConfig:
     optimizer: Optimizer = field(default_factory=Optimizer)
     loop: Loop = field(default_factory=Loop)
     teacher: TeacherSettings | None = None
+    start: StartSettings | None = None
     preset: str = "paper"
     seed: int = setting(0, low=0, high=2**63 - 1)
 
@@ -177,6 +199,8 @@ class TrainingConfig:
         check_ranges(self)
         if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
             raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
+        if self.start is not None and self.start.layers == "head" and not VARIANTS[self.model.variant].projects:
+            raise ArgumentError(f"start.layers = 'head': {self.model.variant} has no head, neither M nor W")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
@@ -188,7 +212,7 @@ class TrainingConfig:
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
         if "data" not in values:
             raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
-        return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), values))
+        return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), _started(values), values))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> "TrainingConfig":
@@ -208,7 +232,8 @@ class TrainingConfig:
     def binding(self) -> dict[str, Any]:
         """The settings that a resumed run must share: those that determine what is learned.
 
-        The folders of the patches and of the teacher's weights may change; hashes show that they are the same.
+        The places of patches, of the teacher's weights and of those it starts from may change; hashes show that they
+        are the same.
         """
         settings = self.to_dict()
         for table, names in FREE_TO_CHANGE.items():
@@ -221,6 +246,15 @@ class TrainingConfig:
 def presets() -> list[str]:
     """Names of the presets."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _started(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of the weights that a run starts from, which its own table `model` may change."""
+    start, model = values.get("start"), values.get("model", {})
+    weights = start.get("weights") if isinstance(start, Mapping) else None
+    if not isinstance(weights, str) or not weights or not isinstance(model, Mapping):
+        return {}  # no start, or to be refused with the other settings
+    return {"model": base_config(weights, model)}
 
 
 def _table(value: Any) -> Any:

@@ -43,11 +43,13 @@ def train(
     resume: bool = False,
     device: str = "auto",
     report: Callable[[LogLine], object] | None = None,
+    stop_when: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a descriptor into a folder: checkpoints, log.jsonl, best.safetensors and final.safetensors.
 
     SIGTERM and Ctrl-C save a checkpoint first; then SIGTERM makes it return an Outcome that is not finished, and
-    Ctrl-C raises KeyboardInterrupt. Under torchrun every process calls this; the first one writes.
+    Ctrl-C raises KeyboardInterrupt. Under torchrun every process calls this; the first one writes. A run that starts
+    from trained weights is validated before its first update too, so that `best` is never worse than they are.
 
     Args:
         config: what to train on what, and how.
@@ -55,6 +57,7 @@ def train(
         resume: continue from the folder's last checkpoint; refused if there is none.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         report: called at every line of the log.
+        stop_when: asked after every update; True stops the run as SIGTERM does.
     """
     place, folder, steps, loop = chosen_device(device), Path(out), config.sampling.steps, config.loop
     with ExitStack() as stack:
@@ -74,12 +77,13 @@ def train(
             state.log = stack.enter_context(Log(folder, state.step, tensorboard=loop.tensorboard))
         state.write_log("start", config=config.to_dict(), device=str(place), processes=team.size)
 
+        state.validate_start()
         with _stop_signals() as signals, feed.running(state.step + 1, steps) as batches:
             for batch in batches:
                 state.update(batch)
                 is_last = state.step == steps
                 asks = team.size == 1 or state.step % AGREE_EVERY == 0
-                must_stop = asks and team.any(bool(signals), place)
+                must_stop = asks and team.any(bool(signals) or stop_when(), place)
                 if state.step % loop.validate_every == 0 or is_last:
                     state.validate()
                 if state.step % loop.save_every == 0 or is_last or must_stop:

@@ -155,8 +155,7 @@ def averaged(model: Descriptor, updater: Updater) -> Descriptor:
     if "average" not in updater.state:
         return model
     result = copy.deepcopy(model)
-    for tensor, average in zip(
-        [*result.parameters(), *running_statistics(result)], updater.state["average"], strict=True
-    ):
+    learned = [parameter for parameter in result.parameters() if parameter.requires_grad]
+    for tensor, average in zip([*learned, *running_statistics(result)], updater.state["average"], strict=True):
         tensor.copy_(average)
     return result

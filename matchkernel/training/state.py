@@ -33,6 +33,7 @@ from matchkernel.training.network import can_fuse, is_half_precision, prepare_fo
 from matchkernel.training.optimizer import Updater, averaged, running_statistics
 from matchkernel.training.sets import TrainingSet, identity
 from matchkernel.training.size_statistics import with_size_statistics
+from matchkernel.training.start import fix_layers, start_from
 from matchkernel.training.step import Update
 from matchkernel.training.teacher import open_teacher
 from matchkernel.training.validation import is_better, validate
@@ -79,20 +80,29 @@ class TrainingState:
         self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
         groups = 2 if loop.statistics == "separate" else 1
         shared = loop.sync_batch_norm and team.size > 1
-        fuse = can_fuse(config.model, device, is_half=self.is_half) and not shared and self.is_captured
-        prepare_for_training(self.model, groups=groups, synchronize=shared, fuse=fuse)
-        self.updater = Updater(list(self.model.parameters()), config.optimizer, running_statistics(self.model))
+        layers = "all" if config.start is None else config.start.layers
+        can = can_fuse(config.model, device, is_half=self.is_half) and layers == "all"
+        self.start = None if config.start is None else start_from(config.start.weights, layers, self.model)
+        prepare_for_training(
+            self.model, groups=groups, synchronize=shared, fuse=can and not shared and self.is_captured
+        )
+        fix_layers(self.model, layers)
+        learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.updater = Updater(learned, config.optimizer, running_statistics(self.model))
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
         self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
         self.teacher = None
         if config.teacher is not None:
             in_half = self.is_half and device.type == "cuda"
-            self.teacher = open_teacher(config.teacher, config.model, data, device, in_half=in_half)
-        self.identity = data.identity if self.teacher is None else f"{data.identity} {self.teacher.digest}"
+            self.teacher = open_teacher(
+                config.teacher, config.model, data, device, in_half=in_half, turns=config.start is None
+            )
+        sources = [source.digest for source in (self.teacher, self.start) if source is not None]
+        self.identity = " ".join([data.identity, *sources])
         self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
         self.log: Log | None = None
-        self.step, self.saved_step = 0, 0
+        self.step, self.saved_step = 0, -1
         self.best: dict[str, float] = {}
 
     def update(self, batch: Batch) -> None:
@@ -128,6 +138,12 @@ class TrainingState:
             except Exception:
                 self._write_checkpoint()
                 raise
+
+    def validate_start(self) -> None:
+        """Measure the weights that a new run starts from, if it does not start at random."""
+        if self.start is not None and self.step == 0:
+            self.save()  # first, or a run killed now could neither be resumed nor begun again
+            self.validate()
 
     def save(self) -> None:
         """Write a checkpoint of this step, unless it exists; never with values that are not finite."""
@@ -210,11 +226,11 @@ class TrainingState:
         bad = first_not_finite(dict(self.model.state_dict()))
         rate = self.config.optimizer.rate
         cause = f"nor is {bad}: is optimizer.rate = {rate:g} too high?" if bad else "the weights still are"
-        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "nothing was saved yet"
+        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step > 0 else "nothing was saved yet"
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> Card:
-        return Card(
+        card = Card(
             training=self.config.to_dict(),
             trained_on=", ".join(patch_set.folder.resolve().name for patch_set in self.data.sets),
             training_sets=tuple(_named(patch_set) for patch_set in self.data.sets),
@@ -222,6 +238,7 @@ class TrainingState:
             validation=result,
             other={} if self.teacher is None else {"teacher_weights": self.teacher.described},
         )
+        return card if self.start is None else self.start.added_to(card)
 
 
 def _named(patch_set: PatchSet) -> tuple[str, str]:

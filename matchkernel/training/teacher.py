@@ -58,7 +58,10 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def find_basis(self, patches: Tensor, D: int) -> None:
-        """Find the D directions that keep most of the products of joined rows: the principal ones, not centred."""
+        """Find the D directions that keep most of the products of joined rows: the principal ones, not centred.
+
+        Without this, a model with as many dimensions as the joined rows copies them as they are.
+        """
         joined = torch.cat([self(part) for part in patches.split(AT_A_TIME)]).double()
         _, vectors = torch.linalg.eigh(joined.T @ joined)
         self.register_buffer("basis", vectors[:, -D:].flip(1).float().contiguous(), persistent=False)
@@ -86,9 +89,25 @@ class Teacher(nn.Module):
 
 
 def open_teacher(
-    settings: TeacherSettings, student: DescriptorConfig, data: TrainingSet, device: torch.device, *, in_half: bool
+    settings: TeacherSettings,
+    student: DescriptorConfig,
+    data: TrainingSet,
+    device: torch.device,
+    *,
+    in_half: bool,
+    turns: bool = True,
 ) -> Teacher:
-    """Load the teacher of a run, and find the dimensions of its rows that the student is to copy."""
+    """Load the teacher of a run, and find the dimensions of its rows that the student is to copy.
+
+    Args:
+        settings: the teacher.
+        student: the model that learns from it.
+        data: what it learns on.
+        device: where it computes.
+        in_half: in half precision.
+        turns: rows of as many dimensions as the student's are turned too, to their principal ones; not wanted for a
+            student that starts from trained weights.
+    """
     models = [load(name) for name in settings.weights]
     for model in models:
         check_patch_size(model.config, student.patch_size)
@@ -100,7 +119,9 @@ def open_teacher(
         raise ArgumentError(
             f"the teacher has {dimensions} dimensions in all, the student {D}: copy similarities, not rows"
         )
-    if settings.rows:
+    if settings.rows and dimensions == D and not turns:
+        teacher.register_buffer("basis", torch.eye(D, device=device), persistent=False)
+    elif settings.rows:
         every = max(1, len(data) // SAMPLE)
         sample = torch.from_numpy(data.gather(np.arange(0, len(data), every))).to(device)
         teacher.find_basis(resize_patches(sample[:, None].float(), student.patch_size), D)

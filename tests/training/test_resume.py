@@ -144,7 +144,9 @@ def test_resume_with_another_configuration_is_refused_by_name(small, finished):
 
 def test_resume_with_other_data_is_refused_but_the_same_data_elsewhere_is_not(small, small_sets, finished, tmp_path):
     other = config(small, data={"train": str(small_sets / "other")})
-    with pytest.raises(ArgumentError, match=r"trained on other patches or by another teacher \(data.train differs"):
+    with pytest.raises(
+        ArgumentError, match=r"trained on other patches, by another teacher or from other weights \(data.train differs"
+    ):
         train(other, tmp_path / "run", device="cpu", resume=True)
     (tmp_path / "moved").symlink_to(small_sets / "train")
     moved = config(small, data={"train": str(tmp_path / "moved")}, loop={"log_every": 2})
