@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from data import RESULTS, SEQUENCES
+from jobs import EXPERIMENTS
 from score import AUC_UNITS
 from score import DRAWS as GEOMETRY_DRAWS
 
@@ -57,8 +58,14 @@ def runs(experiment: str, name: str) -> list[Result]:
 
 
 def at_full_length(stand_in: str, *experiments: str) -> list[str]:
-    """The experiments of the paper's length that have results, or a shorter one that stands in for them."""
-    return [name for name in experiments if (RESULTS / f"{name}.json").exists()] or [stand_in]
+    """The experiments of the paper's length with a training of every model, or a shorter one that stands in."""
+    return [name for name in experiments if is_whole(name)] or [stand_in]
+
+
+def is_whole(experiment: str) -> bool:
+    """Whether every model of an experiment has been trained at least once."""
+    first = {job.name for job in EXPERIMENTS[experiment] if job.name.endswith("-seed0")}
+    return (RESULTS / f"{experiment}.json").exists() and first <= read(experiment).keys()
 
 
 def has(experiment: str, name: str, *keys: str) -> bool:

@@ -20,12 +20,13 @@ import photo_charts
 import photo_tables
 import sources
 from charts import CHARTS
-from claims import Claim, own_targets, paper_claims, tests
-from data import GROUPS, SEQUENCES
+from claims import Claim, gaps, own_targets, paper_claims, tests
+from data import GROUPS, RESULTS, SEQUENCES
 from prose import PROSE
 from results import (
     NOISES,
     TASKS,
+    has,
     kind_mean,
     look,
     parameters,
@@ -288,6 +289,45 @@ def students() -> str:
     return markdown_table(head, rows, text_columns=("descriptor", "channels", "loss"))
 
 
+def lengths() -> str:
+    """What four times as many updates give: the models that have been trained at the paper's length."""
+    rows = []
+    for name in jobs.FIGURE_3:
+        if not has("full", f"{name}-n32", "test"):
+            continue
+        for experiment, updates in (("descriptors", "10,000"), ("full", "39,060")):
+            if has(experiment, f"{name}-n32", "test"):
+                found = [
+                    score(experiment, f"{name}-n32", split, t).text() for split in ("validation", "test") for t in TASKS
+                ]
+                rows.append([f"`{name}`", updates, *found])
+    head = ["model", "updates", *TASKS, *(f"{task}, test" for task in TASKS)]
+    return markdown_table(head, rows)
+
+
+def untried() -> str:
+    """Settings that had never been tried, as gains on validation over what they change."""
+    rows = []
+    for name in jobs.UNTRIED:
+        if has("untried", name):
+            base = "fc-n32" if name.startswith("fc") else "dual-s2-n32"
+            sides = [
+                (score("untried", name, "validation", t), score("descriptors", base, "validation", t)) for t in TASKS
+            ]
+            rows.append([f"`{name}`", f"`{base}`", *(gaps([new], [old]) for new, old in sides)])
+    return markdown_table(["setting", "compared with", *TASKS], rows)
+
+
+def places() -> str:
+    """What descriptors know of positions: places told from features, and matches found with quarters exchanged."""
+    rows = []
+    for name in jobs.FIGURE_3:
+        if has("full", f"{name}-n32", "places"):
+            keys = ("decoded", "decoded_chance", "first", "first_scrambled")
+            rows.append([f"`{name}`", *(score("full", f"{name}-n32", "places", key).text(1) for key in keys)])
+    return markdown_table(["model", "place told", "by chance", "found first", "found first, quarters exchanged"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": lambda: claims_table(paper_claims()),
     "tests": tests_table,
@@ -303,6 +343,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "int8": int8,
     "students": students,
+    **({"lengths": lengths, "places": places} if (RESULTS / "full.json").exists() else {}),
+    **({"untried": untried} if (RESULTS / "untried.json").exists() else {}),
     "short_rows": short_rows,
     "tiny": tiny,
     **photo_tables.TABLES,

@@ -6,6 +6,7 @@ import claims
 import numpy as np
 import pytest
 import results
+import tables
 from claims import FAILS, HOLDS, LATER, LEVEL, MIXED, ONCE, PART
 from jobs import DUAL_GRID, FIGURE_3, TURNED
 
@@ -18,7 +19,7 @@ BASE = {"verification": 0.8, "matching": 0.4, "retrieval": 0.5}
 def stored(monkeypatch, tmp_path):
     """A way to store results beside the real ones."""
     for path in results.RESULTS.glob("*.json"):
-        if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry")):
+        if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry", "untried")):
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(claims, "read", results.read)
@@ -170,6 +171,22 @@ def test_fpr_by_geometry_is_decided_by_samples(stored):
         found = [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
         assert [claim.verdict for claim in found] == verdicts
         assert "trained on A" in found[0].figures
+
+
+PLACES = ("decoded", "decoded_chance", "first", "first_scrambled")
+
+
+def test_tables_of_models_that_are_partly_trained(stored):
+    stored("full", {"fc-n32": lambda seed: {**on_test(0.0)(seed), "places": dict.fromkeys(PLACES, 0.5)}}, seeds=1)
+    assert not results.is_whole("full")
+    assert results.at_full_length("descriptors", "full", "full_64") == ["descriptors"]
+    lines = tables.lengths().splitlines()
+    assert len(lines) == 2 + 2  # 10,000 and 39,060 updates of `fc`
+    assert "| `fc` | 39,060 | 80.00 |" in lines[-1]
+    assert tables.places().splitlines()[-1] == "| `fc` | 50.0 | 50.0 | 50.0 | 50.0 |"
+    stored("untried", {"fc-dropout-0": on_test(0.1), "dual-text": on_test(0.0)}, seeds=2)
+    compared = [line.split("|")[2].strip() for line in tables.untried().splitlines()[2:]]
+    assert compared == ["`fc-n32`", "`dual-s2-n32`"]
 
 
 def test_shipped_weights_stand_in_until_full_ones_are_there(stored):
