@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from matchkernel.collection.batch_extract import find_images
-from matchkernel.storage.images import read_gray, write_png
+from matchkernel.storage.images import read_gray
 
 PHOTOS = Path(__file__).parents[1] / "tests" / "photos_cc0" / "images"
 
@@ -24,7 +24,6 @@ def write_collection(folder: Path, count: int, places: list[Path], size: tuple[i
         centre = random.uniform(0.3, 0.7, 2) * source.shape[::-1]
         warp = cv2.getRotationMatrix2D(tuple(centre), angle, scale)
         warp[:, 2] += np.array(size) / 2 - centre
-        write_png(
-            folder / name, cv2.warpAffine(source, warp, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
-        )
+        part = cv2.warpAffine(source, warp, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        cv2.imwrite(str(folder / name), part)
     return names

@@ -1,17 +1,18 @@
 """Throughput of workers: processes of this machine against Ray actors, and what a shard costs on each.
 
-    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--rounds 2] [--parts PART ...] [PHOTOS ...]
+    python benchmarks/collection_speed.py [--images 200] [--workers 2] [--parts PART ...] [PHOTOS ...]
 
-Both extract the same images (parts of the given photos, by default those of the tests) into an .h5, in turns; the time
-until the first worker is ready is given apart. A shard's own cost is measured with tasks that do nothing. How
-throughput grows with the number of workers is simulated, as this machine has few cores: tasks that wait two seconds,
-and actors that share processes as threads. The process that leads, its queue and Ray's messages are real.
+Both extract and match the same images (parts of the given photos, by default those of the tests), a tenth of them at a
+time, in turns, so that a slow moment of the machine affects both; the time until the first worker is ready is apart. A
+shard's own cost is measured with tasks that do nothing. How throughput grows with the number of workers is simulated,
+as this machine has few cores: tasks that wait two seconds, and actors that share processes as threads. The process that
+leads, its queue and Ray's messages are real.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from describe_speed import processor, versions
 from sleeping import Sleep
 from timing import read_result, write_result
 
-from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.extract_shards import ExtractWork, Photo
 from matchkernel.collection.local_workers import LocalWorkers
-from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.match_shards import MatchWork, PairTask
 from matchkernel.collection.ray_workers import RayWorkers
 from matchkernel.collection.workers import Workers
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
+from matchkernel.photos.pipeline import MatchSettings
 
+AT_ONCE, PAIRS_AT_ONCE, TURNS = 2, 15, 10  # images of a task, pairs of a task, turns of each engine
 PARTS = ("throughput", "shards", "simulated")
 MODEL, KEYPOINTS, SIZE = "light-wide", 300, (400, 300)
 EMPTY_TASKS = 400
@@ -41,7 +44,6 @@ def main() -> None:
     parser.add_argument("photos", nargs="*", type=Path)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="the others are kept as they are")
     options = parser.parse_args()
     engines: dict[str, Workers] = {"local": LocalWorkers(options.workers), "ray": RayWorkers(None, options.workers)}
@@ -61,25 +63,28 @@ def main() -> None:
 def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Namespace) -> dict[str, Any]:
     """Images and pairs per second of each engine, the seconds until it was ready, and whether bytes are the same."""
     names = write_collection(folder / "photos", options.images, options.photos, SIZE)
-    images = find_images([folder / "photos"])
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 : i + 6]]
+    photos = [Photo(name, folder / "photos" / name) for name in names]
     recipe, detector = open_recipe(MODEL, device="cpu"), Detector(keypoints=KEYPOINTS)
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
-    matching: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
-    for turn in range(options.rounds):
-        for name, workers in engines.items():
-            clock = Clock()
-            features = folder / f"{name}{turn}.h5"
-            extract_images(images, features, recipe, detector, workers=workers, progress=clock)
-            runs[name].append(clock.seconds())
-            clock = Clock()
-            match_pairs(features, pairs, [folder / f"{name}{turn}.m.h5"], workers=workers, progress=clock)
-            matching[name].append(clock.seconds())
-            print(name, runs[name][-1], matching[name][-1], flush=True)
-    same = all(len({path.read_bytes() for path in folder.glob(pattern)}) == 1 for pattern in ("*[0-9].h5", "*.m.h5"))
-    rates = {name: len(images) / sum(run for _, run in times) * len(times) for name, times in runs.items()}
-    pair_rates = {name: len(pairs) / sum(run for _, run in times) * len(times) for name, times in matching.items()}
+    works = {}
+    for name in engines:
+        (folder / name / "matches").mkdir(parents=True)
+        works[name] = ExtractWork(recipe, detector, folder / name, folder / name, False)
+    tasks = [photos[start : start + AT_ONCE] for start in range(0, len(photos), AT_ONCE)]
+    started, seconds = in_turns(engines, works, tasks)
+    rates = {name: len(photos) / value for name, value in seconds.items()}
+    pairs = [PairTask(a, b, f"{a} {b}") for i, a in enumerate(names) for b in names[i + 1 : i + 6]]
+    blocks = [pairs[start : start + PAIRS_AT_ONCE] for start in range(0, len(pairs), PAIRS_AT_ONCE)]
+    settings = MatchSettings(geometry="auto")
+    matching = {name: MatchWork(folder / name, settings, folder / name / "matches") for name in engines}
+    _, seconds = in_turns(engines, matching, blocks)
+    pair_rates = {name: len(pairs) / value for name, value in seconds.items()}
+    files = [
+        {path.relative_to(folder / name): path.read_bytes() for path in (folder / name).rglob("*.npz")}
+        for name in engines
+    ]
+    same = all(found == files[0] for found in files) and len(files[0]) == len(photos) + len(blocks)
     print(f"images/s {rates}, ray / local {rates['ray'] / rates['local']:.3f}; the same bytes: {same}", flush=True)
+    print(f"pairs/s {pair_rates}, ray / local {pair_rates['ray'] / pair_rates['local']:.3f}", flush=True)
     return {
         "images": options.images,
         "workers": options.workers,
@@ -91,24 +96,35 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
         "pairs": len(pairs),
         "pairs_per_second": {name: round(rate, 3) for name, rate in pair_rates.items()},
         "pairs_ray_over_local": round(pair_rates["ray"] / pair_rates["local"], 3),
-        "seconds_to_start": {name: round(statistics.median(start for start, _ in runs[name]), 2) for name in runs},
+        "seconds_to_start": {name: round(value, 2) for name, value in started.items()},
         "same_bytes": same,
     }
 
 
-class Clock:
-    """A progress callback: when work could begin, and when it was done."""
-
-    def __init__(self) -> None:
-        self.times = [time.monotonic()]
-
-    def __call__(self, done: int, total: int) -> None:
-        """Note the time."""
-        self.times.append(time.monotonic())
-
-    def seconds(self) -> tuple[float, float]:
-        """Until the first item was done, and of the rest: its share of the items is what the rate counts."""
-        return round(self.times[1] - self.times[0], 2), round(self.times[-1] - self.times[1], 2)
+def in_turns(
+    engines: dict[str, Workers], works: dict[str, Any], tasks: list[Any]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds until each engine was ready, and of all its tasks. Both are open, and take turns of a tenth each."""
+    started, seconds = {}, dict.fromkeys(engines, 0.0)
+    size = max(1, len(tasks) // TURNS)
+    with ExitStack() as stack:
+        crews = {}
+        for name, workers in engines.items():
+            start = time.perf_counter()
+            crews[name] = stack.enter_context(workers.opened(works[name], len(tasks)))
+            crews[name].facts  # noqa: B018 - the first is ready
+            started[name] = time.perf_counter() - start
+            list(crews[name].run(tasks[: 2 * crews[name].size]))  # all are
+            for path in works[name].folder.rglob("*.npz"):
+                if path.parent == works[name].folder:
+                    path.unlink()
+        for turn, first in enumerate(range(0, len(tasks), size)):
+            for name in list(crews)[:: 1 if turn % 2 else -1]:
+                start = time.perf_counter()
+                list(crews[name].run(tasks[first : first + size]))
+                seconds[name] += time.perf_counter() - start
+    print(f"ready after {started}, done after {seconds} s", flush=True)
+    return started, seconds
 
 
 def shard_cost(workers: Workers) -> float:

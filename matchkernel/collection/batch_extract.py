@@ -125,9 +125,10 @@ def _opened(work: ExtractWork, workers: Workers | None, images: int) -> Iterator
         extractor = work.here()
         yield _as_json(extractor.facts), extractor.each
         return
-    with visible_mark(work.folder) as mark, workers.opened(replace(work, mark=mark), images) as crew:
+    with visible_mark(work.folder) as mark, workers.opened(work.sent(mark), images) as crew:
 
         def run(photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
+            photos = [replace(photo, path=photo.path.absolute()) for photo in photos]
             size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * crew.size)))
             for task, result in crew.run([photos[i : i + size] for i in range(0, len(photos), size)]):
                 if isinstance(result, Lost):

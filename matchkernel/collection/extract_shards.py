@@ -12,8 +12,8 @@ import numpy as np
 from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
-from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, TORCH
+from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
+from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
@@ -99,6 +99,22 @@ class ExtractWork:
         recipe = self._recipe
         on_gpu = recipe.device is not None and (recipe.device == "auto" or recipe.device.startswith("cuda"))
         return on_gpu and not isinstance(recipe.model, str) and recipe.engine in (AUTO, TORCH, CUDA_HALF)
+
+    def sent(self, mark: Path) -> "ExtractWork":
+        """The same for workers that may be in another directory; all of them must see the mark."""
+        recipe = self._recipe
+        if recipe.engine.lower().endswith(FILE):
+            recipe = replace(recipe, engine=str(Path(recipe.engine).absolute()))
+        files = {name: path for name in NETWORKS if (path := getattr(self.detector, name)) is not None}
+        absolute: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in files.items()}
+        return replace(
+            self,
+            describer=recipe,
+            detector=replace(self.detector, **absolute),
+            folder=self.folder.absolute(),
+            masks=None if self.masks is None else self.masks.absolute(),
+            mark=mark.absolute(),
+        )
 
     def open(self, threads: int, gpu: bool) -> "Extractor":
         """Open the model in a worker."""

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +169,7 @@ def _results(
         matcher = work.here()
         yield from ((block, matcher.do(block)) for block in blocks)
         return
-    with visible_mark(work.folder) as mark, workers.opened(replace(work, mark=mark), len(blocks)) as crew:
+    with visible_mark(work.folder) as mark, workers.opened(work.sent(mark), len(blocks)) as crew:
         yield from crew.run(blocks)
 
 

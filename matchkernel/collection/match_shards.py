@@ -3,7 +3,7 @@
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +95,10 @@ class MatchWork:
     def uses_gpu(self) -> bool:
         """Whether descriptors may be compared on a GPU."""
         return self.device == "auto" or self.device.startswith("cuda")
+
+    def sent(self, mark: Path) -> "MatchWork":
+        """The same for workers that may be in another directory; all of them must see the mark."""
+        return replace(self, place=self.place.absolute(), folder=self.folder.absolute(), mark=mark.absolute())
 
     def open(self, threads: int, gpu: bool) -> "Matcher":
         """Make ready in a worker."""

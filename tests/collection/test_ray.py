@@ -44,19 +44,21 @@ def local(tmp_path_factory):
     return folder
 
 
-def start(verb, *arguments):
+def start(folder, verb, *arguments):
+    """Run a command in a folder; inputs are given as it sees them, and workers are in another one."""
     command = [sys.executable, "-m", "matchkernel", verb, *map(str, arguments), "--json"]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment(), text=True, cwd=folder, **pipes)
 
 
 def extract_on(place, folder, out):
     given = ("--model", "sum", "--untrained", "--keypoints", 200, "--on", place, "--workers", 2)
-    return start("extract", folder / "photos", "-o", out, *given)
+    return start(folder, "extract", "photos", "-o", out, *given)
 
 
 def match_on(place, folder, out):
     given = ("--geometry", "auto", "--on", place, "--workers", 2, "-o", out)
-    return start("match-pairs", folder / "features.h5", folder / "pairs.txt", *given)
+    return start(folder, "match-pairs", "features.h5", "pairs.txt", *given)
 
 
 def finished(process):

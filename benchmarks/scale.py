@@ -1,0 +1,121 @@
+"""Works out a million photos on 64 machines from the stored unit costs, for docs/scale.md.
+
+    python benchmarks/scale.py [--write]
+
+Nothing is measured here: benchmarks/collection_costs.py and benchmarks/collection_speed.py have done that. With --write
+the table in docs/scale.md is replaced.
+"""
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timing import read_result
+
+PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+MARKS = ("<!-- scale -->\n", "<!-- /scale -->")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done, and with what."""
+
+    photos: int = 1_000_000
+    nodes: int = 64
+    cores: int = 16  # of a node, one worker each
+    partners: int = 20  # of each photo; a pair that is chosen from both sides counts twice here
+    images_per_shard: int = 16
+    pairs_per_shard: int = 256
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table."""
+
+    name: str
+    formula: str
+    core_seconds: float
+    seconds: float
+
+
+def steps(plan: Plan, costs: dict[str, float], speed: dict[str, Any]) -> list[Step]:
+    """The steps in their order: seconds of one core, and seconds that pass."""
+    n, p, workers = plan.photos, plan.photos * plan.partners, plan.nodes * plan.cores
+    share = speed["simulated"][-1]["share"]  # of the ideal, with the most workers that were simulated
+    shards = n / plan.images_per_shard + p / plan.pairs_per_shard
+
+    def spread(name: str, formula: str, seconds: float) -> Step:
+        return Step(name, formula, seconds, seconds / (workers * share))
+
+    def alone(name: str, formula: str, seconds: float) -> Step:
+        return Step(name, formula, seconds, seconds)
+
+    return [
+        spread("extract, photos as measured", "n x / (W e)", n * costs["extract_seconds"]),
+        spread("extract, photos of 12 megapixels", "n X / (W e)", n * costs["extract_large_seconds"]),
+        alone("gather into one .h5 (a folder needs none)", "n g", n * costs["gather_seconds"]),
+        alone("vectors of photos, in one process", "n v", n * costs["vector_seconds"]),
+        alone("most similar photos, exact, in one process", "n² c", n**2 * costs["compare_seconds"]),
+        spread("match pairs", "p m / (W e)", p * costs["match_seconds"]),
+        spread("verify them (--geometry auto)", "p q / (W e)", p * costs["verify_seconds"]),
+        alone("hand out shards", "(n / 16 + p / 256) s", shards * speed["shard_ms"]["ray"] / 1000),
+        alone("merge into matches.h5", "p w", p * costs["merge_seconds"]),
+    ]
+
+
+def table(plan: Plan | None = None) -> str:
+    """The table and the sizes, as Markdown."""
+    plan = plan or Plan()
+    costs, speed = read_result("collection_costs")["costs"], read_result("collection_speed")
+    lines = ["| step | formula | one core | passes |", "|---|---|---|---|"]
+    for step in steps(plan, costs, speed):
+        lines.append(f"| {step.name} | {step.formula} | {duration(step.core_seconds)} | {duration(step.seconds)} |")
+    units = {
+        "n": f"{plan.photos:,} photos", "p": f"{plan.photos * plan.partners:,} pairs",
+        "W": f"{plan.nodes} × {plan.cores} workers", "e": f"{speed['simulated'][-1]['share']:.3f}",
+        "x": f"{costs['extract_seconds']:.2f} s", "X": f"{costs['extract_large_seconds']:.2f} s",
+        "g": f"{costs['gather_seconds'] * 1000:.1f} ms", "v": f"{costs['vector_seconds'] * 1000:.1f} ms",
+        "c": f"{costs['compare_seconds'] * 1e6:.3f} µs", "m": f"{costs['match_seconds']:.3f} s",
+        "q": f"{costs['verify_seconds']:.3f} s", "s": f"{speed['shard_ms']['ray']:.2f} ms",
+        "w": f"{costs['merge_seconds'] * 1000:.2f} ms",
+    }  # fmt: skip
+    sizes = {
+        "features": plan.photos * costs["feature_bytes"],
+        "matches": plan.photos * plan.partners * costs["match_bytes"],
+        "vectors in memory": plan.photos * costs["vector_length"] * 4,
+    }
+    told = "; ".join(f"{name} = {value}" for name, value in units.items())
+    bytes_told = ", ".join(f"{name} {value / 1e9:,.0f} GB" for name, value in sizes.items())
+    measured = (
+        f"Measured on photos of {costs['photo_pixels'] / 1e6:.2f} megapixels with {costs['keypoints']:,.0f} keypoints "
+        "on average"
+    )
+    return "\n".join([*lines, "", f"{measured}: {told}.", "", f"Sizes: {bytes_told}.", ""])
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
+def main() -> None:
+    """Print the table, or write it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    if parser.parse_args().write:
+        text = PAGE.read_text(encoding="utf-8")
+        inside = re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1])
+        PAGE.write_text(
+            re.sub(inside, lambda _: MARKS[0] + table() + MARKS[1], text, flags=re.DOTALL), encoding="utf-8"
+        )
+    else:
+        print(table())
+
+
+if __name__ == "__main__":
+    main()

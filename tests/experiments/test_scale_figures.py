@@ -1,0 +1,46 @@
+"""The tables and numbers about collections in the docs are computed from the stored benchmarks."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def stored(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def scale(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import scale
+
+    yield scale
+    sys.modules.pop("scale")
+
+
+def test_the_page_about_scale_is_computed(scale):
+    text = scale.PAGE.read_text(encoding="utf-8")
+    inside = text.partition(scale.MARKS[0])[2].partition(scale.MARKS[1])[0]
+    assert inside == scale.table()
+
+
+def test_the_formula_by_hand(scale):
+    """One photo on one worker without loss costs what one photo costs."""
+    costs = dict.fromkeys(stored("collection_costs")["costs"], 1.0)
+    speed = {"simulated": [{"share": 1.0}], "shard_ms": {"ray": 16_000.0}}
+    plan = scale.Plan(photos=16, nodes=1, cores=2, partners=16)
+    found = {step.formula: (step.core_seconds, step.seconds) for step in scale.steps(plan, costs, speed)}
+    assert found["n x / (W e)"] == (16, 8)
+    assert found["p m / (W e)"] == (256, 128)
+    assert found["n² c"] == (256, 256)
+    assert found["(n / 16 + p / 256) s"] == (32, 32)
+    assert [scale.duration(seconds) for seconds in (89, 90, 7200, 10 * 86400)] == [
+        "89.0 s",
+        "1.5 min",
+        "2.0 h",
+        "10.0 days",
+    ]
