@@ -4,4 +4,5 @@ import sys
 from pathlib import Path
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-sys.path[:0] = [str(EXPERIMENTS / "paper"), str(EXPERIMENTS / "photos"), str(EXPERIMENTS / "engines"), str(EXPERIMENTS)]
+FOLDERS = ("paper", "photos", "engines", "collections")
+sys.path[:0] = [*(str(EXPERIMENTS / folder) for folder in FOLDERS), str(EXPERIMENTS)]
