@@ -14,6 +14,7 @@ photos of the training scenes.
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from one_folder import Mixed, mix
 from recall import recalls
 
 from matchkernel.cli.console import run_script
+from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.collection.global_vectors import assign, learn_centres, sum_by_centre
 from matchkernel.photos.features import Features
 from matchkernel.storage.files import replacing
@@ -96,7 +98,7 @@ SUMS: dict[str, tuple[int, Callable[[Features], np.ndarray], int]] = {
 
 def summed(rows: np.ndarray, centres: np.ndarray, shares: int) -> np.ndarray:
     """(K, D) sums of differences from the nearest centre, or from several with weights that fall with distance."""
-    rows = rows[rows.any(1)]
+    rows = rows[rows.any(1)].astype(np.float32)
     if shares == 1:
         nearest = assign(rows, centres)
         return sum_by_centre(rows - centres[nearest], nearest, len(centres)).astype(np.float32)
@@ -107,6 +109,12 @@ def summed(rows: np.ndarray, centres: np.ndarray, shares: int) -> np.ndarray:
     for which, weight in zip(index.T.numpy(), weights.T, strict=True):
         total += sum_by_centre((rows - centres[which]) * weight[:, None], which, len(centres))
     return total.astype(np.float32)
+
+
+def loaded(files: FeatureFiles, name: str) -> Features:
+    """Features in half the memory, so that those of all photos fit."""
+    features = files.load(name)
+    return replace(features, descriptors=features.descriptors.astype(np.float16))
 
 
 def score(mixed: Mixed, names: list[str], similar: np.ndarray) -> dict[str, float]:
@@ -130,15 +138,14 @@ def main() -> None:
     names = [name for name in mixed.names if mixed.scene[name] not in TEST]
     results: dict[str, dict[str, dict[str, float]]] = {}
     for files in features_of(mixed.images, mixed.names, arguments.work, MODELS):
-        learned = {}
-        sample = [files.load(name).descriptors for name in names if mixed.scene[name] not in HELD_OUT]
+        learned, photos = {}, {name: loaded(files, name) for name in names}
+        sample = [photos[name].descriptors for name in names if mixed.scene[name] not in HELD_OUT]
         spread = [np.unique(np.linspace(0, len(rows) - 1, PER_PHOTO).astype(int)) for rows in sample]
         rows = np.concatenate([some[index] for some, index in zip(sample, spread, strict=True)])
-        del sample
         for sums, (count, choose, shares) in SUMS.items():
             if count not in learned:
                 learned[count] = learn_centres(rows[rows.any(1)], count)
-            cells = np.stack([summed(choose(files.load(name)), learned[count], shares) for name in names])
+            cells = np.stack([summed(choose(photos[name]), learned[count], shares) for name in names])
             for way, similar in WAYS.items():
                 found = score(mixed, names, similar(cells))
                 results.setdefault(f"{sums}; {way}", {})[files.place.name] = found

@@ -39,8 +39,9 @@ from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.hloc import read_matches_of
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import file_hash, replacing
 from matchkernel.storage.folders import Build, recover, resumable_build
+from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
@@ -205,6 +206,7 @@ def reconstruct(
         pairs = make_pairs(names, choice, files, say=say, progress=job.tell)
         write_pairs(build.folder / "pairs.txt", pairs)
         _match(job, pairs, str(describer.device))
+        job = dataclasses.replace(job, images=_readable_by_colmap(job, names))
         _import(job, names, pairs)
         _map(job, mapper, program)
         facts = analyze(build.folder / "sparse", program)
@@ -316,6 +318,24 @@ def _match(job: _Job, pairs: list[Pair], device: str) -> None:
         say=job.say,
         progress=job.tell,
     )
+
+
+def _readable_by_colmap(job: _Job, names: list[str]) -> Path:
+    """The folder of photos; if some are HEIC, which COLMAP cannot read, one with JPEGs of these under their names."""
+    if not any(name.lower().endswith(HEIC_SUFFIXES) for name in names):
+        return job.images
+    folder = job.build.folder / "photos"
+    for name in names:
+        target = folder / name
+        if target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name.lower().endswith(HEIC_SUFFIXES):
+            with replacing(target) as part:
+                part.write_bytes(as_jpeg(job.images / name))
+        else:
+            target.symlink_to((job.images / name).resolve())
+    return folder
 
 
 def _import(job: _Job, names: list[str], pairs: list[Pair]) -> None:

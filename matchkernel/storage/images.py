@@ -88,6 +88,14 @@ def read_photo_bytes(data: bytes, name: str, *, most_pixels: int, preview_side: 
     return gray, _jpeg(shown)
 
 
+def as_jpeg(path: str | Path) -> bytes:
+    """A photo of any format as the contents of a JPEG file, with its EXIF header, which knows the focal length."""
+    with open_image(Path(path)) as image:
+        exif, file = image.info.get("exif") or b"", io.BytesIO()
+        image.convert("RGB").save(file, format="JPEG", quality=95, exif=exif)
+    return file.getvalue()
+
+
 def photo_bytes(pixels: np.ndarray) -> bytes:
     """(H, W) gray or (H, W, 3) colour uint8 as the contents of a PNG file."""
     file = io.BytesIO()

@@ -282,6 +282,24 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
         assert all(camera.parameters.tolist() == [400, 200, 150, 0] for camera in model.cameras.values())
 
 
+@needs_colmap
+def test_heic_photos_are_given_to_colmap_as_jpeg(scene, tmp_path):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    images = tmp_path / "images"
+    shutil.copytree(scene, images)
+    for number in range(3):
+        with Image.open(images / f"00{number}.png") as image:
+            pillow_heif.from_pillow(image.convert("RGB")).save(images / f"{number}.HEIC", quality=95)
+        (images / f"00{number}.png").unlink()
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    assert summary.registered == 6
+    names = {image.name for image in read_reconstruction(tmp_path / "ws" / "sparse").images.values()}
+    assert {"0.HEIC", "003.png"} < names
+    with Image.open(tmp_path / "ws" / "photos" / "0.HEIC") as image:
+        assert image.format == "JPEG"
+    assert (tmp_path / "ws" / "photos" / "003.png").samefile(images / "003.png")
+
+
 def test_camera_models_and_mappers_that_are_refused():
     for wrong, message in (
         ({"camera_model": "PINHOL"}, "camera_model must be one of SIMPLE_PINHOLE"),
