@@ -12,9 +12,7 @@ from matchkernel.photos.features import load_features, save_features
 from matchkernel.storage.images import read_gray
 
 
-def features_of(
-    images: Path, names: list[str], work: Path, models: list[str], detector: Detector
-) -> list[FeatureFiles]:
+def features_of(images: Path, names: list[str], work: Path, models: list[str]) -> list[FeatureFiles]:
     """Features of every photo by every model, in work/<model>; keypoints are detected once, for the first model."""
     first, detector = work / models[0], Detector()
     extract_images({name: images / name for name in names}, first, open_describer(models[0]), detector)

@@ -10,6 +10,7 @@ import colmap_scene
 import data
 import geometry
 import make_int8
+import make_vocabularies
 import pytest
 import render_scene
 import run
@@ -47,6 +48,7 @@ MISTAKES = [
     (make_int8, ["none", "--calibrate", "sceaux"], "sceaux is for validation: calibrate on training scenes"),
     (make_int8, ["none", "--calibrate", "fox"], "none/fox"),
     (make_int8, ["none", "--calibrate", "fox", "--only", "best"], "best: no such file"),
+    (make_vocabularies, ["sceaux", "fox"], "are kept for validation and test"),
     (render_scene, ["/"], "/: already exists"),
     (colmap_scene, ["none", "out", "dual,size=3"], "'size=3' is not a setting of the detector"),
     (colmap_scene, ["none", "out", "dual,contrast=low"], "'contrast=low': expected a value of type float"),
