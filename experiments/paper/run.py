@@ -3,8 +3,9 @@
 python experiments/paper/run.py EXPERIMENT... --sets SETS --keep WEIGHTS [--only JOB...] [--workers 3]
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS --only JOB... --scores test strips
 
-Results go to `<results>/<experiment>.json` after every model. The sets are cut by data.py; a job that names another cut
-of them finds it in SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
+Results go to `<results>/<experiment>.json` after every model. SIGTERM stops trainings with a checkpoint in WEIGHTS, from
+which the same command goes on. The sets are cut by data.py; a job that names another cut of them finds it in
+SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from matchkernel.errors import FileError, MatchKernelError
 from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, state_digest
 from matchkernel.storage.files import replacing
+from matchkernel.training.checkpoint import find_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
@@ -81,7 +83,8 @@ def do(
 ) -> dict[str, Any] | None:
     """Train a model, unless its weights are kept from an earlier run, and measure what is missing.
 
-    None where it is too late to train when its turn comes.
+    None where it is too late to train when its turn comes, or where training was stopped by SIGTERM: it goes on from
+    its checkpoint in `keep` the next time.
     """
     config = configuration(job, sets, keep.parent, steps)
     keep.mkdir(parents=True, exist_ok=True)
@@ -93,6 +96,8 @@ def do(
             if time.time() > until:
                 return None
             how = train_job(config, weights, device)
+            if how is None:
+                return None
         with replacing(facts) as part:
             part.write_text(json.dumps(how), encoding="utf-8")
     done = before["scores"] if before else {}
@@ -109,15 +114,23 @@ def refuse_other_weights(job: Job, before: dict[str, Any], weights: Path) -> Non
         raise FileError(f"{weights} is not the model whose results are stored under {job.name}")
 
 
-def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, Any]:
-    """Train a model and write its weights; returns loss, seconds and machine."""
+def train_job(config: TrainingConfig, weights: Path, device: str) -> dict[str, Any] | None:
+    """Train a model, or go on with one that was stopped, and write its weights; returns loss, seconds and machine."""
     torch._dynamo.reset()
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        train(config, folder, device=device)
-        seconds = time.perf_counter() - start
-        shutil.copyfile(Path(folder) / "final.safetensors", weights)
-        losses = [entry["loss"] for entry in read_log(Path(folder) / "log.jsonl") if entry["event"] == "training"]
+    folder = weights.with_suffix(".run")
+    is_begun = find_checkpoint(folder) is not None
+    if not is_begun:
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that ended without one
+    begun = folder / "seconds.txt"
+    start = time.perf_counter() - (float(begun.read_text()) if begun.exists() else 0.0)
+    is_finished = train(config, folder, device=device, resume=is_begun).is_finished
+    seconds = time.perf_counter() - start
+    if not is_finished:
+        begun.write_text(f"{seconds:.1f}")
+        return None
+    shutil.copyfile(folder / "final.safetensors", weights)
+    losses = [entry["loss"] for entry in read_log(folder / "log.jsonl") if entry["event"] == "training"]
+    shutil.rmtree(folder)
     return {
         "loss": losses[-1] if losses else None,
         "seconds": round(seconds, 1),

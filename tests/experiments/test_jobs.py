@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import queue
+import signal
 import sys
 import threading
 from contextlib import nullcontext
@@ -249,6 +251,30 @@ def test_kept_weights_are_scored_and_not_trained_again(small, tmp_path):
     assert small()["scores"] == first["scores"]
     assert small(steps=3)["scores"] != first["scores"]  # kept weights of another length are not taken
     assert small()["scores"] == first["scores"]
+
+
+def test_a_training_that_is_stopped_goes_on(small, tmp_path, monkeypatch):
+    whole = small(steps=4)
+    (tmp_path / "keep").rename(tmp_path / "kept")
+    (tmp_path / "keep" / "small.run").mkdir(parents=True)
+    (tmp_path / "keep" / "small.run" / "log.jsonl").write_text("")  # of a process that was killed
+    train, seen = run.train, []
+
+    def stopped(config, folder, **options):
+        def stop(line):
+            seen.append(line.step)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        return train(config, folder, report=stop if not seen else None, **options)
+
+    monkeypatch.setattr(run, "train", stopped)
+    assert small(steps=4) is None
+    assert seen[0] < 4
+    assert not (tmp_path / "keep" / "small.safetensors").exists()
+    again = small(steps=4)
+    assert again["state_sha256"] == whole["state_sha256"]
+    assert again["seconds"] > 0
+    assert {path.name for path in (tmp_path / "keep").iterdir()} == {"small.safetensors", "small.json"}
 
 
 def test_more_scores_are_added_to_results_from_the_same_weights_only(small, tmp_path):
