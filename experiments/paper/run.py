@@ -3,8 +3,8 @@
 python experiments/paper/run.py EXPERIMENT... --sets SETS --keep WEIGHTS [--only JOB...] [--workers 3]
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS --only JOB... --scores test strips
 
-Results go to `<results>/<experiment>.json` after every model. SIGTERM stops trainings with a checkpoint in WEIGHTS, from
-which the same command goes on. The sets are cut by data.py; a job that names another cut of them finds it in
+Results go to `<results>/<experiment>.json` after every model. SIGTERM stops trainings with a checkpoint in WEIGHTS,
+from which the same command goes on. The sets are cut by data.py; a job that names another cut of them finds it in
 SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
 """
 
