@@ -1,5 +1,6 @@
 """Patch sets in the PhotoTourism layout from photos with a COLMAP reconstruction."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
 from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.scene import Scene, read_scene
+from matchkernel.data.split import PARTS, SHARES, Counts, count_parts, split_places
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
-from matchkernel.storage.files import check_new_folder, file_hash
+from matchkernel.storage.files import check_folder, check_new_folder, file_hash
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
@@ -50,6 +52,11 @@ class Selection:
     keypoints: np.ndarray  # (K,)
     geometric: np.ndarray  # (K,) bool
 
+    def __getitem__(self, rows: np.ndarray) -> "Selection":
+        """Some of the patches, with labels numbered again from 0."""
+        labels = group_by_label(self.labels[rows]).ranks()
+        return Selection(labels, self.points[rows], self.photos[rows], self.keypoints[rows], self.geometric[rows])
+
 
 def build_from_colmap(
     images: str | Path,
@@ -74,6 +81,59 @@ def build_from_colmap(
     """
     settings = settings or CutSettings()
     check_new_folder(target, images, sparse)
+    scene, chosen, files = _chosen(images, sparse, database, settings, all_keypoints)
+    return _cut(target, scene, chosen, settings, Path(images), {"files": files}, {}, progress)
+
+
+def build_parts(
+    images: str | Path,
+    sparse: str | Path,
+    database: str | Path,
+    target: str | Path,
+    settings: CutSettings | None = None,
+    *,
+    shares: tuple[float, float, float] = SHARES,
+    counted: Callable[[dict[str, Counts]], object] = lambda counts: None,
+    progress: Progress | None = None,
+) -> dict[str, PatchSet]:
+    """The same as three patch sets in a folder, training, validation and test; see split.py. Parts there are kept.
+
+    Args:
+        images: folder of the photos.
+        sparse: folder of the model.
+        database: COLMAP's database.db.
+        target: folder of the three sets; made if missing. An interrupted build resumes.
+        settings: how patches are chosen and cut.
+        shares: of the three parts.
+        counted: called with what each part has, before they are cut; what it raises ends the build.
+        progress: called with the number of photos done and their total.
+    """
+    settings, target = settings or CutSettings(), Path(target)
+    check_folder(target, images, sparse)
+    scene, chosen, files = _chosen(images, sparse, database, settings, None)
+    where = places_of(scene, chosen, frames_of(scene, chosen))
+    parts = split_places(where, shares)
+    counted(count_parts(where, parts))
+    for number, name in enumerate(PARTS):
+        if (target / name).exists():
+            continue
+        rows = np.flatnonzero(parts == number)
+        mine = chosen[rows]
+        others = int((~chosen.geometric).sum() - (~mine.geometric).sum())
+        identity = {"files": files, "part": name, "shares": list(shares)}
+        left_out = {"in another part, or between parts": others}
+        _cut(target / name, scene, mine, settings, Path(images), identity, left_out, progress)
+    return {name: open_patch_set(target / name) for name in PARTS}
+
+
+def _chosen(
+    images: str | Path,
+    sparse: str | Path,
+    database: str | Path,
+    settings: CutSettings,
+    all_keypoints: str | Path | None,
+) -> tuple[Scene, Selection, list[str]]:
+    """The scene, the patches to cut, and hashes of all files they come from."""
     scene = read_scene(images, sparse, database, all_keypoints=all_keypoints, magnification=settings.magnification)
     if not scene.photos:
         reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
@@ -83,18 +143,33 @@ def build_from_colmap(
         raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
     inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
     files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
-    identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
+    return scene, chosen, files
+
+
+def _cut(
+    target: str | Path,
+    scene: Scene,
+    chosen: Selection,
+    settings: CutSettings,
+    images: Path,
+    identity: dict[str, Any],
+    left_out: dict[str, int],
+    progress: Progress | None,
+) -> PatchSet:
+    """Cut the chosen patches and write them as a patch set."""
     names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
+    identity = {**identity, "settings": asdict(settings), "sampler": SAMPLER}
     with create_patch_set(target, len(chosen.labels), settings.size, identity) as build:
         for number, _ in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
             photo = scene.photos[number]
-            build.patches[rows] = extract_patches(
-                read_gray(photo.path), photo.frames[chosen.keypoints[rows]], settings.size
-            )
+            if len(rows):
+                build.patches[rows] = extract_patches(
+                    read_gray(photo.path), photo.frames[chosen.keypoints[rows]], settings.size
+                )
             if progress is not None:
                 progress(number + 1, len(names))
-        _finish(build, scene, chosen, settings, Path(images))
+        _finish(build, scene, chosen, settings, images, left_out)
     return open_patch_set(target)
 
 
@@ -116,7 +191,9 @@ def select_patches(scene: Scene, settings: CutSettings) -> Selection:
     return Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
 
 
-def _finish(build: Any, scene: Scene, chosen: Selection, settings: CutSettings, images: Path) -> None:
+def _finish(
+    build: Any, scene: Scene, chosen: Selection, settings: CutSettings, images: Path, left_out: dict[str, int]
+) -> None:
     frames = frames_of(scene, chosen)
     pairs = _pairs(build.patches, scene, chosen, frames, settings)
     interest = np.column_stack(
@@ -133,6 +210,7 @@ def _finish(build: Any, scene: Scene, chosen: Selection, settings: CutSettings, 
     origin = {"kind": "colmap", "name": images.resolve().parent.name, "photos": [photo.name for photo in scene.photos]}
     used = int((~chosen.geometric).sum())
     tracked_left_out = {reason: count for reason, count in sorted(scene.tracked_left_out.items()) if count}
+    tracked_left_out |= left_out
     alone = scene.tracked - used - sum(tracked_left_out.values())
     counts = {
         "from tracks": used,

@@ -1,0 +1,145 @@
+"""Split the patches of a scene into training, validation and test, so that no photo and no place is on two sides.
+
+The scene is cut by two parallel planes. A point belongs to the slab that its region, a ball around it, lies in; a
+point whose ball touches a plane is left out, so that regions on two sides never overlap. Every photo belongs to one
+part too, and a patch is kept where its photo and its point belong to the same part. Of three directions for the
+planes, the principal axes of the points, the one is taken that leaves the most. Only counts decide, never a score.
+
+What is too little for an answer to trust was written down before anything was measured: see LEAST_PHOTOS and
+LEAST_POINTS. With 100 points the mean of scores from 0 to 1 has a standard error of at most 5 points, and differences
+of two models on the same points a fraction of that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchkernel.data.pairs import PatchPlaces
+from matchkernel.errors import ArgumentError
+
+PARTS = ("training", "validation", "test")
+SHARES = (0.6, 0.2, 0.2)  # of the patches on each side of the planes, and of the photos
+LEAST_PHOTOS = {"training": 3, "validation": 2, "test": 2}
+LEAST_POINTS = {"training": 300, "validation": 100, "test": 100}
+LEFT_OUT = -1
+CORNER = np.sqrt(2)  # from the centre of a square region to its corner, in half widths
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much a part has."""
+
+    photos: int
+    points: int
+    patches: int
+
+    def __str__(self) -> str:
+        return f"{self.photos:,} photos, {self.points:,} points, {self.patches:,} patches"
+
+
+def split_places(where: PatchPlaces, shares: tuple[float, float, float] = SHARES) -> np.ndarray:
+    """(K,) the part of each patch, an index of PARTS, or LEFT_OUT.
+
+    Args:
+        where: the patches.
+        shares: of training, validation and test; their sum is 1.
+    """
+    if len(shares) != len(PARTS) or min(shares) <= 0 or not abs(sum(shares) - 1) <= 1e-9:
+        raise ArgumentError(f"shares of {', '.join(PARTS)} must be positive and have the sum 1, got {shares}")
+    K = len(where.labels)
+    best, most = np.full(K, LEFT_OUT), -1.0
+    if not K or not np.isfinite(where.places).all() or not np.isfinite(where.sizes).all():
+        usable = np.isfinite(where.places).all(1) & np.isfinite(where.sizes) if K else np.empty(0, bool)
+        if not usable.any():
+            return best
+        best[usable] = split_places(where[np.flatnonzero(usable)], shares)
+        return best
+    for axis in _axes(where.places):
+        parts = _split_along(where, where.places @ axis, shares)
+        kept = min(np.count_nonzero(parts == part) / share for part, share in enumerate(shares))
+        if kept > most:
+            best, most = parts, kept
+    return best
+
+
+def count_parts(where: PatchPlaces, parts: np.ndarray) -> dict[str, Counts]:
+    """Photos, points and patches of every part."""
+    found = {}
+    for number, name in enumerate(PARTS):
+        here = where[np.flatnonzero(parts == number)]
+        found[name] = Counts(len(np.unique(here.photos)), len(np.unique(here.labels)), len(here.labels))
+    return found
+
+
+def check_enough(counts: Mapping[str, Counts], what: str) -> None:
+    """Refuse parts that are too small for an answer to trust, naming the first and what it lacks."""
+    for name in PARTS:
+        found, photos, points = counts[name], LEAST_PHOTOS[name], LEAST_POINTS[name]
+        if found.photos < photos or found.points < points:
+            raise ArgumentError(
+                f"{what}: too little for an answer to trust: {name} has {found.photos} photos and {found.points} points"
+                f" of its own, {photos} and {points} are needed; take more photos of more places"
+            )
+
+
+def _axes(places: np.ndarray) -> np.ndarray:
+    """(3, 3) principal axes of the points as rows, not moved by the few that lie far away."""
+    low, high = np.percentile(places, (5, 95), axis=0)
+    inner = places[((places >= low) & (places <= high)).all(1)]
+    inner = inner if len(inner) > 3 else places
+    scale = max(float(np.abs(inner).max()), np.finfo(float).tiny)
+    centred = inner / scale - (inner / scale).mean(0)
+    return np.asarray(np.linalg.eigh(centred.T @ centred)[1].T[::-1])
+
+
+def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
+    """The part of each patch with planes across this direction: validation, training, test from one end to the other.
+
+    Training lies between the others, so that these are as far from each other as can be.
+    """
+    training, validation, test = range(len(PARTS))
+    lower, upper = np.quantile(along, (shares[validation], 1 - shares[test]))
+    group = np.unique(where.labels, return_inverse=True)[1]
+    reach = np.zeros(group.max() + 1)
+    np.maximum.at(reach, group, CORNER * np.abs(where.sizes))
+    near, far = along - reach[group], along + reach[group]
+    places = np.full(len(along), LEFT_OUT)
+    places[far < lower] = validation
+    places[(near > lower) & (far < upper)] = training
+    places[near > upper] = test
+    # A point is one place, though rounding may give its patches different ones.
+    agreed = np.full((len(reach), 2), [len(PARTS), LEFT_OUT])
+    np.minimum.at(agreed[:, 0], group, places)
+    np.maximum.at(agreed[:, 1], group, places)
+    places[agreed[group, 0] != agreed[group, 1]] = LEFT_OUT
+    parts = np.where(_photo_parts(where.photos, places, shares) == places, places, LEFT_OUT)
+    return _seen_twice(where, parts)
+
+
+def _photo_parts(photos: np.ndarray, places: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
+    """(K,) the part of each patch's photo: test and validation get those that show the most of their places."""
+    names, number = np.unique(photos, return_inverse=True)
+    shown = np.zeros((len(names), len(PARTS)))
+    np.add.at(shown, (number[places != LEFT_OUT], places[places != LEFT_OUT]), 1)
+    shown /= np.maximum(shown.sum(1, keepdims=True), 1)
+    chosen = np.zeros(len(names), np.int64)
+    free = np.ones(len(names), bool)
+    for part in (2, 1):
+        count = max(LEAST_PHOTOS[PARTS[part]], round(shares[part] * len(names)))
+        ranked = np.lexsort((np.arange(len(names)), -np.where(free, shown[:, part], -1)))[:count]
+        ranked = ranked[free[ranked]]
+        chosen[ranked] = part
+        free[ranked] = False
+    return np.asarray(chosen[number])
+
+
+def _seen_twice(where: PatchPlaces, parts: np.ndarray) -> np.ndarray:
+    """Leave out points that fewer than two photos of their part show."""
+    result = parts.copy()
+    rows = np.flatnonzero(parts != LEFT_OUT)
+    group = np.unique(where.labels[rows], return_inverse=True)[1]
+    pairs = np.unique(np.column_stack([group, where.photos[rows]]), axis=0)
+    seen = np.bincount(pairs[:, 0], minlength=int(group.max(initial=-1)) + 1)
+    result[rows[seen[group] < 2]] = LEFT_OUT
+    return result
