@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from baselines import NAMES as BASELINES
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
 from data import RESULTS
@@ -46,7 +47,9 @@ def hpatches() -> list[str]:
     found = read("regions")
     small, large = (100 * found["share below"][size] for size in ("32", "64"))
     means = [transfer(name, "map").text() for name in TRANSFERRED]
+    left = [f"`{name}`" for name in BASELINES if "test" not in read("baselines").get(name, {"scores": ()})["scores"]]
     return [
+        *([f"Not scored on test yet: {', '.join(left)}."] if left else []),
         "retrieval mAP is {} for `fc`, {} for `dual-s1` and {} for `dual-s2`".format(*means),
         "on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against {:.2f})".format(
             *ends["e"], *ends["t"]
