@@ -20,13 +20,12 @@ from describe_speed import processor, versions
 from timing import write_result
 
 from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.extract_shards import MEMORY
 from matchkernel.collection.local_workers import LocalWorkers
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 
-MODEL, KEYPOINTS, POINTS = "light-wide", 200, 10
+MODEL, KEYPOINTS, POINTS, LARGE = "light-wide", 200, 10, (5000, 3200)
 
 
 def main() -> None:
@@ -50,11 +49,22 @@ def main() -> None:
         match_pairs(folder / "features.h5", pairs, [folder / "matches.h5"], workers=workers, progress=matching)
         matching.sample(len(pairs), "written")
         result = {
+            "largest_photo": largest_photo(folder),
             "processor": processor(), "versions": versions(), "images": options.images, "pairs": len(pairs),
-            "workers": options.workers, "model": MODEL, "keypoints": KEYPOINTS, "stated_worker_mb": round(MEMORY / 1e6),
+            "workers": options.workers, "model": MODEL, "keypoints": KEYPOINTS,
             "rows": watch.rows + matching.rows,
         }  # fmt: skip
     write_result("collection_memory", result)
+
+
+def largest_photo(folder: Path) -> dict[str, Any]:
+    """The peak of a worker that extracts a photo of as many pixels as OpenCV's SIFT is given at most."""
+    (name,) = write_collection(folder / "large", 1, [], LARGE)
+    watch = Watch("extract", "images")
+    images = {name: folder / "large" / name}
+    recipe = open_recipe(MODEL, device="cpu")
+    extract_images(images, folder / "large.h5", recipe, workers=LocalWorkers(1), progress=watch)
+    return {"pixels": LARGE[0] * LARGE[1], "worker_mb": watch.rows[-1]["worker_mb"]}
 
 
 class Watch:

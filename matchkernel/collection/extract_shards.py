@@ -25,8 +25,9 @@ from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
-# The pyramid of OpenCV's SIFT, for the largest image that it is given, and a decoded photo of any size.
-MEMORY = 180 * SIFT_PIXELS + LIBRARIES
+# OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
+# that patches are cut from, 220 were measured (benchmarks/collection_memory.py).
+MEMORY = 240 * SIFT_PIXELS + LIBRARIES
 
 
 @dataclass(frozen=True)
