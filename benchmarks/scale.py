@@ -95,6 +95,39 @@ def table(plan: Plan | None = None) -> str:
     return "\n".join([*lines, "", f"{measured}: {told}.", "", f"Sizes: {bytes_told}.", ""])
 
 
+def speed_told() -> str:
+    """What docs/collections.md says about the speed of workers."""
+    speed = read_result("collection_speed")
+    images, pairs, start = (speed[name] for name in ("images_per_second", "pairs_per_second", "seconds_to_start"))
+    most = speed["simulated"][-1]
+    return (
+        f"With two workers on two cores, in turns, {speed['images']} photos ({speed['size'][0]} × {speed['size'][1]} "
+        f"pixels, {speed['keypoints']} keypoints): {images['local']:.2f} images/s by processes, {images['ray']:.2f} by "
+        f"Ray ({speed['ray_over_local']:.0%}); {pairs['local']:.1f} and {pairs['ray']:.1f} verified pairs/s "
+        f"({speed['pairs_ray_over_local']:.0%}). The first worker is ready after {start['local']:.0f} s and "
+        f"{start['ray']:.0f} s. Handing out a shard costs {speed['shard_ms']['local']:.2f} ms and "
+        f"{speed['shard_ms']['ray']:.2f} ms. With {most['workers']} simulated workers on Ray (shards that wait two "
+        f"seconds, in actors that share processes as threads) throughput is {most['share']:.1%} of "
+        f"{most['workers']} times one worker's ideal."
+    )
+
+
+def memory_told() -> str:
+    """What docs/collections.md says about measured memory."""
+    memory = read_result("collection_memory")
+    rows = {stage: [row for row in memory["rows"] if row["stage"] == stage] for stage in ("extract", "match-pairs")}
+    first, last = rows["extract"][0], rows["extract"][-1]
+    most = max(row["worker_mb"] for row in rows["extract"])
+    matching = max(row["worker_mb"] for row in rows["match-pairs"])
+    return (
+        f"Measured over {memory['images']:,} small photos, cut from others and warped: the process that leads takes "
+        f"{first['leader_mb']} MB after {first['images']} photos and {last['leader_mb']} MB after all of them and "
+        f"their .h5; a worker {rows['extract'][0]['worker_mb']} MB and at most {most} MB, and {matching} MB while "
+        f"{memory['pairs']:,} pairs are matched. A photo of {memory['largest_photo']['pixels'] / 1e6:.0f} megapixels "
+        f"takes {memory['largest_photo']['worker_mb'] / 1000:.1f} GB."
+    )
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit that suits them."""
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):

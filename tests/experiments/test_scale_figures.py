@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from matchkernel.collection.extract_shards import MEMORY
+from matchkernel.collection.match_shards import CACHE, MatchWork
+from matchkernel.photos.pipeline import MatchSettings
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,3 +48,22 @@ def test_the_formula_by_hand(scale):
         "2.0 h",
         "10.0 days",
     ]
+
+
+def test_the_speed_of_workers(scale):
+    speed = stored("collection_speed")
+    assert " ".join(scale.speed_told().split()) in collections_page()
+    assert speed["ray_over_local"] >= 0.85
+    assert speed["same_bytes"]
+    assert all(row["share"] > 0.9 for row in speed["simulated"])
+    assert speed["simulated"][-1]["workers"] == 200
+
+
+def collections_page():
+    return " ".join((ROOT / "docs" / "collections.md").read_text(encoding="utf-8").split())
+
+
+def test_the_memory_that_is_stated_is_that_of_the_code():
+    stated = [f"{work / 1e9:.1f} GB" for work in (MEMORY, MatchWork(Path(), MatchSettings(), Path()).memory, CACHE)]
+    told = "extracts takes at most {}, for photos of 16 megapixels and more; one that matches, {}, of which {} are"
+    assert told.format(*stated) in collections_page()
