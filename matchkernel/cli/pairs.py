@@ -54,7 +54,7 @@ def pairs(
     with user_errors(), tempfile.TemporaryDirectory() as temporary:
         files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
         check_output(out, source, *files)
-        names = names_at(source)
+        names = names_at(source, say)
         wants_top = sources != Sources() or not (exhaustive or sequential or files)
         choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
         files_of_features = open_features(source) if has_features(source) else None

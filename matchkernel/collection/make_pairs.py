@@ -39,14 +39,16 @@ def has_features(place: Path) -> bool:
     return is_h5(place) or (place.is_dir() and any(place.rglob(f"*{SUFFIX}")))
 
 
-def names_at(place: Path) -> list[str]:
-    """Names of the images of a folder of photos, or of features."""
+def names_at(place: Path, say: Say = lambda line: None) -> list[str]:
+    """Names of the images of a folder of photos, or of features; what else the folder holds is said."""
     if has_features(place):
         return open_features(place).names
-    names = list(photos_in(place).paths)
-    if not names:
+    photos = photos_in(place)
+    if not photos.paths:
         raise FileError(f"{place}: contains neither photos nor features")
-    return names
+    if photos.ignored:
+        say(photos.what_was_ignored())
+    return list(photos.paths)
 
 
 def make_pairs(

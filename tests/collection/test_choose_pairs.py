@@ -173,3 +173,10 @@ def test_a_damaged_file_gives_our_error(tmp_path_factory, data):
     path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
     with suppress(FileError):
         read_global_descriptors(path)
+
+
+@given(st.text("alsequntopi:+0123456789. /", max_size=30) | st.text(max_size=20))
+def test_any_string_is_a_choice_or_our_error(text):
+    with suppress(ArgumentError):
+        choice = parse_choice(text, 9)
+        assert choice.exhaustive or choice.top or choice.sequential or choice.files
