@@ -15,7 +15,9 @@ from matchkernel.storage.images import read_gray
 def features_of(images: Path, names: list[str], work: Path, models: list[str]) -> list[FeatureFiles]:
     """Features of every photo by every model, in work/<model>; keypoints are detected once, for the first model."""
     first, detector = work / models[0], Detector()
-    extract_images({name: images / name for name in names}, first, open_describer(models[0]), detector)
+    missing = {name: images / name for name in names if not (first / f"{name}.npz").exists()}
+    if missing:
+        extract_images(missing, first, open_describer(models[0]), detector)
     for model in models[1:]:
         describer = open_describer(model)
         settings = recorded_settings(describer, detector)
