@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 from data import AMOUNTS, SEQUENCES
-from jobs import AGAIN, AT_64, DUAL_GRID, FIGURE_3, LARGE_REGIONS, MAPPED, PACKAGE, TRANSFERRED, TURNED
+from jobs import AGAIN, AT_64, DUAL_GRID, FIGURE_3, LARGE_REGIONS, MAPPED, PACKAGE, TRANSFERRED, TURNED, best_of_grid
 from results import (
     TASKS,
     geometric,
@@ -266,18 +266,14 @@ def best_s() -> Claim:
     """`dual` s = 1 and s = 2, each with the κ and the augmentation that are best on validation."""
     text = "`dual` s=2 is better than s=1, each with its best settings"
     rule = "κ (1, 8, 16) and augmentation (preset, double) by the mean of the three tasks on validation, 10,000 updates"
-    names = {s: [name for name in DUAL_GRID if name.startswith(f"dual-s{s}-")] for s in (1, 2)}
-    if not all(has("dual_grid", name) for found in names.values() for name in found):
+    best = best_of_grid(read("dual_grid")) if all(has("dual_grid", name) for name in DUAL_GRID) else {}
+    if not best:
         return later(3, text, "the grid is not trained", rule)
-    best = {s: max(found, key=lambda name: sum(x.mean for x in on_validation(name))) for s, found in names.items()}
-    one, two = (on_validation(best[s]) for s in (1, 2))
-    settings = " against ".join(f"`{best[s]}`" for s in (2, 1))
+    is_confirmed = all(has("confirmed", name, "test") for name in best.values())
+    source = ("confirmed", "test") if is_confirmed else ("dual_grid", "validation")
+    one, two = ([score(source[0], best[s], source[1], task) for task in TASKS] for s in (1, 2))
+    settings = " against ".join(f"`{best[s]}`" for s in (2, 1)) + ("" if is_confirmed else "; on validation")
     return Claim(3, text, judged(list(zip(two, one, strict=True))), f"{gaps(two, one)}; {settings}", rule)
-
-
-def on_validation(name: str, experiment: str = "dual_grid") -> list[Spread]:
-    """The three tasks on the validation sequences."""
-    return [score(experiment, name, "validation", task) for task in TASKS]
 
 
 def sizes() -> Iterator[Claim]:

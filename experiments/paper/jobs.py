@@ -4,10 +4,12 @@ To add a model, add a line to a table (or a table to EXPERIMENTS). Names of jobs
 experiments/results: a job whose settings change needs a new name.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import log2
+from pathlib import Path
 from typing import Any
 
 from matchkernel.storage.settings import merged, parse_override
@@ -164,6 +166,7 @@ TURNED = {
     "polar-s2": "model.variant=polar model.s=2",
     "polar-fields-s2": "model.variant=polar model.s=2 model.grid=fields",
 }
+GRID_RESULTS = Path(__file__).parents[1] / "results" / "dual_grid.json"
 LARGE_REGIONS = "large"  # the cut of regions of at least 64 px
 
 LARGE = "sampling.pairs=4096 sampling.steps=6000"
@@ -294,6 +297,25 @@ def dual_grid() -> Iterator[Job]:
     yield from (seeded(name, "A", f"{text} {STEPS}", 0) for name, text in DUAL_GRID.items())
 
 
+def best_of_grid(results: Mapping[str, Any]) -> dict[int, str]:
+    """s -> the best settings of `dual` on validation, by the mean of the three tasks; empty until all are trained."""
+    if any(f"{name}-seed0" not in results for name in DUAL_GRID):
+        return {}
+
+    def mean(name: str) -> float:
+        found = results[f"{name}-seed0"]["scores"]["validation"]
+        return sum(float(found[task]) for task in ("verification", "matching", "retrieval"))
+
+    return {s: max((name for name in DUAL_GRID if name.startswith(f"dual-s{s}-")), key=mean) for s in (1, 2)}
+
+
+def confirmed() -> Iterator[Job]:
+    """The best settings of each s at the paper's length, on test; known when `dual_grid` has results."""
+    results = json.loads(GRID_RESULTS.read_text(encoding="utf-8")) if GRID_RESULTS.exists() else {}
+    for seed, name in product(SEEDS, best_of_grid(results).values()):
+        yield seeded(name, "A", f"{DUAL_GRID[name]} {PAPER}", seed, ("test",))
+
+
 def untried() -> Iterator[Job]:
     """Settings never tried, two seeds."""
     for seed, (name, text) in product((0, 1), UNTRIED.items()):
@@ -411,6 +433,7 @@ EXPERIMENTS: dict[str, list[Job]] = {
     "full_64": list(full_64()),
     "full_transfer": list(full_transfer()),
     "dual_grid": list(dual_grid()),
+    "confirmed": list(confirmed()),
     "untried": list(untried()),
     "turned": list(turned()),
     "large": list(large()),

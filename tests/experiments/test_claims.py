@@ -8,7 +8,7 @@ import pytest
 import results
 import tables
 from claims import FAILS, HOLDS, LATER, LEVEL, MIXED, ONCE, PART
-from jobs import DUAL_GRID, FIGURE_3, TURNED
+from jobs import DUAL_GRID, FIGURE_3, TURNED, best_of_grid
 
 from matchkernel.evaluation.spread import Spread
 
@@ -19,7 +19,7 @@ BASE = {"verification": 0.8, "matching": 0.4, "retrieval": 0.5}
 def stored(monkeypatch, tmp_path):
     """A way to store results beside the real ones."""
     for path in results.RESULTS.glob("*.json"):
-        if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry", "untried")):
+        if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry", "untried", "confirmed")):
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(claims, "read", results.read)
@@ -110,7 +110,19 @@ def test_s_is_compared_at_its_best_settings(stored):
     stored("dual_grid", {name: on_test(gains.get(name, 0.0)) for name in DUAL_GRID}, seeds=1)
     found = claims.best_s()
     assert found.verdict == HOLDS
-    assert "`dual-s2-kappa16-preset` against `dual-s1-kappa1-double`" in found.figures
+    assert "`dual-s2-kappa16-preset` against `dual-s1-kappa1-double`; on validation" in found.figures
+    stored("confirmed", {"dual-s1-kappa1-double": on_test(0.01), "dual-s2-kappa16-preset": on_test(0.0)})
+    found = claims.best_s()
+    assert found.verdict == FAILS
+    assert "validation" not in found.figures
+
+
+def test_what_is_confirmed_follows_from_the_grid(stored):
+    gains = {"dual-s1-kappa8-double": 0.03, "dual-s2-kappa1-preset": 0.05}
+    stored("dual_grid", {name: on_test(gains.get(name, 0.0)) for name in DUAL_GRID}, seeds=1)
+    assert list(best_of_grid(results.read("dual_grid")).values()) == list(gains)
+    stored("dual_grid", {name: on_test(0.0) for name in list(DUAL_GRID)[1:]}, seeds=1)
+    assert best_of_grid(results.read("dual_grid")) == {}
 
 
 def test_sizes_are_judged_on_large_regions(stored):

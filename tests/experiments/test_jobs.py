@@ -47,7 +47,16 @@ def made(tmp_path, rendered):
     return tmp_path / "data"
 
 
-UNFINISHED = ("full", "full_64", "full_transfer", "dual_grid", "untried", "turned", "large")  # parts may be missing
+UNFINISHED = (
+    "full",
+    "full_64",
+    "full_transfer",
+    "dual_grid",
+    "confirmed",
+    "untried",
+    "turned",
+    "large",
+)  # parts may be missing
 
 
 def test_every_job_can_be_trained_and_has_results():
