@@ -5,6 +5,7 @@ import pickle
 import socket
 import sys
 
+import cv2
 import kornia.feature as kornia_feature
 import numpy as np
 import pytest
@@ -187,6 +188,13 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
             without.setitem(sys.modules, missing, None)
             with pytest.raises(MissingExtraError, match=r"pip install 'matchkernel\[baselines\]'"):
                 baseline(name, weights=file)
+
+
+@pytest.mark.parametrize("name", ["brief", "vgg", "beblid", "teblid"])
+def test_an_opencv_without_contrib_is_named(name, monkeypatch):
+    monkeypatch.delattr(cv2, "xfeatures2d")
+    with pytest.raises(MissingExtraError, match=rf"{name} needs opencv-contrib-python-headless: pip install"):
+        baseline(name)
 
 
 def test_nothing_is_downloaded(patches, tmp_path, monkeypatch):
