@@ -21,7 +21,7 @@ from matchkernel.storage.files import replacing
 from matchkernel.storage.npy import read_npz
 from matchkernel.storage.threads import use_threads
 
-CACHE = 400_000_000  # bytes of features that a worker keeps
+CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
 MATCHING = 300_000_000  # bytes: tiles of distances, a model that is fitted
 ARRAYS = ("counts", "sizes", "indices", "scores", "facts")
 
@@ -123,6 +123,7 @@ class Matcher:
         self.work, self.device = work, device
         self._files = FeatureFiles(work.place, [])
         self._cache: OrderedDict[str, Features] = OrderedDict()
+        self._cached = 0  # bytes
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -169,10 +170,15 @@ class Matcher:
         except FileError as error:
             bad[name] = str(error)
             return None
-        size = sum(one.descriptors.nbytes for one in self._cache.values())
-        while size > CACHE and len(self._cache) > 2:
-            size -= self._cache.popitem(last=False)[1].descriptors.nbytes
+        self._cached += _bytes_of(features)
+        while self._cached > CACHE and len(self._cache) > 2:
+            self._cached -= _bytes_of(self._cache.popitem(last=False)[1])
         return features
+
+
+def _bytes_of(features: Features) -> int:
+    arrays = (features.descriptors, features.scores, features.frames.centers, features.frames.shapes)
+    return sum(array.nbytes for array in arrays)
 
 
 def save_block(found: Sequence[FoundPair], path: Path, key: str, bad: dict[str, str]) -> None:

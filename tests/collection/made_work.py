@@ -3,11 +3,10 @@
 import os
 import signal
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError
-from matchkernel.photos.describers import Recipe
 
 
 @dataclass(frozen=True)
@@ -60,23 +59,3 @@ class Squaring:
 
     def is_first(self, number):
         return len((self.work.folder / f"{number}.calls").read_text().split()) == 1
-
-
-def is_poisoned(gray):
-    """Whether a photo has the pattern that kills whoever describes it."""
-    return gray[0, :4].tolist() == [13, 66, 6, 99]
-
-
-@dataclass(frozen=True)
-class PoisonedRecipe(Recipe):
-    """A real describer, but a photo with a certain pattern kills the process, as a decoder with a bug might."""
-
-    def open(self):
-        made = super().open()
-
-        def compute(gray, *arguments, **options):
-            if is_poisoned(gray):
-                os.kill(os.getpid(), signal.SIGSEGV)
-            return made.compute(gray, *arguments, **options)
-
-        return replace(made, compute=compute)

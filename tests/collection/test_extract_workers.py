@@ -12,7 +12,7 @@ import pytest
 import torch
 from made_collection import DETECTOR, write_photos
 from made_images import save, texture
-from made_work import PoisonedRecipe
+from made_poison import PoisonedRecipe
 
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.local_workers import LocalWorkers
@@ -55,6 +55,7 @@ def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
     assert len(here) == (8 if kind == "rows" else 1)
 
 
+@pytest.mark.slow
 def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path):
     images = write_photos(tmp_path / "photos", 4)
     poison = texture(5, 80, 90)

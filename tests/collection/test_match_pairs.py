@@ -222,7 +222,7 @@ def test_a_full_disk_is_said_and_the_run_resumes(made, tmp_path):
 
 def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
     place, _, pairs = made
-    limit = 2 * read_features(place, "00.png").descriptors.nbytes
+    limit = 2 * match_shards._bytes_of(read_features(place, "00.png"))
     monkeypatch.setattr(match_shards, "CACHE", limit)
     loads = []
     load = match_shards.FeatureFiles.load

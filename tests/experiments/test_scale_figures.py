@@ -67,3 +67,15 @@ def test_the_memory_that_is_stated_is_that_of_the_code():
     stated = [f"{work / 1e9:.1f} GB" for work in (MEMORY, MatchWork(Path(), MatchSettings(), Path()).memory, CACHE)]
     told = "extracts takes at most {}, for photos of 16 megapixels and more; one that matches, {}, of which {} are"
     assert told.format(*stated) in collections_page()
+
+
+def test_the_memory_that_was_measured(scale):
+    memory = stored("collection_memory")
+    assert " ".join(scale.memory_told().split()) in collections_page()
+    assert memory["images"] == 2000
+    assert memory["largest_photo"]["worker_mb"] * 1e6 < MEMORY
+    rows = [row for row in memory["rows"] if "note" not in row]
+    for stage, more in (("extract", 10), ("match-pairs", CACHE / 1e6)):
+        first, *_, last = (row for row in rows if row["stage"] == stage)
+        assert last["leader_mb"] <= first["leader_mb"] + 10
+        assert last["worker_mb"] <= first["worker_mb"] + more

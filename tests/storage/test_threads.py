@@ -3,11 +3,12 @@
 import threading
 from contextvars import ContextVar
 
+import cv2
 import pytest
 import torch
 
 from matchkernel.storage.progress import together
-from matchkernel.storage.threads import in_threads, spare_threads
+from matchkernel.storage.threads import in_threads, one_thread_each, spare_threads, use_threads
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -70,3 +71,19 @@ def test_progress_of_parts_at_the_same_time_is_their_sum():
     first(10, 10)
     assert seen == [(1, 10), (5, 15), (14, 15)]
     assert together(None, 2) == [None, None]
+
+
+def test_one_thread_each_is_told_apart_from_what_may_be_used():
+    """Torch computes with one thread, work may use as many as before; afterwards all is as it was."""
+    torch.set_num_threads(2)
+    try:
+        with one_thread_each():
+            assert (torch.get_num_threads(), spare_threads()) == (1, 2)
+            with one_thread_each():
+                assert (torch.get_num_threads(), spare_threads()) == (1, 2)
+        assert (torch.get_num_threads(), spare_threads()) == (2, 2)
+        use_threads(1)
+        assert (torch.get_num_threads(), cv2.getNumThreads()) == (1, 1)
+    finally:
+        torch.set_num_threads(1)
+        cv2.setNumThreads(-1)
