@@ -9,17 +9,18 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHOWN = {  # of vectors.json, in the order of the page
-    "16 centres; cells of length 1": "16 centres",
-    "32 centres; cells of length 1": "32 centres",
-    "64 centres; cells of length 1": "**64 centres, cells of length 1**",
+    "16 centres; cells of length 1": "16 centres, cells of length 1",
     "64 centres; plain": "64 centres, sums as they are",
     "64 centres; square roots": "64 centres, square roots",
-    "64 centres; selective, power 3": "64 centres, selective match kernel, power 3",
-    "64 centres, shared by 3; cells of length 1": "64 centres, a descriptor shared by 3",
-    "64 centres, 1,000 largest; cells of length 1": "64 centres, the 1,000 largest keypoints",
-    "64 centres, 1,000 strongest; cells of length 1": "64 centres, the 1,000 strongest keypoints",
-    "128 centres; cells of length 1": "128 centres",
-    "256 centres; cells of length 1": "256 centres",
+    "64 centres; cells of length 1": "64 centres, cells of length 1",
+    "64 centres; selective, power 2": "64 centres, selective, power 2",
+    "64 centres, shared by 3; selective, power 2": "the same, a descriptor shared by 3 centres",
+    "64 centres, 1,000 largest; selective, power 2": "the same, the 1,000 largest keypoints",
+    "64 centres, 1,000 strongest; selective, power 2": "the same, the 1,000 strongest keypoints",
+    "128 centres; selective, power 2": "128 centres, selective, power 2",
+    "256 centres; cells of length 1": "256 centres, cells of length 1",
+    "256 centres; selective, power 3": "256 centres, selective, power 3",
+    "256 centres; selective, power 2": "**256 centres, selective, power 2**",
 }
 
 

@@ -16,11 +16,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 from mixed_features import features_of
 from one_folder import Mixed, mix
 
 from matchkernel.cli.console import run_script
-from matchkernel.collection.global_vectors import image_vectors, vocabulary_for
+from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.evaluation.photos.bootstrap import estimate, paired_difference
 from matchkernel.storage.files import replacing
 
@@ -75,8 +76,8 @@ def main() -> None:
     mixed = mix(arguments.scenes, arguments.work / "mixed")
     found = {}
     for files in features_of(mixed.images, mixed.names, arguments.work, MODELS):
-        vectors = image_vectors(files, vocabulary_for(files))
-        found[files.place.name] = recalls(mixed, files.names, vectors @ vectors.T)
+        vectors = torch.from_numpy(image_vectors(files, vocabulary_for(files)))
+        found[files.place.name] = recalls(mixed, files.names, similarities(vectors, vectors).numpy())
     ours, theirs = (found[model] for model in MODELS)
     kept = {scene for group in GROUPS.values() for scene in group}
     groups = {"all": sorted(ours), "training": sorted(set(ours) - kept), **GROUPS}

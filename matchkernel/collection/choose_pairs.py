@@ -22,6 +22,8 @@ ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once:
 CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
 GLOBAL = "global_descriptor"  # hloc's dataset
 
+Similar = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 @dataclass(frozen=True)
 class PairChoice:
@@ -44,12 +46,12 @@ class PairChoice:
         words += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
         return "+".join([*words, *map(str, self.files)])
 
-    def pairs(self, names: Sequence[str], vectors: Callable[[], np.ndarray]) -> list[Pair]:
+    def pairs(self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]]) -> list[Pair]:
         """The pairs of these images, each once.
 
         Args:
             names: of all images.
-            vectors: called if needed; (n, V) unit rows, one per image.
+            most_similar: called with `top` if that is needed; gives each image with so many others.
         """
         parts: list[Iterable[Pair]] = [read_pairs_of(path, names) for path in self.files]
         if self.exhaustive:
@@ -57,7 +59,7 @@ class PairChoice:
         if self.sequential:
             parts.append(sequential_pairs(names, self.sequential))
         if self.top and not self.exhaustive:
-            parts.append(top_pairs(names, vectors(), self.top))
+            parts.append(most_similar(self.top))
         return list(unique_pairs(*parts))
 
 
@@ -98,30 +100,43 @@ def sequential_pairs(names: Sequence[str], count: int) -> Iterable[Pair]:
     return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 : i + 1 + count])
 
 
-def top_pairs(names: Sequence[str], vectors: np.ndarray, count: int, *, progress: Progress | None = None) -> list[Pair]:
-    """Each image with the `count` whose vectors have the largest dot products with its own, most similar first.
+def dot_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """(n, m) of (n, V) and (m, V)."""
+    return a.float() @ b.float().T
+
+
+def top_pairs(
+    names: Sequence[str],
+    vectors: np.ndarray,
+    count: int,
+    similar: Similar = dot_products,
+    *,
+    progress: Progress | None = None,
+) -> list[Pair]:
+    """Each image with the `count` most similar ones, the most similar first.
 
     The search is exact, in blocks; of equally similar images the one that comes first in `names` is taken. An image
     with a vector of zeros, in which nothing was found, gets no partners of its own.
 
     Args:
         names: of the images.
-        vectors: (n, V) rows, one per image.
+        vectors: one row per image, of any shape.
         count: of partners per image.
+        similar: gives (n, m) similarities of n and m rows.
         progress: called with the number of images done and the total.
     """
-    rows = torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
-    if rows.ndim != 2 or len(rows) != len(names):
+    rows = torch.from_numpy(np.ascontiguousarray(vectors))
+    if rows.ndim < 2 or len(rows) != len(names):
         raise ArgumentError(f"{len(names)} images need as many vectors, got shape {tuple(rows.shape)}")
-    if not bool(rows.isfinite().all()):
-        first = int((~rows.isfinite().all(1)).nonzero()[0, 0])
-        raise ArgumentError(f"the global vector of {names[first]} contains values that are not finite")
+    for name, row in zip(names, rows, strict=True):
+        if not bool(row.isfinite().all()):
+            raise ArgumentError(f"the global vector of {name} contains values that are not finite")
     chosen: list[Pair] = []
     count = min(count, len(rows) - 1)
     with full_precision():
         for start in range(0, len(rows) if count > 0 else 0, ROWS_AT_A_TIME):
             block = rows[start : start + ROWS_AT_A_TIME]
-            nearest = _most_similar(block, rows, start, count)
+            nearest = _most_similar(block, rows, start, count, similar)
             for i, others in enumerate(nearest.tolist(), start):
                 if bool(rows[i].any()):
                     chosen += [(names[i], names[j]) for j in others]
@@ -130,13 +145,13 @@ def top_pairs(names: Sequence[str], vectors: np.ndarray, count: int, *, progress
     return list(unique_pairs(chosen))
 
 
-def _most_similar(block: torch.Tensor, rows: torch.Tensor, start: int, count: int) -> np.ndarray:
+def _most_similar(block: torch.Tensor, rows: torch.Tensor, start: int, count: int, measure: Similar) -> np.ndarray:
     """(b, count) indices of the rows most similar to each row of a block that begins at `start`, itself left out."""
     best = np.full((len(block), count), -np.inf, np.float32)
     index = np.full((len(block), count), -1)
     for first in range(0, len(rows), COLUMNS_AT_A_TIME):
         some = rows[first : first + COLUMNS_AT_A_TIME]
-        similar = block @ some.T
+        similar = measure(block, some)
         own = torch.arange(start, start + len(block)) - first
         inside = ((own >= 0) & (own < len(some))).nonzero()[:, 0]
         similar[inside, own[inside]] = -torch.inf

@@ -1,9 +1,9 @@
-"""One vector per image from its local descriptors, so that images of the same place have large dot products.
+"""One vector per image from its local descriptors, so that images of the same place are similar.
 
-VLAD (Jégou et al., CVPR 2010): every descriptor is assigned to the nearest of K centres; the differences from a centre
-are summed, each sum is scaled to length 1 (intra-normalisation, Arandjelović and Zisserman, CVPR 2013), and so is the
-whole. This is a match kernel: the dot product of two vectors compares all pairs of descriptors that share a centre. It
-was chosen among others by experiments/collections/choose_vector.py; docs/collections.md has the numbers.
+An aggregated selective match kernel (Tolias, Avrithis and Jégou, ICCV 2013): every descriptor is assigned to the
+nearest of K centres; the differences from a centre are summed, and each sum, a cell, is scaled to length 1. Two images
+are as similar as the cells they share: the cosines of their cells, negative ones dropped, squared, and summed. It was
+chosen among others by experiments/collections/choose_vector.py; docs/collections.md has the numbers.
 """
 
 import json
@@ -25,11 +25,12 @@ from matchkernel.photos.features import Features
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.tensors import digest, readable, write_tensors
 
-CENTRES = 64
+CENTRES = 256
 SHIPPED = Path(__file__).with_name("vocabularies.safetensors")
 WEIGHTS = "weights"  # metadata: the digest of the weights of each model
 ROUNDS, SEED = 20, 0  # of k-means
 LEARN_FROM = 50_000  # descriptors, of as many images as possible
+LEAST_PER_CENTRE = 30  # descriptors; with fewer, a centre would be one of them
 ROWS_AT_A_TIME = 2**14
 
 
@@ -59,7 +60,8 @@ def vocabulary_for(files: FeatureFiles) -> Vocabulary:
     learned = np.concatenate(rows)
     if not len(learned):
         raise ArgumentError(f"{files.place}: no image has a descriptor, so no two can be compared")
-    return Vocabulary(learn_centres(learned), f"learned from {len(learned):,} descriptors of these images")
+    count = max(1, min(CENTRES, len(learned) // LEAST_PER_CENTRE))
+    return Vocabulary(learn_centres(learned, count), f"learned from {len(learned):,} descriptors of these images")
 
 
 def shipped_vocabulary(model: str, settings: Mapping[str, Any]) -> Vocabulary | None:
@@ -71,11 +73,11 @@ def shipped_vocabulary(model: str, settings: Mapping[str, Any]) -> Vocabulary | 
 
 
 def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progress | None = None) -> np.ndarray:
-    """(n, K D) float32 unit rows, one per image in the order of files.names; zeros for an image without descriptors.
+    """(n, K, D) float16 cells of images in the order of files.names; zeros for an image without descriptors.
 
-    Memory: 4 K D bytes per image, 32 kB for 64 centres of 128 dimensions, and one image's features.
+    Memory: 2 K D bytes per image, 64 kB for 256 centres of 128 dimensions, and one image's features.
     """
-    vectors = np.zeros((len(files.names), vocabulary.centres.size), np.float32)
+    vectors = np.zeros((len(files.names), *vocabulary.centres.shape), np.float16)
     for number, name in enumerate(files.names):
         features = files.load(name)
         if features.descriptors.shape[1] != vocabulary.centres.shape[1]:
@@ -87,11 +89,23 @@ def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progres
 
 
 def global_vector(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """(K D,) unit vector of (M, D) descriptors; zeros without any. Rows of zeros, without content, are left out."""
+    """(K, D) float32 cells of (M, D) descriptors; zeros without any. Rows of zeros, without content, are left out.
+
+    The cells of an image have one length, such that the image's similarity with itself is 1.
+    """
     rows = _with_content(rows)
     nearest = assign(rows, centres)
     sums = sum_by_centre(rows - centres[nearest], nearest, len(centres))
-    return _unit(_unit(sums).reshape(-1)).astype(np.float32)
+    cells = _unit(sums)
+    return np.asarray(cells * max(1, cells.any(1).sum()) ** -0.25, np.float32)
+
+
+def similarities(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """(n, m) similarities, from 0 to 1, of (n, K, D) and (m, K, D) cells."""
+    total = torch.zeros(len(a), len(b))
+    for cell in range(a.shape[1]):
+        total += (a[:, cell].float() @ b[:, cell].float().T).clamp_(min=0).square_()
+    return total
 
 
 def assign(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:

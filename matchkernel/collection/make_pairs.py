@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from matchkernel.collection.choose_pairs import (
     PairChoice,
     covisible_pairs,
@@ -13,7 +11,7 @@ from matchkernel.collection.choose_pairs import (
     top_pairs,
 )
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles, is_h5, open_features
-from matchkernel.collection.global_vectors import image_vectors, vocabulary_for
+from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.collection.pairs_file import Pair, unique_pairs
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
@@ -80,22 +78,18 @@ def make_pairs(
     if parts:
         choice = PairChoice(choice.exhaustive, 0, choice.sequential, choice.files)
 
-    def vectors() -> np.ndarray:
+    def most_similar(count: int) -> list[Pair]:
         if features is None:
             raise ArgumentError("the most similar images cannot be found without features")
         missing = set(names) - set(features.names)
         if missing:
             raise FileError(f"{features.place}: has no features of {min(missing)} ({len(missing)} images have none)")
-        return vectors_of(FeatureFiles(features.place, names), say, progress)
+        files = FeatureFiles(features.place, names)
+        vocabulary = vocabulary_for(files)
+        say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
+        return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities)
 
-    return list(unique_pairs(*parts, choice.pairs(names, vectors)))
-
-
-def vectors_of(files: FeatureFiles, say: Say, progress: Progress | None) -> np.ndarray:
-    """(n, V) vectors of images, in the order of files.names, with the vocabulary that fits them."""
-    vocabulary = vocabulary_for(files)
-    say(f"global vectors of {len(files.names)} images; vocabulary: {vocabulary.source}")
-    return image_vectors(files, vocabulary, progress)
+    return list(unique_pairs(*parts, choice.pairs(names, most_similar)))
 
 
 def _from_retrieval(names: list[str], path: Path, count: int) -> list[Pair]:

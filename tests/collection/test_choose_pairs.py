@@ -125,14 +125,14 @@ def test_a_choice_is_a_union_without_repeats(tmp_path):
     (tmp_path / "c.txt").write_text("d a\nb a\n")
     choice = parse_choice(f"{tmp_path / 'c.txt'}+sequential:1+top:1", 4)
     vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
-    pairs = choice.pairs(NAMES, lambda: vectors)
+    pairs = choice.pairs(NAMES, lambda count: top_pairs(NAMES, vectors, count))
     assert pairs == [("d", "a"), ("b", "a"), ("b", "c"), ("c", "d"), ("a", "c"), ("b", "d")]
     called = []
-    assert parse_choice("all+top:2", 4).pairs(NAMES, lambda: called.append(1)) == list(all_pairs(NAMES))
+    assert parse_choice("all+top:2", 4).pairs(NAMES, called.append) == list(all_pairs(NAMES))
     assert not called
     (tmp_path / "c.txt").write_text("d x\n")
     with pytest.raises(FileError, match=r"line 1: there is no image 'x'"):
-        choice.pairs(NAMES, lambda: vectors)
+        choice.pairs(NAMES, called.append)
 
 
 @pytest.fixture
