@@ -19,7 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a room imports from itself and from the rooms before it.
 ROOMS = [
     "errors", "storage", "geometry", "model", "colmap", "data", "photos", "collection", "evaluation", "training",
-    "plots", "report", "explore", "cli", "__init__", "__main__",
+    "plots", "report", "adapt", "explore", "cli", "__init__", "__main__",
 ]  # fmt: skip
 
 OPTIONAL = {

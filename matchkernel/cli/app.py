@@ -25,6 +25,7 @@ VERBS = {
     "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",
     "reduce": "Shorten the rows of trained weights, as new weights, and say what is lost.",
     "train": "Train a descriptor; checkpoints, a log and the weights are written to one folder.",
+    "adapt": "Adapt trained weights to your own photos, and say honestly what that gained.",
     "report": "Gather results into one page of tables and charts.",
     "plot": "Draw pictures that explain the method.",
     "data": "Make, check and look at patch sets.",

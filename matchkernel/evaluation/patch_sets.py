@@ -1,7 +1,7 @@
 """Score patch sets as with PhotoTourism: FPR@95 and ROC curves of their pair lists, and retrieval."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,29 @@ def retrieval_map(
     Returns:
         The lowest value that an order of tied distances can give, in which ties count as errors, and the highest.
     """
+    totals, count = [0.0, 0.0], 0
+    for part, *both in _precisions(descriptors, labels, queries, seed, distance):
+        totals = [total + float(values.sum()) for total, values in zip(totals, both, strict=True)]
+        count += len(part)
+    return totals[0] / count, totals[1] / count
+
+
+def average_precisions(
+    descriptors: np.ndarray | Tensor, labels: np.ndarray | Tensor, *, queries: int | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(Q,) the patches that are queries, and (Q,) their average precision, ties as errors; see retrieval_map."""
+    parts = list(_precisions(descriptors, labels, queries, seed, "l2"))
+    return np.concatenate([part for part, _, _ in parts]), np.concatenate([lowest for _, lowest, _ in parts])
+
+
+def _precisions(
+    descriptors: np.ndarray | Tensor,
+    labels: np.ndarray | Tensor,
+    queries: int | None,
+    seed: int,
+    distance: Distance,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Some queries at a time: their numbers, and their average precision with ties as errors and as successes."""
     rows = comparable_rows(descriptors, distance).double()
     labels = _checked_labels(labels, len(rows))
     groups = group_by_label(labels)
@@ -158,13 +181,11 @@ def retrieval_map(
     chosen = _chosen_queries(sizes, queries, seed)
     distances = Distances(rows, rows, distance)
     step = max(1, TILE // max(1, len(rows)))
-    totals = [0.0, 0.0]
     for start in range(0, len(chosen), step):
         part = chosen[start : start + step]
         closer, as_close = _count_part(distances, part, (groups.order, starts[part], sizes[part]))
-        for number, before in enumerate((as_close, closer)):
-            totals[number] += float(precision_area(before, sizes[part] - 1, "step").sum())
-    return totals[0] / len(chosen), totals[1] / len(chosen)
+        lowest, highest = (precision_area(before, sizes[part] - 1, "step") for before in (as_close, closer))
+        yield part, lowest, highest
 
 
 def _planned(method: Method, distance: Distance, name: str, patches: PatchSet) -> dict[str, Any]:

@@ -87,7 +87,16 @@ class Scatter:
     note: str = ""
 
 
-Block = Grid | Curves | PerSequence | TextTable | Scatter
+@dataclass(frozen=True)
+class Picture:
+    """A PNG, shown on the page only."""
+
+    title: str
+    png: bytes = field(repr=False)
+    note: str = ""
+
+
+Block = Grid | Curves | PerSequence | TextTable | Scatter | Picture
 
 
 @dataclass(frozen=True)

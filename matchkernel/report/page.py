@@ -1,5 +1,6 @@
 """One self-contained HTML page: no network, no scripts, for small and large screens, light and dark."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import count
@@ -10,6 +11,7 @@ from matchkernel.report.blocks import (
     Curves,
     Grid,
     PerSequence,
+    Picture,
     Report,
     ReportedMethod,
     Scatter,
@@ -43,6 +45,7 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 .warning ul{margin:.2rem 0 .6rem;padding-left:1.2rem;font-size:.9rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:1.6rem 1.4rem;margin:1rem 0}
 figure{margin:0;max-width:430px;min-width:0}
+figure.wide{max-width:100%}figure.wide img{max-width:100%;height:auto}
 figcaption{font-size:.85rem;color:var(--soft)}
 .chart{display:block;width:100%;height:auto;font-size:12px}
 .chart text{fill:var(--ink)}.chart .small{font-size:11px;fill:var(--soft)}
@@ -103,7 +106,7 @@ def _series(report: Report) -> dict[ReportedMethod, int]:
 
 
 def _methods(block: Block) -> Iterable[ReportedMethod]:
-    if isinstance(block, TextTable):
+    if isinstance(block, (TextTable, Picture)):
         return ()
     if isinstance(block, Scatter):
         return block.points
@@ -126,7 +129,7 @@ def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
     drawn = [block for block in section.blocks if not (isinstance(block, Grid) and not block.bars)]
-    charts = [_figure(block, numbers, series) for block in drawn if not isinstance(block, TextTable)]
+    charts = [_figure(block, numbers, series) for block in drawn if not isinstance(block, (TextTable, Picture))]
     if charts:
         yield '<div class="charts">' + "\n".join(charts) + "</div>"
     yield '<div class="tables">'
@@ -157,5 +160,9 @@ def _table_of(block: Block) -> Iterator[str]:
     elif isinstance(block, TextTable):
         yield text_html(block)
         yield f'<p class="foot">{escape(block.note)}</p>' if block.note else ""
+    elif isinstance(block, Picture):
+        source = f"data:image/png;base64,{b64encode(block.png).decode()}"
+        yield f'<figure class="wide"><h3>{escape(block.title)}</h3><img src="{source}" alt="{escape(block.title)}">'
+        yield f"<figcaption>{escape(block.note)}</figcaption></figure>"
     elif isinstance(block, PerSequence):
         yield f"<details><summary>{escape(block.title)}: all values</summary>{sequences_html(block)}</details>"

@@ -12,6 +12,7 @@ from matchkernel.report.blocks import (
     Curves,
     Grid,
     PerSequence,
+    Picture,
     Report,
     ReportedMethod,
     Scatter,
@@ -108,7 +109,11 @@ def _block_markdown(block: Block) -> str:
         return grid_markdown(block)
     if isinstance(block, TextTable):
         return text_markdown(block)
-    return sequences_markdown(block) if isinstance(block, PerSequence) else "(chart: see report.html)"
+    return sequences_markdown(block) if isinstance(block, PerSequence) else f"({_kind(block)}: see report.html)"
+
+
+def _kind(block: Block) -> str:
+    return "picture" if isinstance(block, Picture) else "chart"
 
 
 def _block_json(block: Block) -> dict[str, Any]:
@@ -127,6 +132,8 @@ def _block_json(block: Block) -> dict[str, Any]:
         return {"kind": "table", "title": block.title, "note": block.note, "columns": list(block.columns), "rows": rows}
     if isinstance(block, Curves):
         return {"kind": "curves", "title": block.title, "note": block.note, "curves": list(_curves_json(block))}
+    if isinstance(block, Picture):
+        return {"kind": "picture", "title": block.title, "note": block.note}
     if isinstance(block, TextTable):
         table = {"head": list(block.head), "rows": [list(row) for row in block.rows]}
         return {"kind": "text", "title": block.title, "note": block.note, **table}

@@ -1,7 +1,7 @@
 """Scenes to evaluate on: photos with true cameras or homographies, and the pairs of photos to match."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -129,6 +129,33 @@ def read_scenes(
     if twice is not None:
         raise ArgumentError(f"two scenes are called {twice}; rename a folder")
     return scenes
+
+
+def colmap_scene(
+    name: str,
+    photos: str | Path,
+    sparse: str | Path,
+    wanted: Collection[str],
+    *,
+    shared_points: int = SHARED_POINTS,
+    most_pairs: int | None = None,
+) -> Scene:
+    """The scene of some photos of a COLMAP model, which need not lie beside them; it may have no pairs.
+
+    Args:
+        name: of the scene.
+        photos: folder of the photos.
+        sparse: folder of the model.
+        wanted: names of the photos.
+        shared_points: pairs share at least this many 3-D points.
+        most_pairs: keep at most this many, spread evenly from the fewest to the most shared points.
+    """
+    cameras, ranked = _colmap_cameras(Path(sparse), shared_points)
+    chosen = sorted(_spread([pair for pair in ranked if set(pair) <= set(wanted)], most_pairs))
+    images = {image: Path(photos) / image for image in sorted({image for pair in chosen for image in pair})}
+    for image, path in images.items():
+        _check_photo(path, cameras[image])
+    return Scene(name, images, chosen, {image: cameras[image] for image in images})
 
 
 def read_cameras(path: str | Path) -> dict[str, PoseCamera]:

@@ -1,0 +1,301 @@
+"""Leave one domain out: bases trained without it, adapted on half of its photos, tested on the other half.
+
+python experiments/adapt/leave_one_out.py cut DATA WORK
+python experiments/adapt/leave_one_out.py run WORK [--results FOLDER] [--workers 3] [--seconds 1500] [--only NAME...]
+python experiments/adapt/leave_one_out.py run WORK --steps 3 --device cpu --results elsewhere    # to try it out
+python experiments/adapt/leave_one_out.py table
+
+`cut` needs no GPU: it cuts every training scene whole, for the bases, and the scenes of the domains in parts, of which
+half of the photos and places are for the test (see matchkernel/data/split.py). `run` trains three seeds of a base
+without each domain, then from each base the ways of WAYS. A result is written as soon as it is there, to
+<results>/adapt.json; what is there is not done again. Weights stay in WORK/weights.
+"""
+
+import argparse
+import json
+import multiprocessing
+import queue
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchkernel.adapt.judge import Gain, describe_set, hard_gain, retrieval_gain
+from matchkernel.cli.console import run_script
+from matchkernel.data.from_colmap import CutSettings, build_from_colmap, build_parts
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.split import Counts
+from matchkernel.errors import FileError
+from matchkernel.model.weights import load, save
+from matchkernel.storage.files import read_small_text, replacing
+from matchkernel.storage.settings import merged, parse_override
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.loop import train
+
+RESULTS = Path(__file__).parents[1] / "results"
+DOMAINS = {
+    "aerial": ("langley", "lewis", "brighton"),
+    "stone and bark": ("monstree", "cyprus"),
+    "architecture": ("castle", "fountain"),
+}
+SCENES = (
+    "liberty", "lund_door", "fox", "horns", "kitchen", "brandenburg", "castle", "fountain", "sacre_coeur", "langley",
+    "lewis", "brighton", "monstree", "cyprus",
+)  # fmt: skip
+VALIDATION = ("sceaux", "british_museum")  # what a base forgets is measured here
+SHARES = (0.35, 0.15, 0.5)  # training, validation, test: half of the photos are for the test
+SEEDS = (0, 1, 2)
+BASE_STEPS, STEPS = 3000, 600
+LOSS = "loss.same_side=true loss.hybrid=2.0 loss.margin=1.2"
+LIGHT = f"model.variant=cartesian model.s=1 model.encoding_norm=true {LOSS}"
+BASE = f"{LIGHT} sampling.pairs=4096 sampling.steps={BASE_STEPS} optimizer.rate=40.0"
+TUNED = f"{LOSS} sampling.pairs=1024 sampling.steps={STEPS}"
+# How a base becomes the domain's own; `{base}` is its weight file, MIX adds the patches the base was trained on.
+MIX = "mix"
+WAYS = {
+    "adapted": f"{TUNED} optimizer.rate=4.0 start.weights={{base}}",
+    "remembering": f"{TUNED} optimizer.rate=4.0 start.weights={{base}} teacher.weights=['{{base}}'] teacher.rows=1.0",
+    "mixed": f"{TUNED} {MIX} optimizer.rate=4.0 start.weights={{base}}",
+    "head": f"{TUNED} optimizer.rate=4.0 start.weights={{base}} start.layers=head",
+    "slow": f"{TUNED} optimizer.rate=1.0 start.weights={{base}}",
+    "fast": f"{TUNED} optimizer.rate=16.0 start.weights={{base}}",
+    "scratch": f"{LIGHT} {TUNED} optimizer.rate=20.0",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A base of a domain and a seed, and the ways that start from it."""
+
+    domain: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its base."""
+        return f"{self.domain} {self.seed}"
+
+
+def cut(data: Path, work: Path) -> None:
+    """Cut the sets: <work>/whole/<scene>, and <work>/parts/<scene>/{training,validation,test}."""
+    whole = CutSettings(pairs=2000, mosaics=False)
+    for scene in (*SCENES, *VALIDATION):
+        source, target = data / "scenes" / scene, work / "whole" / scene
+        if not target.exists():
+            build_from_colmap(source / "images", source / "sparse", source / "database.db", target, whole)
+            print(f"{scene}: {len(open_patch_set(target)):,} patches", flush=True)
+    for scene in (scene for scenes in DOMAINS.values() for scene in scenes):
+        source, target = data / "scenes" / scene, work / "parts" / scene
+
+        def tell(counts: dict[str, Counts], scene: str = scene) -> None:
+            print(scene, "; ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
+
+        if not all((target / part).exists() for part in ("training", "validation", "test")):
+            build_parts(
+                source / "images", source / "sparse", source / "database.db", target, whole, shares=SHARES, counted=tell
+            )
+
+
+def configuration(
+    text: str, work: Path, domain: str, seed: int, base: Path | None, steps: int | None
+) -> TrainingConfig:
+    """A run: of a base (None), or of a way from a base."""
+    words = [word for word in text.replace("{base}", str(base)).split() if word != MIX]
+    if base is None:
+        train_on = [work / "whole" / scene for scene in SCENES if scene not in DOMAINS[domain]]
+        check_on = [work / "whole" / scene for scene in VALIDATION]
+    else:
+        train_on = [work / "parts" / scene / "training" for scene in DOMAINS[domain]]
+        check_on = [work / "parts" / scene / "validation" for scene in DOMAINS[domain]]
+        if MIX in text.split():
+            train_on += [work / "whole" / scene for scene in SCENES if scene not in DOMAINS[domain]]
+    data = {"train": [str(path) for path in train_on], "validation": [str(path) for path in check_on]}
+    settings = merged({"data": data, "seed": seed}, *map(parse_override, words))
+    if steps is not None:
+        settings["sampling"] = {**settings["sampling"], "steps": steps, "pairs": 32}
+    length = settings["sampling"]["steps"]
+    settings["loop"] = {"log_every": length, "save_every": length, "validate_every": max(1, length // 6)}
+    return TrainingConfig.from_dict(settings)
+
+
+def trained(config: TrainingConfig, weights: Path, device: str) -> Path:
+    """Train, unless the weights are there; the best on validation, for a base the last."""
+    if not weights.exists():
+        if device != "cpu":
+            torch._dynamo.reset()
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = train(config, folder, device=device)
+            is_base = config.sampling.pairs >= 4096
+            best = load(Path(folder) / "final.safetensors" if is_base else outcome.weights or "")
+            weights.parent.mkdir(parents=True, exist_ok=True)
+            save(best, weights, best.card)
+    return weights
+
+
+def scored(base: Path, weights: Path, work: Path, domain: str, device: str) -> dict[str, Any]:
+    """Gains over the base on the test parts of the domain, and on validation scenes of other kinds."""
+    models, found = (load(base), load(weights)), {}
+    places = {f"{scene}, test": work / "parts" / scene / "test" for scene in DOMAINS[domain]}
+    for name, place in {**places, **{scene: work / "whole" / scene for scene in VALIDATION}}.items():
+        patch_set = open_patch_set(place)
+        rows = [describe_set(model, patch_set, device) for model in models]
+        gains: list[Gain | None] = [retrieval_gain(rows, patch_set, name), hard_gain(rows, patch_set, name)]
+        found[name] = [gain.to_json() for gain in gains if gain is not None]
+    return found
+
+
+def do(job: Job, work: Path, device: str, steps: int | None, done: set[str], until: float) -> Iterator[tuple[str, Any]]:
+    """The results of a job one after the other, by name."""
+    place = work / ("weights" if steps is None else "trials")
+    base_config = configuration(BASE, work, job.domain, job.seed, None, steps)
+    left = [way for way in WAYS if f"{job.name} {way}" not in done]
+    if not left or time.time() > until:
+        return
+    start = time.time()
+    base = trained(base_config, place / f"{job.name.replace(' ', '-')}.safetensors", device)
+    print(f"{job.name}: base after {time.time() - start:.0f} s", flush=True)
+    for way in left:
+        if time.time() > until:
+            return
+        start = time.time()
+        config = configuration(WAYS[way], work, job.domain, job.seed, base, steps)
+        weights = trained(config, place / f"{job.name.replace(' ', '-')}-{way}.safetensors", device)
+        seconds = round(time.time() - start, 1)
+        scores = scored(base, weights, work, job.domain, device)
+        settings = {name: value for name, value in config.to_dict().items() if name not in ("data", "start", "teacher")}
+        yield f"{job.name} {way}", {"seconds": seconds, "settings": settings, "scores": scores}
+
+
+def worker(tasks, answers, work: Path, device: str, steps: int | None, done: set[str], until: float) -> None:
+    """Do jobs until none are left."""
+    while (job := tasks.get()) is not None:
+        try:
+            for name, result in do(job, work, device, steps, done, until):
+                answers.put((name, result))
+        except Exception:
+            answers.put((job.name, {"error": traceback.format_exc()}))
+    answers.put(None)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Share the jobs among workers; every result is written at once."""
+    path = options.results / "adapt.json"
+    results = read_results(path)
+    missing = next((s for s in SCENES if not (options.work / "whole" / s / "manifest.json").exists()), None)
+    if missing:
+        raise FileError(f"{options.work / 'whole' / missing}: not cut yet; see `cut`")
+    context = multiprocessing.get_context("spawn")
+    tasks, answers = context.Queue(), context.Queue()
+    jobs = [Job(domain, seed) for seed in SEEDS for domain in DOMAINS]
+    for job in jobs:
+        if options.only is None or job.name in options.only:
+            tasks.put(job)
+    begun = time.time()
+    arguments = (options.work, options.device, options.steps, set(results), begun + options.seconds)
+    workers = [context.Process(target=worker, args=(tasks, answers, *arguments)) for _ in range(options.workers)]
+    for process in workers:
+        tasks.put(None)
+        process.start()
+    failed = 0
+    for name, result in received(answers, workers):
+        if "error" in result:
+            print(f"{name}: failed\n{result['error']}", file=sys.stderr, flush=True)
+            failed += 1
+            continue
+        results[name] = result
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        print(f"{time.time() - begun:5.0f} s  {name}  ({result['seconds']} s)", flush=True)
+    if failed:
+        sys.exit(f"{failed} jobs failed")
+
+
+def received(answers, workers) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and results, until every worker has ended."""
+    running = len(workers)
+    while running:
+        try:
+            answer = answers.get(timeout=5)
+        except queue.Empty:
+            if not any(process.is_alive() for process in workers):
+                sys.exit("workers were ended from outside: jobs without an answer are not done")
+            continue
+        if answer is None:
+            running -= 1
+        else:
+            yield answer
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What is done."""
+    return dict(json.loads(read_small_text(path))) if path.exists() else {}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown: mean over scenes and seeds of retrieval mAP in percent, ± over seeds; and what is forgotten."""
+    lines = [
+        "| domain | way | before | after | change | forgotten (validation scenes) | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for domain in DOMAINS:
+        for way in WAYS:
+            found = [results[name]["scores"] for seed in SEEDS if (name := f"{domain} {seed} {way}") in results]
+            if not found:
+                continue
+            own = np.array([_retrieval(scores, [f"{scene}, test" for scene in DOMAINS[domain]]) for scores in found])
+            elsewhere = np.array([_retrieval(scores, VALIDATION) for scores in found])
+            change, other = own[:, 1] - own[:, 0], elsewhere[:, 1] - elsewhere[:, 0]
+            cells = [f"{own[:, 0].mean():.1f}", f"{own[:, 1].mean():.1f}", _spread(change), _spread(other)]
+            lines.append(f"| {domain} | {way} | {' | '.join(cells)} | {len(found)} |")
+    return "\n".join(lines)
+
+
+def _retrieval(scores: dict[str, Any], places: Any) -> tuple[float, float]:
+    pairs = [(scores[place][0]["before"], scores[place][0]["after"]) for place in places]
+    before, after = 100 * np.mean(pairs, axis=0)
+    return float(before), float(after)
+
+
+def _spread(values: np.ndarray) -> str:
+    return f"{values.mean():+.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    """Cut, run or print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    cutting = verbs.add_parser("cut")
+    cutting.add_argument("data", type=Path)
+    cutting.add_argument("work", type=Path)
+    running = verbs.add_parser("run")
+    running.add_argument("work", type=Path)
+    running.add_argument("--workers", type=int, default=1)
+    running.add_argument("--seconds", type=float, default=1e9, help="start nothing after this time")
+    running.add_argument("--steps", type=int, help="of every training, to try it out")
+    running.add_argument("--only", nargs="+", help="such as 'aerial 0'")
+    running.add_argument("--device", default="auto")
+    showing = verbs.add_parser("table")
+    for part in (running, showing):
+        part.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.verb == "cut":
+        cut(options.data, options.work)
+    elif options.verb == "run":
+        options.device = (
+            ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
+        )
+        run(options)
+    else:
+        print(table(read_results(options.results / "adapt.json")))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,150 @@
+"""Before and after: what adapted weights gain over their base, with bootstrap intervals, and the verdict.
+
+Everything is measured on the test part, which neither training nor any choice has seen. A gain is one where the 95 %
+interval of the difference lies above 0. Adapted weights are kept if retrieval on the test patches gains and nothing
+measured on the test part got worse.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.data.patch_set import PatchSet
+from matchkernel.evaluation.bootstrap import fpr95_by_points
+from matchkernel.evaluation.patch_sets import average_precisions
+from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.rows import difference
+from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.evaluation.photos.work import MethodSpec
+from matchkernel.geometry.detect import Detector
+from matchkernel.model.describe import describe
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.storage.progress import Progress
+
+QUERIES, DRAWS, SEED = 3000, 1000, 0
+INTERVAL = (2.5, 97.5)  # percentiles
+KEYPOINTS = 2000
+RETRIEVAL, HARD, POSES = "retrieval mAP", "FPR@95, hard negatives", "pose mAA(10°)"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A measure before and after, and the difference with its interval; all from 0 to 1.
+
+    Attributes:
+        measure: what.
+        place: on which data.
+        before, after: the values.
+        low, high: 95 % interval of after - before.
+        lower_is_better: of the measure.
+    """
+
+    measure: str
+    place: str
+    before: float
+    after: float
+    low: float
+    high: float
+    lower_is_better: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """ "better", "worse" or "within noise"."""
+        low, high = (-self.high, -self.low) if self.lower_is_better else (self.low, self.high)
+        return "better" if low > 0 else "worse" if high < 0 else "within noise"
+
+    def words(self) -> str:
+        """One line: `retrieval mAP 81.2 -> 84.0 (+2.8, 95 % interval +1.9 to +3.6): better`."""
+        change = (
+            f"{100 * (self.after - self.before):+.2f}, 95 % interval {100 * self.low:+.2f} to {100 * self.high:+.2f}"
+        )
+        return f"{self.measure} {100 * self.before:.2f} -> {100 * self.after:.2f} ({change}): {self.verdict}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndarray:
+    """(K, D) rows of a set's patches."""
+    return np.asarray(describe(np.asarray(patch_set.patches), model, device=device, resize=True))
+
+
+def retrieval_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain:
+    """Mean average precision of each patch against all others, bootstrap over points.
+
+    Args:
+        rows: (K, D) before and after.
+        patch_set: the patches.
+        place: name of the data.
+    """
+    (queries, before), (_, after) = (average_precisions(part, patch_set.labels, queries=QUERIES) for part in rows)
+    low, high = _interval(after - before, patch_set.labels[queries])
+    return Gain(RETRIEVAL, place, float(before.mean()), float(after.mean()), low, high)
+
+
+def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain | None:
+    """FPR@95 of the pairs with similar negatives, bootstrap over points; None if the set has no such pairs."""
+    name = next((name for name in sorted(patch_set.pairs) if name.startswith("m50hard")), None)
+    if name is None or not len(patch_set.pairs[name]):
+        return None
+    pairs = patch_set.pairs[name]
+    points = np.unique(patch_set.labels, return_inverse=True)[1]
+    is_match = pairs[:, 2] == 1
+    found = []
+    for part in rows:
+        distances = np.linalg.norm(part[pairs[:, 0]] - part[pairs[:, 1]], axis=1)
+        found.append(
+            fpr95_by_points(
+                distances[is_match],
+                points[pairs[is_match, 0]],
+                distances[~is_match],
+                points[pairs[~is_match, :2]],
+                DRAWS // 5,
+                SEED,
+            )
+        )
+    before, after = found
+    low, high = np.percentile(after[1:] - before[1:], INTERVAL)
+    return Gain(HARD, place, float(before[0]), float(after[0]), float(low), float(high), lower_is_better=True)
+
+
+def pose_gain(weights: Sequence[str], scene: Scene, work: Path, device: str, progress: Progress) -> Gain | None:
+    """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than two pairs.
+
+    Args:
+        weights: names or files, before and after.
+        scene: test photos with their cameras.
+        work: folder in which features and scored pairs are kept.
+        device: where to compute.
+        progress: called with the number of images and pairs done and their total.
+    """
+    if len(scene.pairs) < 2:
+        return None
+    specs = [
+        MethodSpec(text, Detector(keypoints=KEYPOINTS), device=device, name=name)
+        for text, name in zip(weights, ("before", "after"), strict=True)
+    ]
+    before, after = evaluate_photos([scene], specs, work=work, progress=progress)
+    change = difference(after, before, "maa10")
+    one, two = (float(result["mean"]["maa10"]["mean"]) for result in (before, after))
+    return Gain(POSES, f"{len(scene.pairs)} test pairs", one, two, change.low, change.high)
+
+
+def is_kept(gains: Sequence[Gain]) -> bool:
+    """Whether adapted weights are better on the test part: see the module. The first gain is retrieval there."""
+    return gains[0].verdict == "better" and all(gain.verdict != "worse" for gain in gains)
+
+
+def _interval(differences: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean difference, if other points were drawn."""
+    group = np.unique(labels, return_inverse=True)[1]
+    sums, counts = np.bincount(group, differences), np.bincount(group)
+    random = np.random.default_rng(SEED)
+    drawn = random.integers(len(sums), size=(DRAWS, len(sums)))
+    means = sums[drawn].sum(1) / counts[drawn].sum(1)
+    low, high = np.percentile(means, INTERVAL)
+    return float(low), float(high)

@@ -1,0 +1,188 @@
+"""Train from the base on the photos' own patches: as many updates as the time allows, stopped early by validation."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.data.patch_set import PatchSet
+from matchkernel.errors import FileError
+from matchkernel.model.card import read_card
+from matchkernel.storage.files import read_small_text, replacing
+from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.log import LOG, LogLine, read_log
+from matchkernel.training.loop import train
+
+TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
+SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
+LEAST, MOST = 20, 20_000  # updates
+VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
+PLAN, LEARNED = "plan.json", "learned.json"
+
+Report = Callable[[LogLine, float], object]  # a line of the log, and the seconds that are left
+
+
+@dataclass(frozen=True)
+class Learned:
+    """How the training ended: the update with the best validation, and why it ended."""
+
+    step: int
+    steps: int
+    best_step: int
+    best_map: float
+    first_map: float
+    seconds: float
+    why: str
+
+
+def learn(
+    sets: dict[str, PatchSet], folder: Path, settings: AdaptSettings, device: str, report: Report
+) -> Learned | None:
+    """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
+
+    Args:
+        sets: training and validation.
+        folder: of the training; <folder>/run/best.safetensors are the best weights on validation so far.
+        settings: how.
+        device: cpu, cuda or auto.
+        report: called at every line of the log.
+    """
+    done = _read(folder / LEARNED)
+    if done is not None:
+        return Learned(**done)
+    folder.mkdir(parents=True, exist_ok=True)
+    run, plan = folder / "run", _read(folder / PLAN)
+    if plan is None:
+        plan = {"steps": _planned_steps(sets, folder, settings, device)}
+        _write(folder / PLAN, plan)
+    steps = int(plan["steps"])
+    config = training_config(sets, settings, steps)
+    checkpoint = find_checkpoint(run)
+    watch = _Watch(60 * settings.minutes, steps, report)
+    if checkpoint is not None:
+        watch.remember(run, read_checkpoint(checkpoint).step)
+    outcome = train(
+        config, run, resume=checkpoint is not None, device=device, report=watch.see, stop_when=watch.must_stop
+    )
+    if not outcome.is_finished and not watch.why:
+        return None
+    best = outcome.best
+    learned = Learned(
+        outcome.step,
+        steps,
+        int(best["step"]),
+        best["map"],
+        float(_validations(run)[0]["map"]),
+        round(watch.seconds(), 1),
+        watch.why or "all updates were made",
+    )
+    _write(folder / LEARNED, asdict(learned))
+    return learned
+
+
+def training_config(sets: dict[str, PatchSet], settings: AdaptSettings, steps: int, **tables: Any) -> TrainingConfig:
+    """The run: the base's own loss and augmentation, a low rate, and the base as a teacher of its own rows."""
+    before = read_card(settings.base).training
+    own = {name: before[name] for name in ("loss", "augmentation") if isinstance(before.get(name), dict)}
+    own["augmentation"] = {**own.get("augmentation", {}), "zoom_octaves": 0.0}  # the patches are cut as for matching
+    points = int(np.count_nonzero(sets["training"].groups().sizes > 1))
+    values: dict[str, Any] = {
+        **own,
+        "seed": settings.seed,
+        "start": {"weights": settings.base, "layers": settings.layers},
+        "data": {
+            "train": [str(sets["training"].folder), *settings.mix],
+            "validation": [str(sets["validation"].folder)],
+        },
+        "sampling": {"pairs": max(2, min(settings.pairs, points)), "steps": steps},
+        "optimizer": {"rate": settings.rate, "weight_decay": 1e-4},
+        "loop": {
+            "log_every": max(1, steps // 50),
+            "save_every": max(1, steps // VALIDATIONS),
+            "validate_every": max(1, steps // VALIDATIONS),
+        },
+    }
+    if settings.remember:
+        values["teacher"] = {"weights": [settings.base], "rows": settings.remember, "pairs": 1.0}
+    return TrainingConfig.from_dict({**values, **tables})
+
+
+class _Watch:
+    """Keeps the time, and stops where validation no longer improves."""
+
+    def __init__(self, limit: float, steps: int, report: Report) -> None:
+        self.start, self.limit, self.steps, self.report = time.perf_counter(), limit, steps, report
+        self.best, self.since, self.why = -1.0, 0, ""
+        self.first: int | None = None
+
+    def seconds(self) -> float:
+        """Since the training began."""
+        return time.perf_counter() - self.start
+
+    def see(self, line: LogLine) -> None:
+        """A line of the log."""
+        if self.first is None:
+            self.first = line.step
+        if line.validation is not None:
+            self.judge(line.validation["map"])
+        done = line.step - self.first
+        planned = self.seconds() / done * (self.steps - line.step) if done else self.limit
+        self.report(line, max(0.0, min(planned, self.limit - self.seconds())))
+
+    def judge(self, score: float) -> None:
+        """A validation."""
+        self.best, self.since = max(self.best, score), 0 if score > self.best else self.since + 1
+        if self.since >= PATIENCE:
+            self.why = f"{PATIENCE} validations brought nothing better"
+
+    def remember(self, run: Path, step: int) -> None:
+        """The validations of a run that goes on after this update, and the share of its time that is gone."""
+        for entry in _validations(run):
+            if entry["step"] <= step:
+                self.judge(float(entry["map"]))
+        self.limit *= 1 - step / self.steps
+
+    def must_stop(self) -> bool:
+        """Whether the time is over, or nothing more is to be expected."""
+        if not self.why and self.seconds() > self.limit:
+            self.why = "the time was over"
+        return bool(self.why)
+
+
+def _planned_steps(sets: dict[str, PatchSet], folder: Path, settings: AdaptSettings, device: str) -> int:
+    """As many updates as fit into the time, by the speed of a short trial."""
+    trial, speeds = folder / "trial", []
+    shutil.rmtree(trial, ignore_errors=True)
+    count = TRIAL if device == "cpu" else TRIAL_ON_GPU
+    data = {"train": [str(sets["training"].folder), *settings.mix]}
+    config = training_config(sets, settings, count, data=data, loop={"log_every": count // 2})
+    train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
+    shutil.rmtree(trial, ignore_errors=True)
+    per_second = speeds[-1] / (2 * config.sampling.pairs)
+    return int(min(max(SHARE * 60 * settings.minutes * per_second, LEAST), MOST))
+
+
+def _validations(run: Path) -> list[dict[str, Any]]:
+    path = run / LOG
+    return [entry for entry in read_log(path) if entry.get("event") == "validation"] if path.exists() else []
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        return dict(json.loads(read_small_text(path)))
+    except (ValueError, TypeError, RecursionError):
+        raise FileError(f"{path}: cannot be read; remove it, and this stage is done again") from None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,106 @@
+"""The report of an adaptation: counts, gains, curves, contact sheets, matches before and after."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from matchkernel.adapt.judge import Gain
+from matchkernel.adapt.result import Adapted
+from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.errors import MatchKernelError
+from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.photos.pipeline import match_images
+from matchkernel.plots.contact_sheet import write_contact_sheet
+from matchkernel.plots.matches import save_picture
+from matchkernel.plots.training import training_picture
+from matchkernel.report.blocks import Picture, Report, Section, TextTable
+from matchkernel.report.write import write_report
+
+KEYPOINTS = 1000
+
+
+def write_page(result: Adapted, photos: Path, scene: Scene, settings: AdaptSettings, device: str) -> list[Path]:
+    """Write report.html, report.md and report.json into the folder of the result."""
+    learned = result.learned
+    counts = TextTable(
+        "What the photos gave",
+        ("part", "photos", "points", "patches"),
+        tuple((name, f"{c.photos:,}", f"{c.points:,}", f"{c.patches:,}") for name, c in result.counts.items()),
+        "No photo, no 3-D point and no overlapping region is in two parts.",
+    )
+    training = (
+        f"{learned.step:,} of {learned.steps:,} updates in {learned.seconds:.0f} s, ended because {learned.why};"
+        f" best validation mAP {100 * learned.best_map:.2f} after update {learned.best_step:,}, the base has"
+        f" {100 * learned.first_map:.2f}."
+    )
+    gains = [
+        block for block in (_table("On the test part", result.gains), _table("Elsewhere", result.elsewhere)) if block
+    ]
+    sections = [
+        Section("Gain", tuple(gains), f"Verdict: {result.verdict}."),
+        Section("Data", (counts, *_sheets(result))),
+        Section("Training", tuple(_curve(result)), training),
+        Section("Matches of test photos", tuple(_matches(result, scene, settings, device))),
+    ]
+    facts = (("base", settings.base), ("photos", photos.resolve().name), ("weights", _named(result.weights)))
+    page = Report(f"Adapted to {photos.resolve().name}", tuple(s for s in sections if s.blocks or s.note), facts)
+    return write_report(page, result.folder)
+
+
+def _named(weights: Path | None) -> str:
+    return "the base is kept" if weights is None else weights.name
+
+
+def _table(title: str, gains: list[Gain]) -> TextTable | None:
+    rows = tuple(
+        (
+            f"{gain.measure}, {gain.place}",
+            f"{100 * gain.before:.2f}",
+            f"{100 * gain.after:.2f}",
+            f"{100 * (gain.after - gain.before):+.2f}",
+            f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}",
+            gain.verdict,
+        )
+        for gain in gains
+    )
+    head = ("measure", "before", "after", "change", "95 % interval", "")
+    note = "Intervals by bootstrap over points or pairs. FPR@95: lower is better."
+    return TextTable(title, head, rows, note) if rows else None
+
+
+def _drawn(title: str, draw: Callable[[Path], object], note: str = "") -> Iterator[Picture]:
+    """A picture; what cannot be drawn is left out, as everything that counts is in the tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.png"
+        try:
+            draw(path)
+        except MatchKernelError:
+            return
+        yield Picture(title, path.read_bytes(), note)
+
+
+def _sheets(result: Adapted) -> Iterator[Picture]:
+    for name in result.counts:
+        draw = partial(write_contact_sheet, result.folder / "sets" / name, points=6)
+        yield from _drawn(f"Patches: {name}", draw)
+
+
+def _curve(result: Adapted) -> Iterator[Picture]:
+    log = result.folder / "training" / "run"
+    yield from _drawn("Loss and validation", lambda path: training_picture(log, path))
+
+
+def _matches(result: Adapted, scene: Scene, settings: AdaptSettings, device: str) -> Iterator[Picture]:
+    candidate = result.folder / "training" / "candidate.safetensors"
+    if not scene.pairs or not candidate.exists():
+        return
+    pair = scene.pairs[len(scene.pairs) // 2]
+    a, b = (scene.images[name] for name in pair)
+    for title, weights in (("before", settings.base), ("after", str(candidate))):
+
+        def draw(path: Path, weights: str = weights, title: str = title) -> None:
+            found = match_images(a, b, weights, device=device, engine="torch", keypoints=KEYPOINTS)
+            save_picture(found, a, b, path, title)
+
+        yield from _drawn(f"{pair[0]} and {pair[1]}, {title}", draw)

@@ -1,0 +1,45 @@
+"""What an adaptation gave."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from matchkernel.adapt.judge import Gain, is_kept
+from matchkernel.adapt.learn import Learned
+from matchkernel.data.split import Counts
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The result.
+
+    Attributes:
+        folder: of everything.
+        counts: photos, points and patches by part.
+        learned: how the training ended.
+        gains: before and after on the test part, retrieval first; empty if validation never improved.
+        elsewhere: the same on other data: what was forgotten.
+        weights: the adapted weights; None if the base is kept.
+    """
+
+    folder: Path
+    counts: dict[str, Counts]
+    learned: Learned
+    gains: list[Gain]
+    elsewhere: list[Gain]
+    weights: Path | None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the adapted weights are better on the test part."""
+        return bool(self.gains) and is_kept(self.gains)
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        if not self.gains:
+            return "no update made validation better: the base is kept"
+        if self.is_better:
+            return "better on the test part"
+        worse = next((gain.measure for gain in self.gains if gain.verdict == "worse"), None)
+        reason = f"{worse} got worse" if worse else "the gain is within noise"
+        return f"{reason} on the test part: the base is kept"

@@ -1,0 +1,179 @@
+"""From photos to adapted weights: every stage, resuming, refusals, faults."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from made_scene import render_scene
+from PIL import Image
+from typer.testing import CliRunner
+
+from matchkernel.adapt import judge, learn, limits, result, stages
+from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.adapt.stages import adapt, best_so_far
+from matchkernel.cli.app import app
+from matchkernel.data import split
+from matchkernel.data.patch_set import open_patch_set
+from matchkernel.errors import ArgumentError, WriteError
+from matchkernel.model.card import read_card
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load, save, state_digest
+
+QUICK = {"minutes": 5.0, "pairs": 8, "rate": 0.5}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A weight file of a very small network with random weights."""
+    path = tmp_path_factory.mktemp("base") / "base.safetensors"
+    model = build("cartesian", s=1, d=8, D=16, patch_size=16, generator=torch.Generator().manual_seed(0)).train()
+    with torch.no_grad():
+        model(torch.rand(64, 1, 16, 16) * 255)
+    save(model, path, {"licence": "CC0"})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A rendered scene of seven small photos with exact truth; only to be read."""
+    folder = tmp_path_factory.mktemp("scene")
+    render_scene(folder, photos=7, width=400, height=300)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The same in a hundredth of the time: few points are enough, few updates, few keypoints."""
+    monkeypatch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
+    monkeypatch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
+    monkeypatch.setattr(learn, "MOST", 20)
+    monkeypatch.setattr(learn, "TRIAL", 2)
+    monkeypatch.setattr(stages, "PAIRS", 50)
+    monkeypatch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
+    for module in (judge, limits):
+        monkeypatch.setattr(module, "KEYPOINTS", 150)
+    monkeypatch.setattr(limits, "LEAST_RIGHT", 1)
+
+
+def run(scene, out, base, **changes):
+    options = {name: changes.pop(name) for name in ("report", "counted", "say") if name in changes}
+    settings = AdaptSettings(base, **{**QUICK, **changes})
+    return adapt(scene / "images", out, settings, model=scene / "sparse", device="cpu", **options)
+
+
+def test_everything_is_there(scene, base, tmp_path):
+    told, lines = [], []
+    out = tmp_path / "out"
+    result = run(scene, out, base, keep=True, counted=told.append, report=lambda line, left: lines.append(left))
+    assert told == [result.counts]
+    assert set(result.counts) == set(split.PARTS)
+    assert lines
+    assert all(0 <= left <= 300 for left in lines)
+    page = (out / "report.html").read_text()
+    assert result.verdict in page
+    assert page.count("data:image/png") >= 4  # three contact sheets and the curves
+    assert result.learned.steps == 20
+    learned = json.loads((out / "training" / "learned.json").read_text())
+    assert learned["best_map"] >= learned["first_map"]
+    if result.weights is not None:  # some update made validation better
+        card = read_card(result.weights)
+        assert card.other["adapted_from"].startswith(base)
+        assert card.other["started_from"].startswith("base ")
+        assert result.gains[0].place == "test patches"
+        assert card.metrics["retrieval mAP"].keys() == {"before", "after"}
+        assert card.licence == "CC0"
+    again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
+    assert (again.gains, again.learned, again.verdict) == (result.gains, result.learned, result.verdict)
+    with pytest.raises(ArgumentError, match=r"was begun with rate = 0.5, not 0.25"):
+        run(scene, out, base, rate=0.25)
+
+
+def test_no_better_weights_are_not_written(scene, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(result, "is_kept", lambda gains: False)
+    found = run(scene, tmp_path / "out", base)
+    assert found.weights is None
+    assert "the base is kept" in found.verdict
+    assert not (tmp_path / "out" / stages.ADAPTED).exists()
+
+
+def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene, base, tmp_path):
+    whole = run(scene, tmp_path / "whole", base)
+
+    def stop(line, left):
+        if line.step >= 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(scene, tmp_path / "out", base, report=stop)
+    assert best_so_far(tmp_path / "out") is not None
+    result = run(scene, tmp_path / "out", base)
+    assert (result.learned.best_step, result.gains) == (whole.learned.best_step, whole.gains)
+    one, two = (load(best_so_far(tmp_path / name)) for name in ("whole", "out"))
+    assert state_digest(one) == state_digest(two)
+
+
+def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, tmp_path, monkeypatch):
+    def full(*_):
+        raise WriteError("sets: needs 1.0 GB of disk, but only 0.0 GB are free")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("matchkernel.data.patch_set.check_free_space", full)
+        with pytest.raises(WriteError, match="are free"):
+            run(scene, tmp_path / "out", base)
+    assert run(scene, tmp_path / "out", base).learned.steps == 20
+
+
+def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path):
+    copied = shutil.copytree(scene, tmp_path / "scene")
+    photo = copied / "images" / "002.png"
+    photo.write_bytes(photo.read_bytes()[:500])
+    result = run(copied, tmp_path / "out", base)
+    for part in split.PARTS:
+        manifest = open_patch_set(tmp_path / "out" / "sets" / part).manifest
+        assert manifest["selection"]["photos left out"] == {"cannot be read": 1}
+    assert sum(count.photos for count in result.counts.values()) == 6
+
+
+def words(*arguments):
+    result = CliRunner().invoke(app, ["adapt", *map(str, arguments)])
+    return result.exit_code, result.stderr.strip().splitlines()
+
+
+def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 100))
+    images, model = scene / "images", ("--model", scene / "sparse")
+    code, lines = words(images, "-o", tmp_path / "few", *model, "--base", base)
+    assert code == 2
+    assert "too little for an answer to trust: validation has" in lines[-1]
+    assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)  # says what there was
+    for arguments, told in (
+        ((tmp_path / "none", "-o", tmp_path / "a"), "no such folder"),
+        ((images, "-o", images / "inside", *model), "is inside the input"),
+        ((images, "-o", tmp_path / "a", "--model", tmp_path), "no database.db in it or beside it"),
+        ((images, "-o", tmp_path / "a", *model, "--base", "nothing"), "no weights of that name"),
+        ((images, "-o", tmp_path / "a", *model, "--minutes", "0"), "minutes must be above 0"),
+        ((images, "-o", tmp_path / "a", *model, "--layers", "some"), "layers must be"),
+        ((images, "-o", scene, *model, "--base", base), "contains other files"),
+    ):
+        code, lines = words(*arguments)
+        assert code == 2, lines
+        assert told in lines[-1], lines
+        assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("kind", ["blank", "alike"])
+def test_photos_that_cannot_be_reconstructed_are_one_line(base, tmp_path, kind):
+    if shutil.which("colmap") is None:
+        pytest.skip("needs colmap")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    noise = np.random.default_rng(0).integers(0, 255, (12, 12), np.uint8)
+    picture = Image.fromarray(noise).resize((160, 120), Image.Resampling.BICUBIC)
+    for number in range(3):
+        (Image.new("L", (160, 120), 99) if kind == "blank" else picture).save(photos / f"{number}.png")
+    code, lines = words(photos, "-o", tmp_path / "out", "--base", base)
+    assert code in (1, 2)
+    assert lines[-1].startswith("error: ")
+    assert "Traceback" not in "".join(lines)

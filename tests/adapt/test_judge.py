@@ -1,0 +1,79 @@
+"""Gains and verdicts, and limits from known cameras."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matchkernel.adapt.judge import HARD, Gain, hard_gain, is_kept, pose_gain, retrieval_gain
+from matchkernel.adapt.limits import epipolar_errors
+from matchkernel.data.patch_set import PatchSet
+from matchkernel.evaluation.photos.poses import View
+from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+
+
+def rows_of(labels, noise, seed):
+    """Unit rows near a direction of each label."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(labels.max() + 1, 8))
+    rows = centres[labels] + noise * np.random.default_rng(seed).normal(size=(len(labels), 8))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def patch_set():
+    labels = np.repeat(np.arange(150), 3)
+    random = np.random.default_rng(2)
+    positive = np.column_stack([3 * np.arange(150), 3 * np.arange(150) + 1, np.ones(150, int)])
+    a, b = random.integers(450, size=(2, 300))
+    other = np.column_stack([a, b, np.zeros(300, int)])[labels[a] != labels[b]]
+    pairs = {"m50hard_1_1_0": np.concatenate([positive, other])}
+    return PatchSet(Path("x"), np.zeros((450, 8, 8), np.uint8), labels, {}, pairs, {})
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.2, "better"), (1.6, "worse"), (0.8, "within noise")])
+def test_a_difference_counts_if_its_interval_leaves_zero(patch_set, noise, verdict):
+    rows = [rows_of(patch_set.labels, one, seed) for seed, one in enumerate((0.8, noise))]
+    for gain in (retrieval_gain(rows, patch_set, "here"), hard_gain(rows, patch_set, "here")):
+        assert gain.verdict == verdict
+        assert gain.low <= gain.after - gain.before <= gain.high
+        assert f": {verdict}" in gain.words()
+        assert Gain(**{k: v for k, v in gain.to_json().items() if k != "verdict"}) == gain
+
+
+def test_equal_rows_gain_exactly_nothing(patch_set):
+    rows = [rows_of(patch_set.labels, 0.8, 0)] * 2
+    for gain in (retrieval_gain(rows, patch_set, "here"), hard_gain(rows, patch_set, "here")):
+        assert (gain.low, gain.high, gain.verdict) == (0, 0, "within noise")
+
+
+def test_weights_are_kept_if_retrieval_gains_and_nothing_got_worse():
+    up, down, same = (Gain("m", "p", 0.5, 0.6, low, high) for low, high in ((0.01, 0.2), (-0.2, -0.1), (-0.1, 0.1)))
+    assert is_kept([up])
+    assert is_kept([up, same])
+    assert not is_kept([up, down])
+    assert not is_kept([same, up])
+    assert is_kept([up, Gain(HARD, "p", 0.2, 0.1, -0.2, -0.1, lower_is_better=True)])
+
+
+def test_a_scene_without_pairs_has_no_poses_to_score(tmp_path):
+    assert pose_gain(("light", "light"), Scene("x", {}, []), tmp_path, "cpu", lambda done, total: None) is None
+
+
+def test_epipolar_errors_are_the_pixels_that_a_match_is_off():
+    random = np.random.default_rng(0)
+    turned = np.array([[0.96, 0, 0.28], [0, 1, 0], [-0.28, 0, 0.96]])
+    parameters = np.array([500.0, 500, 320, 240])
+    a, b = (
+        View(PoseCamera(R, np.array(t), "PINHOLE", parameters, (640, 480)), (640, 480))
+        for R, t in ((np.eye(3), [0.0, 0, 0]), (turned, [-1.0, 0.1, 0.2]))
+    )
+    places = random.uniform([-1, -1, 4], [1, 1, 8], (50, 3))
+    seen = []
+    for view in (a, b):
+        inside = places @ view.camera.R.T + view.camera.t
+        seen.append(inside[:, :2] / inside[:, 2:] * 500 + [320, 240] - 0.5)
+    assert epipolar_errors(*seen, a, b).max() < 1e-6
+    moved = epipolar_errors(seen[0], seen[1] + [0, 6.0], a, b)  # the epipolar lines are nearly level
+    assert 3 < np.median(moved) <= 6
+    assert np.isinf(epipolar_errors(np.full((1, 2), np.nan), seen[1][:1], a, b)).all()
