@@ -18,7 +18,7 @@ test-slow: .venv/dev  ## run the tests that take longer
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 test-ray: .venv/dev  ## run the tests on a Ray cluster of two nodes, which they start and kill
-	$(BIN)/python -m pytest -m 'ray and not slow'
+	$(BIN)/python -m pytest -m 'ray and not slow' tests/collection/test_ray.py
 
 test-peers: .venv/peers  ## install the packages of the peers (117 MB) and run their tests
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/evaluation/photos
@@ -44,6 +44,7 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/explore_latency.py
 	$(BIN)/python benchmarks/collection_speed.py
 	$(BIN)/python benchmarks/collection_memory.py
+	$(BIN)/python benchmarks/collection_costs.py
 
 pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images

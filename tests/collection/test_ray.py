@@ -1,5 +1,6 @@
 """Extraction and matching on a real Ray cluster of two nodes: the bytes of a local run, whatever is killed."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -8,8 +9,6 @@ from pathlib import Path
 
 import pytest
 from made_collection import write_photos
-
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'matchkernel[ray]'")
 from ray_cluster import environment, running_cluster
 
 from matchkernel.collection.batch_extract import extract_images, find_images
@@ -20,7 +19,11 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.pipeline import MatchSettings
 
-pytestmark = pytest.mark.ray
+HAS_RAY = importlib.util.find_spec("ray") is not None
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install 'matchkernel[ray]'"),
+]
 COUNT = 12
 
 
