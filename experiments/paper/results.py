@@ -143,7 +143,7 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
     for found in (ours, theirs):
         curves = [look(run, "separability", change) for run in found]
         units = AUC_UNITS if what == "auc" else len(curves[0]["amounts"])
-        sides.append(100 / units * np.array([curve[f"{what}_by_patch"] for curve in curves], np.float64))
+        sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides
     random, patches = np.random.default_rng(0), one.shape[1]
     draws = []

@@ -187,7 +187,7 @@ def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, 
         By kind: `amounts`; `auc`, the share of references of other patches that are less similar than the own one, and
         `first`, the share of patches whose own reference is the most similar, both by amount; `auc_by_patch`, the mean
         over the amounts in units of 1 / AUC_UNITS, and `first_by_patch`, the number of amounts, with which two models
-        are compared patch by patch.
+        are compared patch by patch; each as one string, because a list would take a line of JSON per patch.
     """
     with np.load(path) as file:
         reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
@@ -205,8 +205,8 @@ def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, 
                 "amounts": file[f"{kind}_amounts"].tolist(),
                 "auc": auc.mean(1).tolist(),
                 "first": is_first.double().mean(1).tolist(),
-                "auc_by_patch": (auc.mean(0) * AUC_UNITS).round().int().tolist(),
-                "first_by_patch": is_first.sum(0).tolist(),
+                "auc_by_patch": " ".join(map(str, (auc.mean(0) * AUC_UNITS).round().int().tolist())),
+                "first_by_patch": " ".join(map(str, is_first.sum(0).tolist())),
             }
     return found
 
