@@ -80,7 +80,7 @@ def wait_until(what, process):
     while not what():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def kill_second_at_work(cluster, process, out):
