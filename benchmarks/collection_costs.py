@@ -2,8 +2,9 @@
 
     python benchmarks/collection_costs.py [PHOTOS ...]
 
-In one process with one thread; seconds are those of the processor, so other programs hardly matter. Photos are those of
-the tests unless given; consecutive ones are matched, as those of a scene.
+In one process with one thread; seconds are those of the processor. They still depend on what else the machine does, so
+the costs of the run before are kept beside those of this one. Photos are those of the tests unless given; consecutive
+ones are matched, as those of a scene.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import cv2
 import numpy as np
 from collection_photos import PHOTOS
 from describe_speed import processor, versions
-from timing import write_result
+from timing import read_result, write_result
 
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.choose_pairs import top_pairs
@@ -55,7 +56,9 @@ def main() -> None:
         "model": MODEL,
         "keypoints_at_most": Detector().keypoints,
     }
-    write_result("collection_costs", {**facts, "costs": costs})
+    write_result(
+        "collection_costs", {**facts, "costs": costs, "run_before": read_result("collection_costs").get("costs")}
+    )
 
 
 def measured(folder: Path, places: list[Path]) -> dict[str, float]:

@@ -68,7 +68,8 @@ def steps(plan: Plan, costs: dict[str, float], speed: dict[str, Any]) -> list[St
 def table(plan: Plan | None = None) -> str:
     """The table and the sizes, as Markdown."""
     plan = plan or Plan()
-    costs, speed = read_result("collection_costs")["costs"], read_result("collection_speed")
+    result, speed = read_result("collection_costs"), read_result("collection_speed")
+    costs = result["costs"]
     lines = ["| step | formula | one core | passes |", "|---|---|---|---|"]
     for step in steps(plan, costs, speed):
         lines.append(f"| {step.name} | {step.formula} | {duration(step.core_seconds)} | {duration(step.seconds)} |")
@@ -92,7 +93,16 @@ def table(plan: Plan | None = None) -> str:
         f"Measured on photos of {costs['photo_pixels'] / 1e6:.2f} megapixels with {costs['keypoints']:,.0f} keypoints "
         "on average"
     )
-    return "\n".join([*lines, "", f"{measured}: {told}.", "", f"Sizes: {bytes_told}.", ""])
+    parts = [*lines, "", f"{measured}: {told}.", ""]
+    return "\n".join([*parts, spread_told(costs, result["run_before"]), "", f"Sizes: {bytes_told}.", ""])
+
+
+def spread_told(costs: dict[str, float], before: dict[str, float]) -> str:
+    """How far the main costs of two runs are apart."""
+    names = {"x": "extract_seconds", "X": "extract_large_seconds", "m": "match_seconds", "q": "verify_seconds"}
+    told = ", ".join(f"{letter} = {before[name]:.3f} s" for letter, name in names.items())
+    apart = max(max(costs[name] / before[name], before[name] / costs[name]) for name in names.values())
+    return f"The machine was busy. The run before gave {told}: up to {apart:.1f} times apart, so take no digit but the first."
 
 
 def speed_told() -> str:
