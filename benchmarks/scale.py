@@ -102,7 +102,9 @@ def spread_told(costs: dict[str, float], before: dict[str, float]) -> str:
     names = {"x": "extract_seconds", "X": "extract_large_seconds", "m": "match_seconds", "q": "verify_seconds"}
     told = ", ".join(f"{letter} = {before[name]:.3f} s" for letter, name in names.items())
     apart = max(max(costs[name] / before[name], before[name] / costs[name]) for name in names.values())
-    return f"The machine was busy. The run before gave {told}: up to {apart:.1f} times apart, so take no digit but the first."
+    return (
+        f"The machine was busy. The run before gave {told}: up to {apart:.1f} times apart; trust the first digit only."
+    )
 
 
 def speed_told() -> str:
