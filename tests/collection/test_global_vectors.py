@@ -113,7 +113,7 @@ def test_features_that_are_refused(files, tmp_path):
 def test_the_package_has_vocabularies_for_its_weights():
     """Small, and of the weights that are shipped: after these change, make_vocabularies.py has to be run."""
     centres, weights = read_vocabularies(SHIPPED)
-    assert {"light-wide", "rootsift"} <= set(centres)
+    assert {"light-wide", *SIFTS} <= set(centres)
     assert set(centres) - set(SIFTS) == set(weights) <= set(matchkernel.available())
     assert SHIPPED.stat().st_size < 70_000 * len(centres) + 4000
     for name, digest in weights.items():
