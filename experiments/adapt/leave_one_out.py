@@ -56,16 +56,16 @@ BASE_STEPS, STEPS = 3000, 600
 LOSS = "loss.same_side=true loss.hybrid=2.0 loss.margin=1.2"
 LIGHT = f"model.variant=cartesian model.s=1 model.encoding_norm=true {LOSS}"
 BASE = f"{LIGHT} sampling.pairs=4096 sampling.steps={BASE_STEPS} optimizer.rate=40.0"
-TUNED = f"{LOSS} sampling.pairs=1024 sampling.steps={STEPS}"
+TUNED = f"{LOSS} sampling.pairs=1024 sampling.steps={STEPS} optimizer.warmup={STEPS // 10}"
 # How a base becomes the domain's own; `{base}` is its weight file, MIX adds the patches the base was trained on.
 MIX = "mix"
 WAYS = {
-    "adapted": f"{TUNED} optimizer.rate=4.0 start.weights={{base}}",
-    "remembering": f"{TUNED} optimizer.rate=4.0 start.weights={{base}} teacher.weights=['{{base}}'] teacher.rows=1.0",
-    "mixed": f"{TUNED} {MIX} optimizer.rate=4.0 start.weights={{base}}",
-    "head": f"{TUNED} optimizer.rate=4.0 start.weights={{base}} start.layers=head",
-    "slow": f"{TUNED} optimizer.rate=1.0 start.weights={{base}}",
-    "fast": f"{TUNED} optimizer.rate=16.0 start.weights={{base}}",
+    "adapted": f"{TUNED} optimizer.rate=0.1 start.weights={{base}}",
+    "remembering": f"{TUNED} optimizer.rate=0.1 start.weights={{base}} teacher.weights=['{{base}}'] teacher.rows=1.0",
+    "mixed": f"{TUNED} {MIX} optimizer.rate=0.1 start.weights={{base}}",
+    "head": f"{TUNED} optimizer.rate=0.1 start.weights={{base}} start.layers=head",
+    "slow": f"{TUNED} optimizer.rate=0.01 start.weights={{base}}",
+    "fast": f"{TUNED} optimizer.rate=1.0 start.weights={{base}}",
     "scratch": f"{LIGHT} {TUNED} optimizer.rate=20.0",
 }
 
@@ -122,6 +122,8 @@ def configuration(
         settings["sampling"] = {**settings["sampling"], "steps": steps, "pairs": 32}
     length = settings["sampling"]["steps"]
     settings["loop"] = {"log_every": length, "save_every": length, "validate_every": max(1, length // 6)}
+    if base is not None:
+        settings["loop"]["compile"] = "no"  # so short a training is over before it is compiled
     return TrainingConfig.from_dict(settings)
 
 

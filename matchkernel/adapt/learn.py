@@ -102,7 +102,8 @@ def training_config(sets: dict[str, PatchSet], settings: AdaptSettings, steps: i
             "validation": [str(sets["validation"].folder)],
         },
         "sampling": {"pairs": max(2, min(settings.pairs, points)), "steps": steps},
-        "optimizer": {"rate": settings.rate, "weight_decay": 1e-4},
+        # Without a warm-up the first update, which SGD does not dampen, undoes what the base has learned.
+        "optimizer": {"rate": settings.rate, "warmup": max(2, steps // 10)},
         "loop": {
             "log_every": max(1, steps // 50),
             "save_every": max(1, steps // VALIDATIONS),

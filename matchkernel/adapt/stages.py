@@ -91,7 +91,7 @@ def adapt(
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         _check_same(out / SETTINGS, identity)
         source = given or _reconstructed(photos, out, settings, say, progress)
-        sets, counts = _parts(source, out, say, progress, counted)
+        sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
         say("training")
         learned = learn(sets, out / "training", settings, place, report)
         if learned is None:
@@ -166,7 +166,12 @@ def _reconstructed(photos: Path, out: Path, settings: AdaptSettings, say: Say, p
 
 
 def _parts(
-    source: Source, out: Path, say: Say, progress: Progress, counted: Callable[[dict[str, Counts]], object]
+    source: Source,
+    out: Path,
+    geometric: bool,
+    say: Say,
+    progress: Progress,
+    counted: Callable[[dict[str, Counts]], object],
 ) -> tuple[dict[str, PatchSet], dict[str, Counts]]:
     say("cutting patches")
     home, kept = out / "sets", []
@@ -181,7 +186,7 @@ def _parts(
         counts = {name: _count(part) for name, part in sets.items()}
         check(counts)
         return sets, counts
-    settings = CutSettings(pairs=PAIRS, mosaics=False)
+    settings = CutSettings(pairs=PAIRS, mosaics=False, geometric=geometric)
     sets = build_parts(source.photos, source.sparse, source.database, home, settings, counted=check, progress=progress)
     return sets, kept[0]
 

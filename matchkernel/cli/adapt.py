@@ -26,7 +26,7 @@ def adapt(
     ] = None,
     minutes: Annotated[float, typer.Option(help="minutes of training; cutting and scoring come on top")] = 10.0,
     layers: Annotated[str, typer.Option(help="what goes on learning: all, last or head")] = "all",
-    rate: Annotated[float, typer.Option(help="learning rate at the start")] = 4.0,
+    rate: Annotated[float, typer.Option(help="highest learning rate")] = 0.1,
     pairs: Annotated[int, typer.Option(help="pairs of patches per update")] = 512,
     remember: Annotated[float, typer.Option(help="weight of staying near the base's rows; 0 for none")] = 1.0,
     mix: Annotated[
@@ -37,6 +37,9 @@ def adapt(
         typer.Option(metavar="SET", help="patch set to see what is forgotten; may be given several times"),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="write the adapted weights even if they are no better")] = False,
+    geometric: Annotated[
+        bool, typer.Option(help="look for positives that no track contains; cutting takes longer")
+    ] = True,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -47,7 +50,9 @@ def adapt(
         from matchkernel.adapt.stages import adapt as adapt_to
         from matchkernel.adapt.stages import best_so_far
 
-        settings = AdaptSettings(base, minutes, layers, rate, pairs, remember, _names(mix), _names(check), keep, seed)
+        settings = AdaptSettings(
+            base, minutes, layers, rate, pairs, remember, _names(mix), _names(check), keep, geometric, seed
+        )
         try:
             with progress_bar("adapting") as bar:
                 result = adapt_to(
