@@ -85,7 +85,7 @@ def table(plan: Plan | None = None) -> str:
     sizes = {
         "features": plan.photos * costs["feature_bytes"],
         "matches": plan.photos * plan.partners * costs["match_bytes"],
-        "vectors in memory": plan.photos * costs["vector_length"] * 4,
+        "vectors in memory": plan.photos * costs["vector_bytes"],
     }
     told = "; ".join(f"{name} = {value}" for name, value in units.items())
     bytes_told = ", ".join(f"{name} {value / 1e9:,.0f} GB" for name, value in sizes.items())
