@@ -17,6 +17,7 @@ from matchkernel.cli.app import app
 from matchkernel.data import split
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, WriteError
+from matchkernel.evaluation.photos.scenes import colmap_scene
 from matchkernel.model.card import read_card
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
@@ -76,18 +77,33 @@ def test_everything_is_there(scene, base, tmp_path):
     assert page.count("data:image/png") >= 4  # three contact sheets and the curves
     assert result.learned.steps == 20
     learned = json.loads((out / "training" / "learned.json").read_text())
-    assert learned["best_map"] >= learned["first_map"]
-    if result.weights is not None:  # some update made validation better
-        card = read_card(result.weights)
-        assert card.other["adapted_from"].startswith(base)
-        assert card.other["started_from"].startswith("base ")
-        assert result.gains[0].place == "test patches"
-        assert card.metrics["retrieval mAP"].keys() == {"before", "after"}
-        assert card.licence == "CC0"
+    assert learned["best_map"] > learned["first_map"]  # so that there is something to judge
+    card = read_card(result.weights)
+    assert card.other["adapted_from"].startswith(base)
+    assert card.other["started_from"].startswith("base ")
+    assert result.gains[0].place == "test patches"
+    assert card.metrics["retrieval mAP"].keys() == {"before", "after"}
+    assert card.licence == "CC0"
+    assert {gain.measure for gain in result.gains} == {
+        judge.RETRIEVAL,
+        judge.HARD,
+    }  # two test photos are one pair: no poses
+    assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
+    assert 0 < card.match_ratio <= 1
+    assert page.count("data:image/png") == 6  # and matches before and after
     again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
     assert (again.gains, again.learned, again.verdict) == (result.gains, result.learned, result.verdict)
     with pytest.raises(ArgumentError, match=r"was begun with rate = 0.5, not 0.25"):
         run(scene, out, base, rate=0.25)
+
+
+def test_poses_of_equal_weights_differ_by_nothing(scene, base, tmp_path):
+    names = {path.name for path in (scene / "images").iterdir()}
+    photos = colmap_scene("test", scene / "images", scene / "sparse", names, shared_points=5, most_pairs=2)
+    gain = judge.pose_gain((base, base), photos, tmp_path / "work", "cpu", lambda done, total: None)
+    assert (gain.measure, gain.place, gain.verdict) == (judge.POSES, "2 test pairs", "within noise")
+    assert gain.before == gain.after
+    assert gain.low == gain.high == 0
 
 
 def test_no_better_weights_are_not_written(scene, base, tmp_path, monkeypatch):
