@@ -90,7 +90,8 @@ def test_more_jobs_than_may_wait_are_refused_and_counted_down():
         assert await jobs.run(int, "7") == 7
         jobs.close()
 
-    asyncio.run(main())
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may have a loop in this thread
+        pool.submit(asyncio.run, main()).result()
 
 
 def test_scripts_import_only_from_those_before_them_and_share_no_name():

@@ -116,7 +116,10 @@ def test_the_loss_of_another_size_compiles_as_one_graph(small, tmp_path):
     run.update(feed.batch(1))
     update = run.updates[8, 16]
     compiled = torch.compile(update._loss, fullgraph=True, dynamic=False, backend="eager")
-    torch.testing.assert_close(compiled(), update._loss(), rtol=1e-4, atol=1e-5)
+    drawn = torch.compile(update._drawn, fullgraph=True, dynamic=False, backend="eager")
+    torch.testing.assert_close(drawn(), update._drawn())
+    found, expected = (loss(update._drawn(), None) for loss in (compiled, update._loss))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_speed_leaves_out_what_prepares_a_new_size(small, tmp_path, slow_clock):
