@@ -25,7 +25,7 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images
 from matchkernel.storage.images import write_png
 
-KEYPOINTS, REPEATS = 2000, 5
+KEYPOINTS, REPEATS = 2000, 9
 DEFAULT, FIRST = "light-wide", "rootsift"
 
 

@@ -30,15 +30,18 @@ def test_patches_per_second_and_ratios():
     for threads in ("1", "2"):
         best = max(row[threads]["patches_per_second"] for key, row in rows.items() if "HardNet" in key)
         assert f"{best:,} patches" in PAGE
-    for name in ("light", "dual"):
+    for name in ("tiny", "light", "dual"):
         both = rows[f"{name}, onnx-int8"]["2"]
         assert f"{both['patches_per_second']:,} ({both['times_hardnet_at_its_best']:.2f} ×)" in PAGE
 
 
 def test_a_pair_of_photos():
     seconds = {row["method"]: row["seconds"] for row in stored("photo_pair")["rows"]}
-    said = "takes {:.2f} s with the defaults, {:.2f} s with `--engine torch` and {:.2f} s with RootSIFT"
-    methods = ("light-wide, onnx-int8", "light-wide, torch", "rootsift")
+    said = (
+        "takes {:.2f} s with the defaults, {:.2f} s with `--engine torch` and {:.2f} s with RootSIFT,"
+        " {:.2f} s with `--model tiny`"
+    )
+    methods = ("light-wide, onnx-int8", "light-wide, torch", "rootsift", "tiny, onnx-int8")
     assert said.format(*(seconds[method] for method in methods)) in " ".join(PAGE.split())
 
 
