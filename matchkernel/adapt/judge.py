@@ -7,6 +7,7 @@ measured on the test part got worse.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from matchkernel.evaluation.photos.work import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.photos.nearest import find_nearest
 from matchkernel.storage.progress import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
 INTERVAL = (2.5, 97.5)  # percentiles
 KEYPOINTS = 2000
-RETRIEVAL, HARD, POSES = "retrieval mAP", "FPR@95, hard negatives", "pose mAA(10°)"
+RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,37 @@ def retrieval_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) 
     (queries, before), (_, after) = (average_precisions(part, patch_set.labels, queries=QUERIES) for part in rows)
     low, high = _interval(after - before, patch_set.labels[queries])
     return Gain(RETRIEVAL, place, float(before.mean()), float(after.mean()), low, high)
+
+
+def matching_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain | None:
+    """How often the nearest patch of another photo that shows the point is of that point, bootstrap over points.
+
+    None if the set does not record photos, or no point is seen by two.
+    """
+    photos = patch_set.columns.get("photo")
+    if photos is None:
+        return None
+    points = np.unique(patch_set.labels, return_inverse=True)[1]
+    found: list[np.ndarray] = []
+    for part in rows:
+        asked = [_found_first(part, points, photos, one, two) for one, two in permutations(np.unique(photos), 2)]
+        found.append(np.concatenate(asked) if asked else np.empty((0, 2)))
+    before, after = found
+    if not len(before):
+        return None
+    low, high = _interval(after[:, 1] - before[:, 1], before[:, 0])
+    return Gain(MATCHING, place, float(before[:, 1].mean()), float(after[:, 1].mean()), low, high)
+
+
+def _found_first(rows: np.ndarray, points: np.ndarray, photos: np.ndarray, one: int, two: int) -> np.ndarray:
+    """(Q, 2) the point of each patch of one photo that the other photo shows, and whether it is found there."""
+    there = np.flatnonzero(photos == two)
+    here = np.flatnonzero(photos == one)
+    here = here[np.isin(points[here], points[there])]
+    if not len(here):
+        return np.empty((0, 2))
+    nearest = find_nearest(rows[here], rows[there], wants_second=False).index
+    return np.column_stack([points[here], points[there[nearest]] == points[here]]).astype(float)
 
 
 def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain | None:

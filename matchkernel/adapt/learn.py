@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ LEAST, MOST = 20, 20_000  # updates
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
 PLAN, LEARNED = "plan.json", "learned.json"
 
+Parts = Mapping[str, Sequence[PatchSet]]  # "training" and "validation" -> their sets
 Report = Callable[[LogLine, float], object]  # a line of the log, and the seconds that are left
 
 
@@ -42,9 +43,7 @@ class Learned:
     why: str
 
 
-def learn(
-    sets: dict[str, PatchSet], folder: Path, settings: AdaptSettings, device: str, report: Report
-) -> Learned | None:
+def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, report: Report) -> Learned | None:
     """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
 
     Args:
@@ -87,19 +86,20 @@ def learn(
     return learned
 
 
-def training_config(sets: dict[str, PatchSet], settings: AdaptSettings, steps: int, **tables: Any) -> TrainingConfig:
+def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: Any) -> TrainingConfig:
     """The run: the base's own loss and augmentation, a low rate, and the base as a teacher of its own rows."""
     before = read_card(settings.base).training
     own = {name: before[name] for name in ("loss", "augmentation") if isinstance(before.get(name), dict)}
     own["augmentation"] = {**own.get("augmentation", {}), "zoom_octaves": 0.0}  # the patches are cut as for matching
-    points = int(np.count_nonzero(sets["training"].groups().sizes > 1))
+    points = sum(int(np.count_nonzero(part.groups().sizes > 1)) for part in sets["training"])
     values: dict[str, Any] = {
         **own,
         "seed": settings.seed,
         "start": {"weights": settings.base, "layers": settings.layers},
         "data": {
-            "train": [str(sets["training"].folder), *settings.mix],
-            "validation": [str(sets["validation"].folder)],
+            "train": [str(part.folder) for part in sets["training"]],
+            "mix": list(settings.mix),
+            "validation": [str(part.folder) for part in sets["validation"]],
         },
         "sampling": {"pairs": max(2, min(settings.pairs, points)), "steps": steps},
         # Without a warm-up the first update, which SGD does not dampen, undoes what the base has learned.
@@ -157,12 +157,12 @@ class _Watch:
         return bool(self.why)
 
 
-def _planned_steps(sets: dict[str, PatchSet], folder: Path, settings: AdaptSettings, device: str) -> int:
+def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> int:
     """As many updates as fit into the time, by the speed of a short trial."""
     trial, speeds = folder / "trial", []
     shutil.rmtree(trial, ignore_errors=True)
     count = TRIAL if device == "cpu" else TRIAL_ON_GPU
-    data = {"train": [str(sets["training"].folder), *settings.mix]}
+    data = {"train": [str(part.folder) for part in sets["training"]], "mix": list(settings.mix)}
     config = training_config(sets, settings, count, data=data, loop={"log_every": count // 2})
     train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
     shutil.rmtree(trial, ignore_errors=True)

@@ -16,7 +16,7 @@ class AdaptSettings:
         rate: learning rate after a warm-up of a tenth of the updates; it falls to 0.
         pairs: pairs of patches per update; fewer where there are fewer points.
         remember: weight of the distance of each row to the one that the base gives the same patch; 0 lets go.
-        mix: patch sets to train on as well, such as those the base was trained on.
+        mix: patch sets that half of the pairs come from, such as those the base was trained on.
         check: patch sets on which to measure what is forgotten.
         keep: write the adapted weights even if they are no better.
         geometric: look for positives that no track contains, which takes longer to cut and teaches more.

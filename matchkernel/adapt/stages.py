@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from matchkernel.adapt.judge import Gain, describe_set, hard_gain, pose_gain, retrieval_gain
+from matchkernel.adapt.judge import Gain, describe_set, hard_gain, matching_gain, pose_gain, retrieval_gain
 from matchkernel.adapt.learn import Learned, Report, learn
 from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
@@ -93,7 +93,7 @@ def adapt(
         source = given or _reconstructed(photos, out, settings, say, progress)
         sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
         say("training")
-        learned = learn(sets, out / "training", settings, place, report)
+        learned = learn({name: [part] for name, part in sets.items()}, out / "training", settings, place, report)
         if learned is None:
             return None
         result = _judged(source, sets, counts, learned, out, settings, place, say, progress)
@@ -245,7 +245,7 @@ def _gains(
 ) -> tuple[list[Gain], list[Gain]]:
     models = load(settings.base), load(candidate)
     rows = [describe_set(model, sets["test"], device) for model in models]
-    gains = [retrieval_gain(rows, sets["test"], "test patches"), hard_gain(rows, sets["test"], "test patches")]
+    gains = [gain(rows, sets["test"], "test patches") for gain in (retrieval_gain, matching_gain, hard_gain)]
     weights = (settings.base, str(candidate))
     gains.append(pose_gain(weights, _scene("test", source, sets), out / "photos", device, progress))
     rendered = out / "elsewhere"

@@ -30,7 +30,8 @@ def adapt(
     pairs: Annotated[int, typer.Option(help="pairs of patches per update")] = 512,
     remember: Annotated[float, typer.Option(help="weight of staying near the base's rows; 0 for none")] = 1.0,
     mix: Annotated[
-        list[Path] | None, typer.Option(metavar="SET", help="patch set to train on as well; may be given several times")
+        list[Path] | None,
+        typer.Option(metavar="SET", help="patch set for half of the pairs; may be given several times"),
     ] = None,
     check: Annotated[
         list[Path] | None,

@@ -1,7 +1,7 @@
 """Patch sets in the PhotoTourism layout from photos with a COLMAP reconstruction."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.jitter import LEVELS, jittered
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import check_folder, check_new_folder, file_hash
@@ -37,6 +38,9 @@ class CutSettings:
     seed: int = setting(0, low=0)
     mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
     least_side: float = setting(0.0, low=0)  # regions of fewer pixels across are left out
+    # Regions are moved at random as HPatches does: e(asy), h(ard) or t(ough); see jitter.py. One that would leave its
+    # photo stays.
+    jitter: str = setting("", choices=("", *LEVELS))
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -98,6 +102,9 @@ def build_parts(
 ) -> dict[str, PatchSet]:
     """The same as three patch sets in a folder, training, validation and test; see split.py. Parts there are kept.
 
+    Labels come from keypoints that were matched, so that nearly every patch finds its own: too easy to tell two
+    descriptors apart. So regions of validation and test are moved as those of HPatches' level "hard".
+
     Args:
         images: folder of the photos.
         sparse: folder of the model.
@@ -121,8 +128,9 @@ def build_parts(
         mine = chosen[rows]
         others = int((~chosen.geometric).sum() - (~mine.geometric).sum())
         identity = {"files": files, "part": name, "shares": list(shares)}
+        how = settings if name == "training" else replace(settings, jitter="h")
         left_out = {"in another part, or between parts": others}
-        _cut(target / name, scene, mine, settings, Path(images), identity, left_out, progress)
+        _cut(target / name, scene, mine, how, Path(images), identity, left_out, progress)
     return {name: open_patch_set(target / name) for name in PARTS}
 
 
@@ -164,13 +172,23 @@ def _cut(
             rows = np.flatnonzero(chosen.photos == number)
             photo = scene.photos[number]
             if len(rows):
-                build.patches[rows] = extract_patches(
-                    read_gray(photo.path), photo.frames[chosen.keypoints[rows]], settings.size
-                )
+                image, frames = read_gray(photo.path), photo.frames[chosen.keypoints[rows]]
+                if settings.jitter:
+                    random = np.random.default_rng((settings.seed, number))
+                    frames = _moved(frames, settings.jitter, random, (image.shape[1], image.shape[0]))
+                build.patches[rows] = extract_patches(image, frames, settings.size)
             if progress is not None:
                 progress(number + 1, len(names))
         _finish(build, scene, chosen, settings, images, left_out)
     return open_patch_set(target)
+
+
+def _moved(frames: Frames, level: str, random: np.random.Generator, size: tuple[int, int]) -> Frames:
+    """Jittered frames; those that would leave the photo stay."""
+    moved = jittered(frames, LEVELS[level], random)
+    stays = ~moved.are_inside(*size)
+    moved.centers[stays], moved.shapes[stays] = frames.centers[stays], frames.shapes[stays]
+    return moved
 
 
 def select_patches(scene: Scene, settings: CutSettings) -> Selection:

@@ -15,7 +15,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
-from matchkernel.geometry.jitter import Jitter, jittered, overlaps
+from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
 from matchkernel.storage.folders import resumable_build
@@ -23,10 +23,6 @@ from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
 
-# Amounts for which the median overlap of a region with its jittered copy is .85, .72 and .60, as HPatches reports for
-# its three levels (tests/data/test_from_homographies.py measures them).
-BASE = Jitter(shift=0.12, octaves=0.2, degrees=10.0, stretch=0.2)
-LEVELS = {"e": BASE.times(0.9), "h": BASE.times(1.84), "t": BASE.times(2.83)}
 LARGEST_STRETCH = 6.0  # maximum stretch of a region by a homography; beyond it, a patch is only a smear
 
 

@@ -66,7 +66,7 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
 def _training_set(config: TrainingConfig, folder: Path) -> TrainingSet:
     synthetic = config.data.synthetic
     if synthetic is None:
-        return TrainingSet(open_sets(config.data.train))
+        return TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
     settings = SyntheticSettings(min(synthetic.points, 50), synthetic.patches, seed=synthetic.seed)
     return TrainingSet([build_synthetic(folder / "set", settings)])
 

@@ -44,14 +44,18 @@ class Data:
     """Where the patches come from: folders of patch sets, or `synthetic`."""
 
     train: tuple[str, ...] = ()
+    # Sets that a share of every batch comes from, `sampling.mixed`, however small those of `train` are beside them.
+    mix: tuple[str, ...] = setting((), omit_default=True)
     validation: tuple[str, ...] = ()
     synthetic: Synthetic | None = None
 
     def __post_init__(self) -> None:
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
-        if not all([*self.train, *self.validation]):
-            raise ArgumentError("data.train and data.validation must be non-empty names of folders")
+        if self.mix and not self.train:
+            raise ArgumentError("data.mix needs data.train, the sets that the other pairs come from")
+        if not all([*self.train, *self.mix, *self.validation]):
+            raise ArgumentError("data.train, data.mix and data.validation must be non-empty names of folders")
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Sampling:
     # Above 1: pairs are drawn in groups of this many points that the same two photos see, so that the negatives of a
     # pair include other places of its own photos, as in matching.
     per_photo: int = setting(1, low=1, high=2**20, omit_default=True)
+    mixed: float = setting(0.5, above=0, below=1, omit_default=True)  # share of the pairs that comes from data.mix
 
     def __post_init__(self) -> None:
         check_ranges(self, "sampling")

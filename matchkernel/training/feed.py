@@ -127,6 +127,35 @@ class PhotoPairSampler:
         return rows[:pairs].T
 
 
+class MixedSampler:
+    """Draw a share of every batch from other sets, the rest from one's own; both as PairSampler does.
+
+    Args:
+        labels: (K,) the point of each patch: one's own, then the others.
+        first: index of the first patch of the others.
+        pairs: the largest batch that will be drawn.
+        share: of the pairs that come from the others.
+        seed: of the draws.
+    """
+
+    def __init__(self, labels: np.ndarray, first: int, pairs: int, share: float, seed: int) -> None:
+        self.first, self.share = first, share
+        mixed = self._mixed(pairs)
+        self.own, self.others = (
+            PairSampler(labels[:first], pairs - mixed, seed),
+            PairSampler(labels[first:], mixed, seed),
+        )
+
+    def draw(self, step: int, pairs: int) -> np.ndarray:
+        """(2, pairs) patch indices of update `step`: anchors and positives."""
+        mixed = self._mixed(pairs)
+        own, others = self.own.draw(step, pairs - mixed), self.others.draw(step, mixed)
+        return np.concatenate([own, others + self.first], axis=1)
+
+    def _mixed(self, pairs: int) -> int:
+        return min(max(1, round(self.share * pairs)), pairs - 1)
+
+
 def _repeats(keys: np.ndarray) -> np.ndarray:
     """(M,) whether a key has occurred before."""
     repeats = np.ones(len(keys), bool)
@@ -144,9 +173,13 @@ def _pairs_of_points(labels: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def open_sampler(config: TrainingConfig, data: TrainingSet) -> PairSampler | PhotoPairSampler:
+def open_sampler(config: TrainingConfig, data: TrainingSet) -> PairSampler | PhotoPairSampler | MixedSampler:
     """The sampler that a run asks for."""
     sampling = config.sampling
+    if config.data.mix:
+        if sampling.per_photo > 1:
+            raise ArgumentError("sampling.per_photo and data.mix cannot be combined")
+        return MixedSampler(data.labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
     if sampling.per_photo == 1:
         return PairSampler(data.labels, sampling.pairs, config.seed)
     photos, centers = data.photos()

@@ -64,7 +64,7 @@ def train(
         team = stack.enter_context(joined_team(place))
         stack.enter_context(torch_settings(place))
         if team.is_first:
-            inputs = (*config.data.train, *config.data.validation)
+            inputs = (*config.data.train, *config.data.mix, *config.data.validation)
             stack.enter_context(run_folder(folder, inputs, resume=resume))
         training, validation = open_data(config, folder, team)
         feed = Feed(config, training, team, pins=place.type == "cuda")

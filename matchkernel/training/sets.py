@@ -21,13 +21,19 @@ OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and m
 
 
 class TrainingSet:
-    """Several patch sets joined in the order given; points of different sets are different points."""
+    """Several patch sets joined in the order given; points of different sets are different points.
 
-    def __init__(self, sets: Sequence[PatchSet]) -> None:
-        self.sets = list(sets)
-        self.labels = join_labels(sets)
+    Args:
+        sets: to train on.
+        mixed: sets that a share of every batch comes from; they follow the others.
+    """
+
+    def __init__(self, sets: Sequence[PatchSet], mixed: Sequence[PatchSet] = ()) -> None:
+        self.sets = [*sets, *mixed]
+        self.labels = join_labels(self.sets)
         self.side = sets[0].patches.shape[-1]
-        self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in sets)])  # index of each set's first patch
+        self.firsts = np.cumsum([0, *(len(patch_set) for patch_set in self.sets)])  # index of each set's first patch
+        self.first_mixed = int(self.firsts[len(sets)])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -85,7 +91,8 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
     """The training and validation sets of a run; synthetic ones are rendered first, by the first process."""
     synthetic = config.data.synthetic
     if synthetic is None:
-        return TrainingSet(open_sets(config.data.train)), _validation_sets(config.data.validation)
+        training = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
+        return training, _validation_sets(config.data.validation)
     if team.is_first:
         found = find_checkpoint(folder)
         if found is not None:  # refuse other settings before sets are replaced for them
@@ -94,8 +101,8 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
         _render(synthetic, folder)
     team.wait()
     names = ["train", "validation"] if synthetic.validation_points else ["train"]
-    training, *validation = [str(folder / "sets" / name) for name in names]
-    return TrainingSet(open_sets([training])), _validation_sets([*validation, *config.data.validation])
+    rendered, *validation = [str(folder / "sets" / name) for name in names]
+    return TrainingSet(open_sets([rendered])), _validation_sets([*validation, *config.data.validation])
 
 
 def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:

@@ -22,7 +22,7 @@ from matchkernel.model.card import read_card
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
 
-QUICK = {"minutes": 5.0, "pairs": 8, "rate": 0.5}
+QUICK = {"minutes": 5.0, "pairs": 8, "rate": 2.0, "remember": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +84,14 @@ def test_everything_is_there(scene, base, tmp_path):
     assert result.gains[0].place == "test patches"
     assert card.metrics["retrieval mAP"].keys() == {"before", "after"}
     assert card.licence == "CC0"
-    assert {gain.measure for gain in result.gains} == {
-        judge.RETRIEVAL,
-        judge.HARD,
-    }  # two test photos are one pair: no poses
+    # Two test photos are one pair: no poses.
+    assert [gain.measure for gain in result.gains] == [judge.RETRIEVAL, judge.MATCHING, judge.HARD]
     assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
     assert 0 < card.match_ratio <= 1
     assert page.count("data:image/png") == 6  # and matches before and after
     again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
     assert (again.gains, again.learned, again.verdict) == (result.gains, result.learned, result.verdict)
-    with pytest.raises(ArgumentError, match=r"was begun with rate = 0.5, not 0.25"):
+    with pytest.raises(ArgumentError, match=r"was begun with rate = 2.0, not 0.25"):
         run(scene, out, base, rate=0.25)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matchkernel.adapt.judge import HARD, Gain, hard_gain, is_kept, pose_gain, retrieval_gain
+from matchkernel.adapt.judge import HARD, Gain, hard_gain, is_kept, matching_gain, pose_gain, retrieval_gain
 from matchkernel.adapt.limits import epipolar_errors
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.photos.poses import View
@@ -28,13 +28,15 @@ def patch_set():
     a, b = random.integers(450, size=(2, 300))
     other = np.column_stack([a, b, np.zeros(300, int)])[labels[a] != labels[b]]
     pairs = {"m50hard_1_1_0": np.concatenate([positive, other])}
-    return PatchSet(Path("x"), np.zeros((450, 8, 8), np.uint8), labels, {}, pairs, {})
+    photos = {"photo": np.tile([0, 1, 2], 150)}
+    return PatchSet(Path("x"), np.zeros((450, 8, 8), np.uint8), labels, photos, pairs, {})
 
 
 @pytest.mark.parametrize(("noise", "verdict"), [(0.2, "better"), (1.6, "worse"), (0.8, "within noise")])
 def test_a_difference_counts_if_its_interval_leaves_zero(patch_set, noise, verdict):
     rows = [rows_of(patch_set.labels, one, seed) for seed, one in enumerate((0.8, noise))]
-    for gain in (retrieval_gain(rows, patch_set, "here"), hard_gain(rows, patch_set, "here")):
+    for measure in (retrieval_gain, matching_gain, hard_gain):
+        gain = measure(rows, patch_set, "here")
         assert gain.verdict == verdict
         assert gain.low <= gain.after - gain.before <= gain.high
         assert f": {verdict}" in gain.words()
@@ -43,8 +45,20 @@ def test_a_difference_counts_if_its_interval_leaves_zero(patch_set, noise, verdi
 
 def test_equal_rows_gain_exactly_nothing(patch_set):
     rows = [rows_of(patch_set.labels, 0.8, 0)] * 2
-    for gain in (retrieval_gain(rows, patch_set, "here"), hard_gain(rows, patch_set, "here")):
+    for measure in (retrieval_gain, matching_gain, hard_gain):
+        gain = measure(rows, patch_set, "here")
         assert (gain.low, gain.high, gain.verdict) == (0, 0, "within noise")
+
+
+def test_found_first_counts_the_nearest_of_each_other_photo_that_shows_the_point():
+    labels, photos = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
+    rows = np.array([[0.0], [0.1], [1.0], [3.0], [1.2]])  # of point 1, photo 1 has a nearer patch of point 2
+    patch_set = PatchSet(Path("x"), np.zeros((5, 8, 8), np.uint8), labels, {"photo": photos}, {}, {})
+    gain = matching_gain([rows, np.array([[0.0], [0.1], [1.0], [1.1], [1.2]])], patch_set, "here")
+    assert (gain.before, gain.after) == (3 / 4, 1)  # point 2 is seen by one photo: no question
+    alone = PatchSet(Path("x"), patch_set.patches, labels, {"photo": np.zeros(5, int)}, {}, {})
+    assert matching_gain([rows, rows], alone, "here") is None
+    assert matching_gain([rows, rows], PatchSet(Path("x"), patch_set.patches, labels, {}, {}, {}), "here") is None
 
 
 def test_weights_are_kept_if_retrieval_gains_and_nothing_got_worse():

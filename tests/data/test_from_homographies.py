@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers import HOMOGRAPHIES, write_sequence
 
-from matchkernel.data.from_homographies import LEVELS, HomographySettings, build_from_homographies, read_homography
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.data.hpatches import IMAGES, open_hpatches, read_retrieval, read_verification, sequence_numbers
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.jitter import jittered, overlaps
+from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 
 QUICK = HomographySettings(most=60, verification=200)
 FEW = HomographySettings(most=8, verification=50)

@@ -43,7 +43,11 @@ def test_the_parts_are_disjoint_pieces_of_the_whole_set(parts, rendered, tmp_pat
     for name, part in sets.items():
         mine = patches_by_place(part)
         theirs = {everything[place][1] for place in mine}
-        assert all(everything[place][0] == patch for place, (patch, _) in mine.items())
+        same = [everything[place][0] == patch for place, (patch, _) in mine.items()]
+        if name == "training":
+            assert all(same)
+        else:  # regions of validation and test are moved
+            assert np.mean(same) < 0.2
         assert len(theirs) == len(np.unique(part.labels)) == counts[name].points
         assert len(part) == counts[name].patches > 0
         assert not seen & {place[0] for place in mine}

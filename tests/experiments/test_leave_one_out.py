@@ -3,6 +3,7 @@
 import argparse
 import time
 
+import adapt_tables
 import leave_one_out
 import pytest
 
@@ -38,22 +39,49 @@ def test_every_way_from_a_base_and_nothing_twice(work):
         assert result["settings"]["sampling"]["steps"] == 3
     assert not list(leave_one_out.do(job, work, "cpu", 3, set(results), until))
     assert not list(leave_one_out.do(job, work, "cpu", 3, set(), until - 2000))  # it is too late
-    lines = leave_one_out.table(results).splitlines()
+    lines = adapt_tables.table(results).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == list(leave_one_out.WAYS)
+    assert adapt_tables.chosen(results) is None  # two seeds are missing
+    for seed in (1, 2):
+        results |= {name.replace(" 0 ", f" {seed} "): result for name, result in results.items()}
+    assert adapt_tables.chosen(results) == "remembering"  # the only one that needs nothing but the user's photos
+
+
+def test_the_rule_takes_the_best_by_validation_and_of_equals_the_one_that_forgets_least():
+    measures = (adapt_tables.RETRIEVAL, adapt_tables.MATCHING, adapt_tables.HARD)
+
+    def result(validation, test, elsewhere):
+        own = [{"measure": name, "before": 0.5, "after": 0.5 + test} for name in measures]
+        other = [{"measure": name, "before": 0.8, "after": 0.8 + elsewhere} for name in measures]
+        places = {f"{scene}, test": own for scenes in leave_one_out.DOMAINS.values() for scene in scenes}
+        return {
+            "validation": [0.6, 0.6 + validation],
+            "scores": {**places, **dict.fromkeys(leave_one_out.VALIDATION, other)},
+        }
+
+    gains = dict.fromkeys(leave_one_out.WAYS, (0.0, 0.0, 0.0))
+    gains |= {"fast": (0.03, 0.1, -0.1), "long": (0.0305, 0.0, -0.2), "head": (0.0, 0.4, 0.0), "mixed": (0.2, 0.2, 0.1)}
+    results = {
+        f"{domain} {seed} {way}": result(*values)
+        for way, values in gains.items()
+        for domain in leave_one_out.DOMAINS
+        for seed in leave_one_out.SEEDS
+    }
+    assert adapt_tables.chosen(results) == "fast"
 
 
 def test_a_base_never_sees_its_domain_and_a_way_only_that(work):
     base, way, mixed = (
-        leave_one_out.configuration(text, work, "aerial", 1, place, 3).data.train
+        leave_one_out.configuration(text, work, "aerial", 1, place, 3).data
         for text, place in (
             (leave_one_out.BASE, None),
             (leave_one_out.WAYS["scratch"], work / "x"),
             (f"{leave_one_out.WAYS['scratch']} mix", work / "x"),
         )
     )
-    assert base == (str(work / "whole" / "outside"),)
-    assert way == (str(work / "parts" / "inside" / "training"),)
-    assert mixed == (*way, *base)
+    assert base.train == (str(work / "whole" / "outside"),)
+    assert way.train == mixed.train == (str(work / "parts" / "inside" / "training"),)
+    assert (way.mix, mixed.mix) == ((), base.train)
 
 
 def test_sets_that_are_not_cut_are_one_error(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from matchkernel.errors import ArgumentError
-from matchkernel.training.feed import CLASSES, NETWORK, PHOTOMETRIC, WARPS, PairSampler, generator_at
+from matchkernel.training.feed import CLASSES, NETWORK, PHOTOMETRIC, WARPS, MixedSampler, PairSampler, generator_at
 
 SIZES = [2, 3, 1, 7, 2, 40, 5, 1, 2, 11, 4, 2, 3, 90, 6]  # patches of each point; two points have one only
 RANDOM = np.random.default_rng(0)
@@ -137,3 +137,16 @@ def test_fewer_points_than_the_batch_is_refused():
 def test_a_batch_of_all_points_holds_all_points():
     drawn = PairSampler(LABELS, 13, 0).draw(1, 13)
     assert set(LABELS[drawn[0]].tolist()) == {label * 1000 - 5000 for label, size in enumerate(SIZES) if size > 1}
+
+
+def test_a_share_of_every_batch_is_mixed_in():
+    own, others = np.repeat(np.arange(5), 3), np.repeat(np.arange(100, 140), 2)
+    sampler = MixedSampler(np.concatenate([own, others]), len(own), 12, 0.6, 0)
+    for step in range(1, 50):
+        for pairs, mixed in ((12, 7), (4, 2), (2, 1)):
+            first, second = np.concatenate([own, others])[sampler.draw(step, pairs)]
+            assert np.array_equal(first, second)
+            assert np.count_nonzero(first >= 100) == mixed
+            assert len(np.unique(first)) == pairs
+    with pytest.raises(ArgumentError, match="the set has 5"):
+        MixedSampler(np.concatenate([own, others]), len(own), 12, 0.4, 0)
