@@ -11,7 +11,6 @@ the same features.
 import argparse
 import json
 import os
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -42,10 +41,8 @@ def main() -> None:
     (features,) = features_of(mixed.images, mixed.names, arguments.work, [MODEL])
     original = json.loads((arguments.work / "mixed" / TRUTH).read_text(encoding="utf-8"))
     settings = ReconstructSettings(Detector(), pairs=arguments.pairs)
-    start = time.monotonic()
     workspace = arguments.work / "workspace"
     summary = reconstruct(mixed.images, workspace, MODEL, settings, features=features.place, say=say)
-    seconds = time.monotonic() - start
     parts = [read_reconstruction(folder).images.values() for folder in model_folders(workspace)]
     models = [Counter(mixed.scene[image.name] for image in part) for part in parts]
     places = [{ONE_PLACE.get(scene, scene) for scene in model} for model in models]
@@ -55,7 +52,6 @@ def main() -> None:
         "all pairs": summary.images * (summary.images - 1) // 2,
         "models": [dict(model) for model in models],
         "models of several places": sum(len(place) > 1 for place in places),
-        "seconds": round(seconds),
         "scenes": {},
     }
     for scene in sorted(arguments.scenes):
