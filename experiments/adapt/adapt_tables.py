@@ -1,6 +1,7 @@
 """Tables of leave_one_out.py as Markdown, and the way that its rule takes: python adapt_tables.py [--results FOLDER]"""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from matchkernel.adapt.judge import HARD, MATCHING, RETRIEVAL
 from matchkernel.cli.console import run_script
 
 NEEDS_MORE = ("mixed", "mixed fast", "scratch")  # not ways of adapting with the user's photos alone
+SHOWN = ("adapted", "remembering", "mixed", "scratch", study.LAPTOP)  # on the page
 WITHIN = 0.2  # points of validation that do not decide
 
 
@@ -48,21 +50,31 @@ def chosen(results: dict[str, Any]) -> str | None:
     return max(near, key=lambda way: kept[way])
 
 
-def table(results: dict[str, Any]) -> str:
+def choice_table(results: dict[str, Any]) -> list[str]:
+    """What the rule looks at: means over all domains and seeds of the ways that need only the user's photos."""
+    lines = ["| way | validation | elsewhere |", "|---|---|---|"]
+    for way in (way for way in study.WAYS if way not in NEEDS_MORE):
+        parts = [part for domain in study.DOMAINS if (part := changes(results, domain, way))]
+        means = [np.mean([part[name].mean() for part in parts]) for name in ("validation", "forgotten")]
+        lines.append(f"| {way} | {means[0]:+.2f} | {means[1]:+.2f} |")
+    return lines
+
+
+def table(results: dict[str, Any], ways: Sequence[str]) -> list[str]:
     """Means over scenes and seeds; ± over seeds."""
     lines = [
         "| domain | way | validation | test: before | after | retrieval | found first | FPR@95, hard | elsewhere |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for domain in study.DOMAINS:
-        for way in (*study.WAYS, study.LAPTOP):
+        for way in ways:
             part = changes(results, domain, way)
             if part is None:
                 continue
             cells = [_spread(part["validation"]), f"{part['before'].mean():.1f}", f"{part['after'].mean():.1f}"]
             cells += [_spread(part[name]) for name in (RETRIEVAL, MATCHING, HARD, "forgotten")]
             lines.append(f"| {domain} | {way} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return lines
 
 
 def _mean(scores: dict[str, Any], places: Any, measure: str) -> np.ndarray:
@@ -80,7 +92,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=study.RESULTS)
     results = study.read_results(parser.parse_args().results / "adapt.json")
-    print(table(results))
+    print(*table(results, (*study.WAYS, study.LAPTOP)), sep="\n")
+    print(*choice_table(results), sep="\n")
     print(f"chosen by the rule: {chosen(results) or 'not all results are there'}")
 
 

@@ -2,11 +2,13 @@
 
 import argparse
 import time
+from pathlib import Path
 
 import adapt_tables
 import leave_one_out
 import pytest
 
+from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
 
@@ -39,7 +41,7 @@ def test_every_way_from_a_base_and_nothing_twice(work):
         assert result["settings"]["sampling"]["steps"] == 3
     assert not list(leave_one_out.do(job, work, "cpu", 3, set(results), until))
     assert not list(leave_one_out.do(job, work, "cpu", 3, set(), until - 2000))  # it is too late
-    lines = adapt_tables.table(results).splitlines()
+    lines = adapt_tables.table(results, list(leave_one_out.WAYS))
     assert [line.split(" | ")[1] for line in lines[2:]] == list(leave_one_out.WAYS)
     assert adapt_tables.chosen(results) is None  # two seeds are missing
     for seed in (1, 2):
@@ -88,3 +90,15 @@ def test_sets_that_are_not_cut_are_one_error(tmp_path):
     options = argparse.Namespace(work=tmp_path, results=tmp_path)
     with pytest.raises(FileError, match="whole/liberty: not cut yet"):
         leave_one_out.run(options)
+
+
+def test_the_page_shows_the_results_and_the_defaults_are_what_the_rule_takes():
+    page = (Path(__file__).parents[2] / "docs" / "adapt.md").read_text(encoding="utf-8")
+    results = leave_one_out.read_results(leave_one_out.RESULTS / "adapt.json")
+    for line in (*adapt_tables.table(results, adapt_tables.SHOWN), *adapt_tables.choice_table(results)):
+        assert f"\n{line}\n" in page
+    assert adapt_tables.chosen(results) == "remembering"
+    settings = results["aerial 0 remembering"]["settings"]
+    assert settings["optimizer"]["rate"] == AdaptSettings().rate
+    assert (AdaptSettings().layers, AdaptSettings().remember) == ("all", 1.0)
+    assert "teacher.rows=1.0" in leave_one_out.WAYS["remembering"]
