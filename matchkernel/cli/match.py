@@ -9,7 +9,19 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, MatchFilter, PhotoModel, Profile, Untrained, weight_files
+from matchkernel.cli.options import (
+    Device,
+    Engine,
+    Guided,
+    InlierPixels,
+    Json,
+    MatchFilter,
+    Mutual,
+    PhotoModel,
+    Profile,
+    Untrained,
+    weight_files,
+)
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.filters import FOR_A_PAIR, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
@@ -37,11 +49,9 @@ def match(
     untrained: Untrained = False,
     detector: Detector,
     geometry: Annotated[Geometry, typer.Option(help="model to verify matches with; auto tries both")] = Geometry.auto,
-    pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
-    guided: Annotated[
-        bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
-    ] = False,
-    mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
+    pixels: InlierPixels = INLIER_PIXELS,
+    guided: Guided = False,
+    mutual: Mutual = True,
     keep: MatchFilter = str(FOR_A_PAIR),
     device: Device = "auto",
     engine: Engine = "auto",

@@ -10,7 +10,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.match import Geometry
-from matchkernel.cli.options import Device, Json, MatchFilter
+from matchkernel.cli.options import Device, Guided, InlierPixels, Json, MatchFilter, Mutual
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
@@ -27,11 +27,9 @@ def match_pairs(
     geometry: Annotated[
         Geometry, typer.Option(help="keep only matches that agree on this model; auto tries both")
     ] = Geometry.none,
-    pixels: Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")] = INLIER_PIXELS,
-    guided: Annotated[
-        bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
-    ] = False,
-    mutual: Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")] = True,
+    pixels: InlierPixels = INLIER_PIXELS,
+    guided: Guided = False,
+    mutual: Mutual = True,
     keep: MatchFilter = str(FOR_A_SCENE),
     device: Device = "auto",
     on: On = "local",

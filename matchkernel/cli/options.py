@@ -31,6 +31,11 @@ MatchFilter = Annotated[
         "ratio:0.85, distance:0.8, either:0.85,0.8",
     ),
 ]
+InlierPixels = Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")]
+Guided = Annotated[
+    bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
+]
+Mutual = Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")]
 Profile = Annotated[bool, typer.Option("--profile", help="also print the seconds of each stage")]
 Only = Annotated[
     list[str] | None,
