@@ -20,7 +20,7 @@ AGAIN = "-seed1"  # ending of the names of second trainings in `ship`
 STEPS = "sampling.steps=10000"  # of 512 pairs, in the paper's experiments
 SCREENING = "sampling.steps=5000"  # when choices are compared on validation
 
-# The HPatches experiment: all at N = 32; the light ones with s = 1, as in the paper, `dual` with both.
+# The HPatches experiment: all at N = 32; the light ones with s = 1, `dual` with both; `full` has s = 2 of all.
 DESCRIPTORS = {
     "fc": "model.variant=fc",
     "dual-s2": "model.variant=dual model.s=2",

@@ -46,7 +46,7 @@ def test_encodings_sum_also_with_encoding_norm_and_at_another_size(variant, text
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_inner_product_is_the_sum_of_all_pairwise_terms(variant, textures, trained_like):
-    """Eq. 4 for fc, eq. 5 for the spatially encoded ones."""
+    """Eq. (4) for fc, the same for the spatially encoded ones of eq. (9)."""
     model = model_of(variant, trained_like)
     patches = textures(2, dtype=torch.float64)
     encodings = position_encodings(model, patches)
@@ -59,7 +59,7 @@ def test_inner_product_is_the_sum_of_all_pairwise_terms(variant, textures, train
 
 
 def test_fc_encodings_are_w_p_v_by_a_double_loop(textures, trained_like):
-    """Eq. 4's g(v, p) = W_p v + w / n^2, with W_p the slice of HardNet's 8 x 8 convolution at p."""
+    """Eq. (5)'s g(v, p) = W_p v + w / n^2, with W_p the slice of HardNet's 8 x 8 convolution at p."""
     model = model_of("fc", trained_like)
     patches = textures(2, dtype=torch.float64)
     folded = model.fold()
