@@ -28,6 +28,7 @@ from matchkernel.storage.progress import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
 INTERVAL = (2.5, 97.5)  # percentiles
+LEAST_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
 KEYPOINTS = 2000
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 
@@ -146,7 +147,7 @@ def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Ga
 
 
 def pose_gain(weights: Sequence[str], scene: Scene, work: Path, device: str, progress: Progress) -> Gain | None:
-    """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than two pairs.
+    """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than LEAST_PAIRS.
 
     Args:
         weights: names or files, before and after.
@@ -155,7 +156,7 @@ def pose_gain(weights: Sequence[str], scene: Scene, work: Path, device: str, pro
         device: where to compute.
         progress: called with the number of images and pairs done and their total.
     """
-    if len(scene.pairs) < 2:
+    if len(scene.pairs) < LEAST_PAIRS:
         return None
     specs = [
         MethodSpec(text, Detector(keypoints=KEYPOINTS), device=device, name=name)
@@ -177,7 +178,9 @@ def _interval(differences: np.ndarray, labels: np.ndarray) -> tuple[float, float
     group = np.unique(labels, return_inverse=True)[1]
     sums, counts = np.bincount(group, differences), np.bincount(group)
     random = np.random.default_rng(SEED)
-    drawn = random.integers(len(sums), size=(DRAWS, len(sums)))
-    means = sums[drawn].sum(1) / counts[drawn].sum(1)
+    means = []
+    for _ in range(DRAWS):
+        drawn = random.integers(len(sums), size=len(sums))
+        means.append(sums[drawn].sum() / counts[drawn].sum())
     low, high = np.percentile(means, INTERVAL)
     return float(low), float(high)

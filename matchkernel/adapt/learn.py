@@ -59,12 +59,16 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, repor
     folder.mkdir(parents=True, exist_ok=True)
     run, plan = folder / "run", _read(folder / PLAN)
     if plan is None:
-        plan = {"steps": _planned_steps(sets, folder, settings, device)}
+        begun = time.perf_counter()
+        planned = _planned_steps(sets, folder, settings, device)
+        if planned is None:
+            return None
+        plan = {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)}
         _write(folder / PLAN, plan)
     steps = int(plan["steps"])
     config = training_config(sets, settings, steps)
     checkpoint = find_checkpoint(run)
-    watch = _Watch(60 * settings.minutes, steps, report)
+    watch = _Watch(max(1.0, 60 * settings.minutes - float(plan["seconds"])), steps, report)
     if checkpoint is not None:
         watch.remember(run, read_checkpoint(checkpoint).step)
     outcome = train(
@@ -146,7 +150,7 @@ class _Watch:
     def remember(self, run: Path, step: int) -> None:
         """The validations of a run that goes on after this update, and the share of its time that is gone."""
         for entry in _validations(run):
-            if entry["step"] <= step:
+            if entry["step"] <= step and step > 0:  # one that has made no update is validated again
                 self.judge(float(entry["map"]))
         self.limit *= 1 - step / self.steps
 
@@ -157,15 +161,17 @@ class _Watch:
         return bool(self.why)
 
 
-def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> int:
-    """As many updates as fit into the time, by the speed of a short trial."""
+def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> int | None:
+    """As many updates as fit into the time, by the speed of a short trial; None if the process was asked to end."""
     trial, speeds = folder / "trial", []
     shutil.rmtree(trial, ignore_errors=True)
     count = TRIAL if device == "cpu" else TRIAL_ON_GPU
     data = {"train": [str(part.folder) for part in sets["training"]], "mix": list(settings.mix)}
     config = training_config(sets, settings, count, data=data, loop={"log_every": count // 2})
-    train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
+    outcome = train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
     shutil.rmtree(trial, ignore_errors=True)
+    if not outcome.is_finished:
+        return None
     per_second = speeds[-1] / (2 * config.sampling.pairs)
     return int(min(max(SHARE * 60 * settings.minutes * per_second, LEAST), MOST))
 

@@ -37,9 +37,9 @@ class Adapted:
     def verdict(self) -> str:
         """One line."""
         if not self.gains:
-            return "no update made validation better: the base is kept"
+            return "no update made validation better: keep the base"
         if self.is_better:
             return "better on the test part"
         worse = next((gain.measure for gain in self.gains if gain.verdict == "worse"), None)
         reason = f"{worse} got worse" if worse else "the gain is within noise"
-        return f"{reason} on the test part: the base is kept"
+        return f"{reason} on the test part: keep the base"

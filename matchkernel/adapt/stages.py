@@ -12,7 +12,16 @@ from typing import Any
 
 import torch
 
-from matchkernel.adapt.judge import Gain, describe_set, hard_gain, matching_gain, pose_gain, retrieval_gain
+from matchkernel.adapt.judge import (
+    LEAST_PAIRS,
+    POSES,
+    Gain,
+    describe_set,
+    hard_gain,
+    matching_gain,
+    pose_gain,
+    retrieval_gain,
+)
 from matchkernel.adapt.learn import Learned, Report, learn
 from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
@@ -30,7 +39,7 @@ from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash, read_small_text, replacing
-from matchkernel.storage.folders import exclusive
+from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference
 
@@ -87,11 +96,14 @@ def adapt(
     if not photos.is_dir():
         raise FileError(f"{photos}: no such folder")
     check_folder(out, photos, *([given.sparse] if given else []))
+    _check_sets(settings)
     identity = _identity(settings, photos, given)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         _check_same(out / SETTINGS, identity)
         source = given or _reconstructed(photos, out, settings, say, progress)
         sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
+        for part in ("validation", "test"):
+            _scene(part, source, sets)  # cameras that cannot be used are refused now, not after the training
         say("training")
         learned = learn({name: [part] for name, part in sets.items()}, out / "training", settings, place, report)
         if learned is None:
@@ -100,6 +112,15 @@ def adapt(
         if result.weights is None and (out / ADAPTED).exists() and not settings.keep:
             (out / ADAPTED).unlink()
     return result
+
+
+def _check_sets(settings: AdaptSettings) -> None:
+    """Refuse sets that cannot be used before anything is begun with them."""
+    side = CutSettings().size
+    for place in (*settings.mix, *settings.check):
+        found = open_patch_set(place).patches.shape[-1]
+        if found != side and place in settings.mix:
+            raise ArgumentError(f"{place}: has patches of {found} px, those to mix in must have {side}")
 
 
 def best_so_far(out: str | Path) -> Path | None:
@@ -138,7 +159,8 @@ def _identity(settings: AdaptSettings, photos: Path, given: Source | None) -> di
 def _check_same(path: Path, identity: dict[str, Any]) -> None:
     """Refuse a folder of other photos or settings; write those of a new one."""
     if not path.exists():
-        others = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
+        names = (entry.name for entry in path.parent.iterdir())
+        others = [name for name in names if name != LOCK and not name.startswith(".")]
         if others:
             raise FileError(f"{path.parent}: contains other files ({others[0]}); choose a new folder")
         _write(path, identity)
@@ -214,9 +236,13 @@ def _judged(
         model = load(best)
         limits = calibrate_limits(model, _scene("validation", source, sets), device, progress)
         candidate = out / "training" / "candidate.safetensors"
-        save(model, candidate, replace(model.card, match_threshold=limits[0], match_ratio=limits[1]))
+        base = read_card(settings.base)  # whose limits stay where too few matches are right
+        threshold, ratio = limits[0] or base.match_threshold, limits[1] or base.match_ratio
+        save(model, candidate, replace(model.card, match_threshold=threshold, match_ratio=ratio))
         say("scoring before and after on the test part")
         gains, elsewhere = _gains(source, sets, out, settings, candidate, device, progress)
+        if all(gain.measure != POSES for gain in gains):
+            say(f"poses are not scored: test photos have fewer than {LEAST_PAIRS} pairs that show the same")
         listed = {"test": [g.to_json() for g in gains], "elsewhere": [g.to_json() for g in elsewhere]}
         _write(done, {"limits": limits, **listed})
     if learned.best_step:
@@ -270,7 +296,8 @@ def _write_weights(result: Adapted, settings: AdaptSettings) -> Path:
     metrics = {gain.measure: {"before": gain.before, "after": gain.after} for gain in result.gains}
     base = read_card(settings.base)
     other = {**model.card.other, "adapted_from": f"{settings.base} {base.sha256[:16]}", "verdict": result.verdict}
-    save(model, target, replace(model.card, metrics=metrics, other=other))
+    terms = f"{base.licence or 'none given'} (of the base; the photos it was adapted to may have terms of their own)"
+    save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other))
     return target
 
 

@@ -26,6 +26,8 @@ from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
 
+MOVED = "h"  # by how much the regions of validation and test are moved, see build_parts
+
 
 @dataclass(frozen=True)
 class CutSettings:
@@ -119,7 +121,7 @@ def build_parts(
     check_folder(target, images, sparse)
     scene, chosen, files = _chosen(images, sparse, database, settings, None)
     where = places_of(scene, chosen, frames_of(scene, chosen))
-    parts = split_places(where, shares)
+    parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes), shares)
     counted(count_parts(where, parts))
     for number, name in enumerate(PARTS):
         if (target / name).exists():
@@ -128,7 +130,7 @@ def build_parts(
         mine = chosen[rows]
         others = int((~chosen.geometric).sum() - (~mine.geometric).sum())
         identity = {"files": files, "part": name, "shares": list(shares)}
-        how = settings if name == "training" else replace(settings, jitter="h")
+        how = settings if name == "training" else replace(settings, jitter=MOVED)
         left_out = {"in another part, or between parts": others}
         _cut(target / name, scene, mine, how, Path(images), identity, left_out, progress)
     return {name: open_patch_set(target / name) for name in PARTS}

@@ -23,6 +23,11 @@ class Jitter:
         """All changes multiplied by an amount."""
         return Jitter(self.shift * amount, self.octaves * amount, self.degrees * amount, self.stretch * amount)
 
+    @property
+    def reach(self) -> float:
+        """How far the corners of a changed square may be from its centre, as a multiple of those of the square."""
+        return float(self.shift + 2 ** (self.octaves + self.stretch / 2))
+
 
 # Amounts for which the median overlap of a region with its jittered copy is .85, .72 and .60, as HPatches reports for
 # its levels easy, hard and tough (tests/data/test_from_homographies.py measures them).

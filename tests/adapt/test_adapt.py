@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,18 +48,31 @@ def scene(tmp_path_factory):
     return folder
 
 
+def quicken(patch):
+    """The same in a hundredth of the time: few points are enough, few updates, few keypoints."""
+    patch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
+    patch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
+    patch.setattr(learn, "MOST", 20)
+    patch.setattr(learn, "TRIAL", 2)
+    patch.setattr(stages, "PAIRS", 50)
+    patch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
+    for module in (judge, limits):
+        patch.setattr(module, "KEYPOINTS", 150)
+    patch.setattr(limits, "LEAST_RIGHT", 1)
+    patch.setattr(judge, "LEAST_PAIRS", 2)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """The same in a hundredth of the time: few points are enough, few updates, few keypoints."""
-    monkeypatch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
-    monkeypatch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
-    monkeypatch.setattr(learn, "MOST", 20)
-    monkeypatch.setattr(learn, "TRIAL", 2)
-    monkeypatch.setattr(stages, "PAIRS", 50)
-    monkeypatch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
-    for module in (judge, limits):
-        monkeypatch.setattr(module, "KEYPOINTS", 150)
-    monkeypatch.setattr(limits, "LEAST_RIGHT", 1)
+    quicken(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(scene, base, tmp_path_factory):
+    """A run that nothing disturbed."""
+    with pytest.MonkeyPatch.context() as patch:
+        quicken(patch)
+        return run(scene, tmp_path_factory.mktemp("whole") / "out", base)
 
 
 def run(scene, out, base, **changes):
@@ -83,7 +100,7 @@ def test_everything_is_there(scene, base, tmp_path):
     assert card.other["started_from"].startswith("base ")
     assert result.gains[0].place == "test patches"
     assert card.metrics["retrieval mAP"].keys() == {"before", "after"}
-    assert card.licence == "CC0"
+    assert card.licence.startswith("CC0 (of the base;")
     # Two test photos are one pair: no poses.
     assert [gain.measure for gain in result.gains] == [judge.RETRIEVAL, judge.MATCHING, judge.HARD]
     assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
@@ -108,13 +125,11 @@ def test_no_better_weights_are_not_written(scene, base, tmp_path, monkeypatch):
     monkeypatch.setattr(result, "is_kept", lambda gains: False)
     found = run(scene, tmp_path / "out", base)
     assert found.weights is None
-    assert "the base is kept" in found.verdict
+    assert "keep the base" in found.verdict
     assert not (tmp_path / "out" / stages.ADAPTED).exists()
 
 
-def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene, base, tmp_path):
-    whole = run(scene, tmp_path / "whole", base)
-
+def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene, base, whole, tmp_path):
     def stop(line, left):
         if line.step >= 5:
             raise KeyboardInterrupt
@@ -124,8 +139,73 @@ def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene,
     assert best_so_far(tmp_path / "out") is not None
     result = run(scene, tmp_path / "out", base)
     assert (result.learned.best_step, result.gains) == (whole.learned.best_step, whole.gains)
-    one, two = (load(best_so_far(tmp_path / name)) for name in ("whole", "out"))
+    one, two = (load(best_so_far(folder)) for folder in (whole.folder, tmp_path / "out"))
     assert state_digest(one) == state_digest(two)
+
+
+KILLED = """
+import sys
+from matchkernel.adapt import learn, stages
+from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.data import split
+split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fromkeys(split.PARTS, 2)
+learn.MOST, learn.TRIAL, stages.PAIRS = 20, 2, 50
+settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
+stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] + "/sparse", device="cpu")
+"""
+
+
+@pytest.mark.parametrize("stage", ["sets/validation", "training/plan.json", "training/run/best.safetensors"])
+def test_a_killed_run_goes_on_and_nothing_is_lost(scene, base, whole, tmp_path, stage):
+    out = tmp_path / "out"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(scene), str(out), base])
+    end = time.monotonic() + 120
+    while not (out / stage).exists():
+        assert process.poll() is None, "ended before it was killed"
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    result = run(scene, out, base)
+    assert (result.counts, result.gains) == (whole.counts, whole.gains)
+    assert state_digest(load(best_so_far(out))) == state_digest(load(best_so_far(whole.folder)))
+
+
+def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(learn, "train", lambda *_, **__: SimpleNamespace(is_finished=False))
+        assert run(scene, tmp_path / "out", base) is None
+    assert not (tmp_path / "out" / "training" / learn.PLAN).exists()
+    assert run(scene, tmp_path / "out", base).learned.steps == 20
+
+
+def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(learn.time, "perf_counter", lambda: now[0])
+    watch = learn._Watch(60.0, 100, lambda line, left: None)
+    assert not watch.must_stop()
+    now[0] = 61.0
+    assert watch.must_stop()
+    assert watch.why == "the time was over"
+    patient = learn._Watch(600.0, 100, lambda line, left: None)
+    for score in (0.5, 0.6, 0.6, 0.55, 0.6):
+        patient.judge(score)
+        assert not patient.must_stop()
+    patient.judge(0.3)
+    assert patient.must_stop()
+    assert patient.why == "4 validations brought nothing better"
+
+
+def test_from_photos_alone(scene, tmp_path):
+    if shutil.which("colmap") is None:
+        pytest.skip("needs colmap")
+    said = []
+    settings = AdaptSettings("tiny", minutes=5.0, pairs=8)
+    result = adapt(scene / "images", tmp_path / "out", settings, device="cpu", say=said.append)
+    assert "7 of 7 photos reconstructed" in " ".join(said)
+    assert (tmp_path / "out" / "reconstruction" / "sparse").is_dir()
+    assert sum(count.photos for count in result.counts.values()) == 7
+    assert result.verdict in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, tmp_path, monkeypatch):
@@ -170,6 +250,8 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
         ((images, "-o", tmp_path / "a", *model, "--minutes", "0"), "minutes must be above 0"),
         ((images, "-o", tmp_path / "a", *model, "--layers", "some"), "layers must be"),
         ((images, "-o", scene, *model, "--base", base), "contains other files"),
+        ((images, "-o", tmp_path / "a", *model, "--check", tmp_path / "none"), "none: no such folder"),
+        ((images, "-o", tmp_path / "a", *model, "--mix", scene), "not a patch set"),
     ):
         code, lines = words(*arguments)
         assert code == 2, lines
