@@ -1,31 +1,34 @@
 """Memory while a collection grows: the process that leads, and its largest worker, by the number of images done.
 
-    python benchmarks/collection_memory.py [--images 2000] [--workers 2] [PHOTOS ...]
+    python benchmarks/collection_memory.py [--images 2000] [--workers 2] [--model light-wide] [PHOTOS ...]
 
 The images are parts of the given photos (default: those of the tests). Features go into one .h5; then each image is
-matched with the next two. Peaks are what Linux records (VmHWM); the leader's is reset before each stage.
+matched with the next one and with one drawn at random, so that every worker meets more features than it keeps. Peaks
+are what Linux records (VmHWM); the leader's is reset before each stage.
 """
 
 import argparse
 import itertools
 import os
+import random
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from collection_photos import write_collection
+from collection_photos import PHOTOS, write_collection
 from describe_speed import processor, versions
 from timing import write_result
 
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.local_workers import LocalWorkers
 from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.match_shards import CACHE
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 
-MODEL, KEYPOINTS, POINTS, LARGE = "light-wide", 200, 10, (5000, 3200)
+KEYPOINTS, POINTS, LARGE = 500, 10, (5000, 3200)
 
 
 def main() -> None:
@@ -34,14 +37,17 @@ def main() -> None:
     parser.add_argument("photos", nargs="*", type=Path)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--model", default="light-wide")
     options = parser.parse_args()
+    places = options.photos or [PHOTOS]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        names = write_collection(folder / "photos", options.images, options.photos)
-        pairs = [*itertools.pairwise(names), *zip(names, names[2:], strict=False)]
+        names = write_collection(folder / "photos", options.images, places)
+        shuffled = random.Random(0).sample(names, len(names))
+        pairs = [*itertools.pairwise(names), *itertools.pairwise(shuffled)]
         workers = LocalWorkers(options.workers)
         watch = Watch("extract", "images")
-        recipe = open_recipe(MODEL, device="cpu")
+        recipe = open_recipe(options.model, device="cpu")
         images, detector = find_images([folder / "photos"]), Detector(keypoints=KEYPOINTS)
         extract_images(images, folder / "features.h5", recipe, detector, workers=workers, progress=watch)
         watch.sample(len(images), "written")
@@ -49,20 +55,22 @@ def main() -> None:
         match_pairs(folder / "features.h5", pairs, [folder / "matches.h5"], workers=workers, progress=matching)
         matching.sample(len(pairs), "written")
         result = {
-            "largest_photo": largest_photo(folder),
+            "photos_of": ["/".join(place.absolute().parts[-2:]) for place in places],
+            "largest_photo": largest_photo(folder, places, options.model),
             "processor": processor(), "versions": versions(), "images": options.images, "pairs": len(pairs),
-            "workers": options.workers, "model": MODEL, "keypoints": KEYPOINTS,
+            "workers": options.workers, "model": options.model, "keypoints": KEYPOINTS,
+            "features_mb": round((folder / "features.h5").stat().st_size / 1e6), "kept_mb": round(CACHE / 1e6),
             "rows": watch.rows + matching.rows,
         }  # fmt: skip
     write_result("collection_memory", result)
 
 
-def largest_photo(folder: Path) -> dict[str, Any]:
+def largest_photo(folder: Path, places: list[Path], model: str) -> dict[str, Any]:
     """The peak of a worker that extracts a photo of as many pixels as OpenCV's SIFT is given at most."""
-    (name,) = write_collection(folder / "large", 1, [], LARGE)
+    (name,) = write_collection(folder / "large", 1, places, LARGE)
     watch = Watch("extract", "images")
     images = {name: folder / "large" / name}
-    recipe = open_recipe(MODEL, device="cpu")
+    recipe = open_recipe(model, device="cpu")
     extract_images(images, folder / "large.h5", recipe, workers=LocalWorkers(1), progress=watch)
     return {"pixels": LARGE[0] * LARGE[1], "worker_mb": watch.rows[-1]["worker_mb"]}
 

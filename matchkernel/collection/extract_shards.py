@@ -1,17 +1,18 @@
 """The work of a worker that extracts features: photos in, one file of features for each of them out."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX
 from matchkernel.collection.shards import check_visible, key_of
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.collection.workers import described
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.photos.describers import Describer, Recipe
@@ -28,6 +29,7 @@ LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
 # that patches are cut from, 220 were measured (benchmarks/collection_memory.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class ExtractWork:
 class _Begun:
     """An image whose keypoints are detected, to be described and written."""
 
-    name: str
+    photo: Photo
     target: Path
     settings: dict[str, Any]
     gray: np.ndarray
@@ -184,40 +186,38 @@ class Extractor:
             yield from self._each(photos)
 
     def _each(self, photos: Sequence[Photo]) -> Iterable[Extracted | Skipped]:
-        return for_each_image(self._begin, self._end, photos, self._describer, self.work.detector)
+        def begin(photo: Photo) -> _Begun | Extracted | Skipped:
+            return _or_skipped(photo, lambda: self._begin(photo))
 
-    def _begin(self, photo: Photo) -> _Begun | Extracted | Skipped:
+        def end(begun: _Begun | Extracted | Skipped) -> Extracted | Skipped:
+            return _or_skipped(begun.photo, lambda: self._end(begun)) if isinstance(begun, _Begun) else begun
+
+        return for_each_image(begin, end, photos, self._describer, self.work.detector)
+
+    def _begin(self, photo: Photo) -> _Begun | Extracted:
         """Detect keypoints unless the features are there."""
-        try:
-            _check_name(photo.name, self.work.is_h5)
-            with stage("read"):
-                mask = mask_of(photo.name, self.work.masks)
-                digest = photo_digest(photo.path, mask)
-                if digest == photo.known:
-                    return Extracted(photo.name, photo.keypoints, is_new=False)
-                settings = {**self.facts["settings"], IMAGE_HASH: digest}
-                target = self._target(photo.name, settings)
-                known = self._known(target, settings, photo.name) if target.is_file() else None
-                if known is not None:
-                    return Extracted(photo.name, len(known), is_new=False, file=target.name)
-                gray = read_gray(photo.path)
-                masked = None if mask is None else _read_mask(mask, gray)
-            found = detect_in(gray, self._describer, self.work.detector, masked)
-            return _Begun(photo.name, target, settings, gray, found)
-        except FileError as error:
-            return Skipped(photo.name, str(error))
+        _check_name(photo.name, self.work.is_h5)
+        with stage("read"):
+            mask = mask_of(photo.name, self.work.masks)
+            digest = photo_digest(photo.path, mask)
+            if digest == photo.known:
+                return Extracted(photo.name, photo.keypoints, is_new=False)
+            settings = {**self.facts["settings"], IMAGE_HASH: digest}
+            target = self._target(photo.name, settings)
+            known = self._known(target, settings, photo.name) if target.is_file() else None
+            if known is not None:
+                return Extracted(photo.name, len(known), is_new=False, file=target.name)
+            gray = read_gray(photo.path)
+            masked = None if mask is None else _read_mask(mask, gray)
+        found = detect_in(gray, self._describer, self.work.detector, masked)
+        return _Begun(photo, target, settings, gray, found)
 
-    def _end(self, begun: _Begun | Extracted | Skipped) -> Extracted | Skipped:
+    def _end(self, begun: _Begun) -> Extracted:
         """Describe the keypoints and write the features."""
-        if not isinstance(begun, _Begun):
-            return begun
         features = describe_found(begun.gray, begun.found, self._describer, self.work.detector)
-        try:
-            with stage("write"):
-                save_features(replace(features, settings=begun.settings), begun.target)
-        except FileError as error:
-            return Skipped(begun.name, str(error))
-        return Extracted(begun.name, len(features), is_new=True, file=begun.target.name)
+        with stage("write"):
+            save_features(replace(features, settings=begun.settings), begun.target)
+        return Extracted(begun.photo.name, len(features), is_new=True, file=begun.target.name)
 
     def _target(self, name: str, settings: dict[str, Any]) -> Path:
         key = key_of(self.facts["name"], settings) if self.work.is_h5 else name
@@ -233,6 +233,18 @@ class Extractor:
             raise FileError(f"{error}; remove it to extract it again") from None
         check_same_settings(known.model, known.settings, self.facts, name, self.work.out)
         return known if known.settings.get(IMAGE_HASH) == settings[IMAGE_HASH] else None
+
+
+def _or_skipped(photo: Photo, step: Callable[[], Result]) -> Result | Skipped:
+    """What a step gives; a photo that it cannot take must not stop the others, whatever a library says about it."""
+    try:
+        return step()
+    except FileError as error:
+        return Skipped(photo.name, str(error))
+    except (MatchKernelError, MemoryError):
+        raise
+    except Exception as error:
+        return Skipped(photo.name, f"{photo.path}: not extracted: {described(error)}")
 
 
 def check_same_settings(model: str, settings: Any, facts: dict[str, Any], name: str, out: Path) -> None:

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import cv2
 import h5py
 import numpy as np
 import pytest
 from made_images import save, texture, write_bad_images
 
+from matchkernel.collection import extract_shards
 from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
@@ -74,6 +76,35 @@ def test_descriptors_are_stored_as_asked(target, store, photos, sift, tmp_path):
             assert file["b.png/descriptors"].dtype == np.float16
 
 
+@pytest.mark.parametrize("is_detecting", [True, False])
+def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, tmp_path, monkeypatch):
+    """As workers do; what stops the whole run still does."""
+    broken = cv2.error("Assertion failed")
+
+    def fail_at_b(step):
+        def failing(gray, *arguments, **options):
+            if gray.shape == (91, 113):
+                raise broken
+            return step(gray, *arguments, **options)
+
+        return failing
+
+    save(texture(1, 91, 113), photos / "b.png")
+    describer = sift
+    if is_detecting:
+        monkeypatch.setattr(extract_shards, "detect_in", fail_at_b(extract_shards.detect_in))
+    else:
+        describer = replace(sift, compute=fail_at_b(sift.compute))
+    said = []
+    report = extract_images(find_images([photos]), tmp_path / "out", describer, DETECTOR, say=said.append)
+    assert report.done == ["a.jpg", "day/a.jpg"]
+    assert report.skipped == {"b.png": f"{photos / 'b.png'}: not extracted: error: Assertion failed"}
+    assert said == [f"skipped {photos / 'b.png'}: not extracted: error: Assertion failed"]
+    for broken in (MemoryError(), WriteError("disk full"), ArgumentError("no")):
+        with pytest.raises(type(broken)):
+            extract_images(find_images([photos]), tmp_path / "out", describer, DETECTOR)
+
+
 @pytest.mark.parametrize("target", ["out", "features.h5"])
 def test_masks_hide_keypoints(target, photos, sift, tmp_path):
     """COLMAP's names; a photo without a mask is whole; a changed mask is a changed photo."""
@@ -97,7 +128,7 @@ def test_masks_hide_keypoints(target, photos, sift, tmp_path):
     assert features_in(out, "day/a.jpg").keypoints[:, 0].max() < 61
 
 
-class StoppedError(Exception):
+class StoppedError(BaseException):
     """As if the power had failed."""
 
 

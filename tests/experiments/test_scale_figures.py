@@ -2,12 +2,16 @@
 
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from matchkernel.collection import match_pairs
 from matchkernel.collection.extract_shards import MEMORY
-from matchkernel.collection.match_shards import CACHE, MatchWork
+from matchkernel.collection.match_shards import CACHE, MatchWork, PairTask
+from matchkernel.collection.pairs_file import read_pairs, write_pairs
+from matchkernel.collection.shards import key_of
 from matchkernel.photos.pipeline import MatchSettings
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +52,31 @@ def test_the_formula_by_hand(scale):
         "2.0 h",
         "10.0 days",
     ]
+
+
+def test_the_spread_covers_every_unit_cost(scale):
+    costs = stored("collection_costs")["costs"]
+    for name in (name for letter, (name, *_) in scale.UNITS.items() if letter not in scale.OF_OTHER_VECTORS):
+        assert "up to 7.0 times apart" in scale.spread_told(costs, {**costs, name: costs[name] / 7}), name
+
+
+def test_the_memory_of_a_pair(scale, tmp_path, monkeypatch):
+    """What the process that leads has for each pair of a file when it begins to hand out blocks."""
+    names = [f"{number:05}.png" for number in range(1000)]
+    write_pairs(tmp_path / "p.txt", ((a, b) for i, a in enumerate(names) for b in names[i + 1 : i + 21]))
+    memory = []
+    monkeypatch.setattr(
+        match_pairs, "_results", lambda *_: memory.append(tracemalloc.get_traced_memory()[0]) or iter(())
+    )
+    tracemalloc.start()
+    try:
+        pairs = read_pairs(tmp_path / "p.txt")
+        tasks = [PairTask(a, b, key_of(a, b)) for a, b in pairs]
+        match_pairs.run_blocks(MatchWork(tmp_path, MatchSettings(), tmp_path), tasks, None)
+    finally:
+        tracemalloc.stop()
+    assert abs(memory[0] / len(tasks) - scale.PAIR_BYTES) < 60
+    assert f"about {scale.PAIR_BYTES} bytes for each pair" in collections_page()
 
 
 def test_the_speed_of_workers(scale):
