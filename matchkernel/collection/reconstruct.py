@@ -115,7 +115,7 @@ class Summary:
         observations: number of observations of these points in images.
         track_length: mean number of images in which a point is seen.
         error: mean reprojection error in pixels.
-        skipped: images that could not be read, and why.
+        skipped: images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
         pairs: number of pairs of images that were matched.
         models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
         ignored: number of files that are no photos, by kind.
@@ -205,7 +205,8 @@ def reconstruct(
         files = FeatureFiles(build.folder / "features", names)
         pairs = make_pairs(names, choice, files, say=say, progress=job.tell)
         write_pairs(build.folder / "pairs.txt", pairs)
-        _match(job, pairs, str(describer.device))
+        skipped |= _match(job, pairs, str(describer.device))
+        pairs = [pair for pair in pairs if not skipped.keys() & {*pair, " ".join(pair)}]
         job = dataclasses.replace(job, images=_readable_by_colmap(job, names))
         _import(job, names, pairs)
         _map(job, mapper, program)
@@ -303,12 +304,12 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
     return report.skipped
 
 
-def _match(job: _Job, pairs: list[Pair], device: str) -> None:
-    """Find the matches of every pair that is not in matches.h5 yet."""
+def _match(job: _Job, pairs: list[Pair], device: str) -> dict[str, str]:
+    """Find the matches of every pair that is not in matches.h5 yet; returns what was skipped, see MatchedPairs."""
     job.say(f"matching {len(pairs)} pairs")
     folder = job.build.folder
     how = MatchSettings(filter=job.settings.filter, geometry="none")
-    match_pairs(
+    report = match_pairs(
         folder / "features",
         pairs,
         [folder / MATCHES],
@@ -318,6 +319,7 @@ def _match(job: _Job, pairs: list[Pair], device: str) -> None:
         say=job.say,
         progress=job.tell,
     )
+    return report.skipped
 
 
 def _readable_by_colmap(job: _Job, names: list[str]) -> Path:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_poison import WorkersThatAPairKills
 from PIL import Image
 
 from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.local_workers import LocalWorkers
 from matchkernel.collection.reconstruct import ReconstructSettings, analyze, model_folders, reconstruct
 from matchkernel.collection.workspace import read_finished
 from matchkernel.colmap.database import count_matches, read_database_keypoints
@@ -222,6 +224,37 @@ def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp
     assert list(summary.skipped) == ["left/003b.png"]
     assert (summary.images, summary.registered) == (7, 6)
     assert any("003b.png" in line for line in said)
+
+
+@needs_colmap
+def test_features_that_break_before_they_are_matched_cost_their_pairs_only(scene, tmp_path):
+    """A bit flips on disk after the extraction: the photo is named once, and the other photos are reconstructed."""
+    path, said = tmp_path / "ws.part" / "features" / "005.png.npz", []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("matching"):
+            content = bytearray(path.read_bytes())
+            content[1000] ^= 1
+            path.write_bytes(content)
+
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS, say=say)
+    assert list(summary.skipped) == ["005.png"]
+    assert (summary.images, summary.registered, summary.pairs) == (6, 5, 10)
+    assert sum("005.png" in line for line in said) == 1
+
+
+@needs_colmap
+@pytest.mark.slow
+def test_a_pair_that_kills_its_worker_is_named_once_and_left_out(scene, tmp_path):
+    pair, said = ("001.png", "004.png"), []
+    workers = WorkersThatAPairKills(LocalWorkers(1), pair)
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS, workers=workers, say=said.append)
+    assert list(summary.skipped) == ["001.png 004.png"]
+    assert "SIGSEGV" in summary.skipped["001.png 004.png"]
+    assert (summary.registered, summary.pairs) == (6, 14)
+    assert sum("001.png 004.png" in line for line in said) == 1
+    assert "001.png 004.png\n" not in (tmp_path / "ws" / "matches.txt").read_text()
 
 
 @needs_colmap
