@@ -77,7 +77,7 @@ def feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str
             try:
                 if name not in there:
                     raise FileError(f"{files.place}: contains no features of {name}")
-                facts = known[name] if is_h5(files.place) else _facts(files.place / f"{name}{SUFFIX}")
+                facts = known[name] if is_h5(files.place) else facts_of(files.place / f"{name}{SUFFIX}")
                 is_made = IMAGE_HASH in facts.get("settings", {})
                 found[name] = key_of(facts["model"], facts["settings"]) if is_made else _contents(files.load(name))
             except FileError as error:
@@ -85,8 +85,8 @@ def feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str
     return found, bad
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """What a file of features says about itself."""
+def facts_of(path: Path) -> dict[str, Any]:
+    """What a file of features says about itself: `model` and `settings`."""
     text = read_npz(path, ("facts",), "a file of features")["facts"]
     try:
         facts = json.loads(str(text))

@@ -14,10 +14,11 @@ import numpy as np
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import parse_choice
 from matchkernel.collection.extract_shards import mask_of, photo_digest
-from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
+from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, FeatureFiles, facts_of
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.collection.pairs_file import Pair, write_pairs
+from matchkernel.collection.shards import key_of
 from matchkernel.collection.workers import Workers
 from matchkernel.collection.workspace import SUMMARY, Finished, link_or_copy, read_finished, write_json
 from matchkernel.colmap.database import rename_images
@@ -156,7 +157,9 @@ def reconstruct(
     interrupted run resumes. An image that cannot be read is skipped and reported.
 
     A finished workspace takes in photos that were added, changed or removed since, and other pairs: features and
-    matches that are there are not computed again, COLMAP's stages are. Other settings are refused.
+    matches that are there are not computed again, COLMAP's stages are. What was skipped is tried again; if that is all
+    and fails again, the workspace stays as it was. Other settings are refused. An interrupted run resumes with other
+    photos and pairs in the same way; with other settings it begins again.
 
     Args:
         images: folder of images, of one scene or of several.
@@ -184,7 +187,7 @@ def reconstruct(
         check_image_name(name)
     if photos.ignored:
         say(photos.what_was_ignored())
-    found = {name: photo_digest(path, mask_of(name, masks)) for name, path in photos.paths.items()}
+    found, unreadable = _digests(photos.paths, masks, say)
     choice = parse_choice(settings.pairs, len(found))
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
     chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
@@ -192,13 +195,16 @@ def reconstruct(
     inputs = {"photos": found, "pairs": [str(choice), *(file_hash(path) for path in choice.files)]}
     recover(Path(workspace))
     before = read_finished(Path(workspace), how)
-    if before is not None and before.inputs == inputs:
-        say(f"{workspace}: all {len(found)} photos are in it already")
-        return Summary(**before.summary)
-    with resumable_build(workspace, {**inputs, **how}, replaces=before is not None) as build:
+    if known := _unchanged(before, inputs, unreadable, say):
+        return known
+    with resumable_build(workspace, how, replaces=before is not None) as build:
         job = _Job(images, masks, settings, build, workers, say, progress)
+        _drop_other_photos(build.folder, found)
         _take_over(job, list(found), before, found, features)
-        skipped = _extract(job, list(found), describer)
+        skipped = unreadable | _extract(job, list(found), describer)
+        if known := _unchanged(before, inputs, skipped, say):
+            build.discard()
+            return known
         names = [name for name in found if name not in skipped]
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
@@ -206,13 +212,21 @@ def reconstruct(
         pairs = make_pairs(names, choice, files, say=say, progress=job.tell)
         write_pairs(build.folder / "pairs.txt", pairs)
         skipped |= _match(job, pairs, str(describer.device))
+        if known := _unchanged(before, inputs, skipped, say):
+            build.discard()
+            return known
         pairs = [pair for pair in pairs if not skipped.keys() & {*pair, " ".join(pair)}]
+        imported = f"import {key_of({name: found[name] for name in names}, pairs)}"
+        if imported not in build.done:
+            build.forget()  # an interrupted run had other photos or pairs
         job = dataclasses.replace(job, images=_readable_by_colmap(job, names))
-        _import(job, names, pairs)
+        _import(job, names, pairs, imported)
         _map(job, mapper, program)
         facts = analyze(build.folder / "sparse", program)
         sizes = [len(read_reconstruction(folder).images) for folder in model_folders(build.folder)]
-        summary = Summary(len(found), skipped=skipped, pairs=len(pairs), models=sizes, ignored=photos.ignored, **facts)
+        summary = Summary(
+            len(photos.paths), skipped=skipped, pairs=len(pairs), models=sizes, ignored=photos.ignored, **facts
+        )
         write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "inputs": inputs, "settings": how})
         write_json(build.folder / PHOTOS, found)
     return summary
@@ -263,6 +277,46 @@ class _Job:
         run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
 
 
+def _digests(paths: dict[str, Path], masks: Path | None, say: Say) -> tuple[dict[str, str], dict[str, str]]:
+    """Digests of the photos by name; and those that cannot be read, with the reason."""
+    found, bad = {}, {}
+    for name, path in paths.items():
+        try:
+            found[name] = photo_digest(path, mask_of(name, masks))
+        except FileError as error:
+            bad[name] = str(error)
+            say(f"skipped {error}")
+    return found, bad
+
+
+def _unchanged(before: Finished | None, inputs: dict[str, Any], skipped: dict[str, str], say: Say) -> Summary | None:
+    """The summary of the finished workspace if this run would only repeat it, or fail at the same photos and pairs."""
+    if before is None or before.inputs != inputs or before.summary["skipped"].keys() != skipped.keys():
+        return None
+    if skipped:
+        say(f"{before.folder}: stays as it was; what was skipped then ({len(skipped)}) still cannot be used")
+    else:
+        say(f"{before.folder}: all {len(inputs['photos'])} photos are in it already")
+    return Summary(**before.summary)
+
+
+def _drop_other_photos(folder: Path, now: dict[str, str]) -> None:
+    """Remove what an interrupted run has left of photos that have changed since or are gone."""
+    for path in sorted((folder / "features").rglob(f"*{SUFFIX}")):
+        name = path.relative_to(folder / "features").as_posix().removesuffix(SUFFIX)
+        if name not in now or _photo_of(path) != now[name]:
+            for old in (folder / "photos" / name, folder / "keypoints" / f"{name}.txt", path):  # it tells, so goes last
+                old.unlink(missing_ok=True)
+
+
+def _photo_of(features: Path) -> str | None:
+    """The digest of the photo that features were made from; None if they do not tell."""
+    try:
+        return facts_of(features)["settings"].get(IMAGE_HASH)
+    except FileError:
+        return None
+
+
 def _take_over(
     job: _Job, names: list[str], before: Finished | None, now: dict[str, str], features: str | Path | None
 ) -> None:
@@ -272,6 +326,8 @@ def _take_over(
         same = [name for name in names if before.inputs["photos"].get(name) == now[name]]
         gone = len(before.inputs["photos"].keys() - now.keys())
         job.say(f"taking in {len(names) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
+        if before.summary["skipped"]:
+            job.say(f"trying again what was skipped ({len(before.summary['skipped'])})")
         for name in same:
             for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
                 link_or_copy(before.folder / part, folder / part)
@@ -340,9 +396,9 @@ def _readable_by_colmap(job: _Job, names: list[str]) -> Path:
     return folder
 
 
-def _import(job: _Job, names: list[str], pairs: list[Pair]) -> None:
+def _import(job: _Job, names: list[str], pairs: list[Pair], step: str) -> None:
     """Import keypoints and matches into a new database with COLMAP's importers, which verify the matches."""
-    if "import" in job.build.done:
+    if step in job.build.done:
         return
     job.say("colmap feature_importer, matches_importer")
     folder, settings = job.build.folder, job.settings
@@ -368,7 +424,7 @@ def _import(job: _Job, names: list[str], pairs: list[Pair]) -> None:
     rename_images(folder / "database.db", others)
     job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw")
     rename_images(folder / "database.db", {new: old for old, new in others.items()})
-    job.build.mark("import")
+    job.build.mark(step)
 
 
 def _map(job: _Job, mapper: str, program: str) -> None:

@@ -30,7 +30,7 @@ def read_finished(folder: Path, settings: Mapping[str, Any]) -> Finished | None:
     try:
         facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
         before, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
-        dict(inputs["photos"])
+        dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
     for key in sorted(before.keys() | settings.keys()):

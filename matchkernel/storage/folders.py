@@ -105,6 +105,7 @@ class Build:
     done: set[str]
     lock: int  # file descriptor; a program started for the build may inherit it
     _journal: IO[str] = field(repr=False)
+    is_discarded: bool = False
 
     def mark(self, step: str) -> None:
         """Record that the files of a step have been written."""
@@ -115,11 +116,13 @@ class Build:
     def forget(self) -> None:
         """Do every step again."""
         first = (self.folder / JOURNAL).read_text(encoding="utf-8").split("\n", 1)[0]
-        self._journal.seek(0)
-        self._journal.truncate()
-        self._journal.write(first + "\n")
-        self._journal.flush()
+        self._journal.truncate(len(first) + 1)  # the settings stay, whenever this is killed; JSON has ASCII only
+        self._journal.seek(0, os.SEEK_END)
         self.done.clear()
+
+    def discard(self) -> None:
+        """At the end, remove what was built; the target stays as it is."""
+        self.is_discarded = True
 
 
 @contextmanager
@@ -147,7 +150,11 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
         done = _resume(part, json.dumps(settings, sort_keys=True))
         with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
             journal.seek(0, os.SEEK_END)
-            yield Build(part, done, lock, journal)
+            build = Build(part, done, lock, journal)
+            yield build
+        if build.is_discarded:
+            shutil.rmtree(part)
+            return
         for name in (JOURNAL, LOCK):
             (part / name).unlink(missing_ok=True)
         if target.exists():

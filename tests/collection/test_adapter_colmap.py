@@ -219,11 +219,19 @@ def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp
     images = tmp_path / "images"
     shutil.copytree(scene, images / "left")
     (images / "left" / "003b.png").write_bytes(b"not an image")
+    (images / "left" / "004b.png").symlink_to("/proc/self/mem")  # reading it is an I/O error, for root too
     said = []
     summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
-    assert list(summary.skipped) == ["left/003b.png"]
-    assert (summary.images, summary.registered) == (7, 6)
-    assert any("003b.png" in line for line in said)
+    assert sorted(summary.skipped) == ["left/003b.png", "left/004b.png"]
+    assert "Input/output error" in summary.skipped["left/004b.png"]
+    assert (summary.images, summary.registered) == (8, 6)
+    for name in summary.skipped:
+        assert sum(name in line for line in said) == 1
+    written = (tmp_path / "ws" / "summary.json").stat()
+    assert reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append) == summary
+    assert said[-1] == f"{tmp_path / 'ws'}: stays as it was; what was skipped then (2) still cannot be used"
+    assert (tmp_path / "ws" / "summary.json").stat() == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "ws"]
 
 
 @needs_colmap
@@ -255,6 +263,34 @@ def test_a_pair_that_kills_its_worker_is_named_once_and_left_out(scene, tmp_path
     assert (summary.registered, summary.pairs) == (6, 14)
     assert sum("001.png 004.png" in line for line in said) == 1
     assert "001.png 004.png\n" not in (tmp_path / "ws" / "matches.txt").read_text()
+
+
+@needs_colmap
+def test_an_interrupted_run_goes_on_with_other_photos_and_pairs(workspace, scene, tmp_path):
+    """Stopped before the mapper; a photo is then changed, one added, one removed: the result is that of a new run."""
+    images, target = tmp_path / "images", tmp_path / "ws"
+    shutil.copytree(scene, images)
+    (images / "005.png").rename(images / "004.png")  # until it is changed
+    shutil.copy(scene / "004.png", images / "gone.png")
+
+    def stop(line):
+        if line == "colmap mapper":
+            raise KeyboardInterrupt
+
+    before = ReconstructSettings(SETTINGS.detector, pairs="sequential:2")
+    with pytest.raises(KeyboardInterrupt):
+        reconstruct(images, target, "rootsift", before, say=stop)
+    same = [f"features/{number:03}.png.npz" for number in range(4)]
+    written = {name: (tmp_path / "ws.part" / name).stat().st_mtime_ns for name in same}
+    (images / "gone.png").unlink()
+    for name in ("004.png", "005.png"):
+        shutil.copy(scene / name, images)
+    summary = reconstruct(images, target, "rootsift", SETTINGS)
+    assert (summary.images, summary.registered, summary.pairs, summary.skipped) == (6, 6, 15, {})
+    assert {name: (target / name).stat().st_mtime_ns for name in same} == written
+    for kind in ("features/*", "keypoints/*", "*.txt"):
+        made, expected = ({path.name: path.read_bytes() for path in at.glob(kind)} for at in (target, workspace[0]))
+        assert made == expected
 
 
 @needs_colmap
@@ -316,7 +352,8 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
 
 
 @needs_colmap
-def test_heic_photos_are_given_to_colmap_as_jpeg(scene, tmp_path):
+def test_heic_photos_are_given_to_colmap_as_jpeg_once_their_extra_is_there(scene, tmp_path, monkeypatch):
+    """Without it they are skipped; the same command takes them in when it has been installed."""
     pillow_heif = pytest.importorskip("pillow_heif")
     images = tmp_path / "images"
     shutil.copytree(scene, images)
@@ -324,8 +361,14 @@ def test_heic_photos_are_given_to_colmap_as_jpeg(scene, tmp_path):
         with Image.open(images / f"00{number}.png") as image:
             pillow_heif.from_pillow(image.convert("RGB")).save(images / f"{number}.HEIC", quality=95)
         (images / f"00{number}.png").unlink()
-    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
-    assert summary.registered == 6
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pillow_heif", None)
+        summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    assert (sorted(summary.skipped), summary.registered) == (["0.HEIC", "1.HEIC", "2.HEIC"], 3)
+    said = []
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
+    assert "trying again what was skipped (3)" in said
+    assert (summary.skipped, summary.registered) == ({}, 6)
     names = {image.name for image in read_reconstruction(tmp_path / "ws" / "sparse").images.values()}
     assert {"0.HEIC", "003.png"} < names
     with Image.open(tmp_path / "ws" / "photos" / "0.HEIC") as image:

@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,27 @@ def test_a_twice_stopped_build_with_a_cut_journal_leads_to_the_same_files(tmp_pa
         stopped(tmp_path / "set")
     work(tmp_path / "set")
     assert tree(tmp_path / "set") == whole
+
+
+def test_steps_that_are_forgotten_are_done_again_after_an_interruption(tmp_path, whole):
+    part = stopped(tmp_path / "set")
+    with suppress(KeyboardInterrupt), resumable_build(tmp_path / "set", SETTINGS) as build:
+        build.forget()
+        assert build.done == set()
+        build.mark("step 1")
+        raise KeyboardInterrupt
+    assert (part / "step 0").exists()  # the settings are the same: nothing is removed
+    assert work(tmp_path / "set") == ["step 0", "step 2"]
+    assert tree(tmp_path / "set") == whole
+
+
+def test_a_discarded_build_leaves_the_target_as_it_was(tmp_path, whole):
+    work(tmp_path / "set")
+    with resumable_build(tmp_path / "set", SETTINGS, replaces=True) as build:
+        (build.folder / "step 0").write_text("other")
+        build.discard()
+    assert tree(tmp_path / "set") == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reference", "set"]
 
 
 def test_a_target_that_exists_is_refused_and_left_alone(tmp_path):
