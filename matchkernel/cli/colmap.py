@@ -74,7 +74,8 @@ def colmap(
             detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
         )
         describer = open_describer(model, untrained=untrained, device=device, engine=engine)
-        crew = open_workers(on, workers, len(photos_in(images, only=only or (), listed=listed).paths), device)
+        photos = photos_in(images, only=only or (), listed=listed, without=masks).paths
+        crew = open_workers(on, workers, len(photos), device)
         with progress_bar("reconstructing") as progress:
             found = reconstruct(
                 images,

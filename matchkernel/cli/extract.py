@@ -44,7 +44,7 @@ def extract(
     with user_errors(), recording() as stages:
         with stage("open"):
             recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
-        photos = photos_at(images, only=only or (), listed=listed)
+        photos = photos_at(images, only=only or (), listed=listed, without=masks)
         found = photos.paths
         if photos.ignored:
             say(photos.what_was_ignored())

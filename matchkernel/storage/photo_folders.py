@@ -44,7 +44,7 @@ def photos_in(
         folder: where to look.
         only: patterns, of which a name must match one: `*.jpg`, `left/*.png` (the last parts of the path are compared).
         listed: file of the names to take, one per line.
-        without: folder inside this one to leave out, such as that of the masks.
+        without: folder of masks to leave out: those of a folder inside this one, or `IMG.jpg.png` beside `IMG.jpg`.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -52,12 +52,13 @@ def photos_in(
             f"{folder}: " + ("is a file; a folder of photos is needed" if folder.exists() else "no such folder")
         )
     found, ignored = {}, Counter[str]()
-    for path in _files(folder, without):
+    for path in _files(folder):
         kind = _kind(path, folder)
         if kind:
             ignored[kind] += 1
         else:
             found[path.relative_to(folder).as_posix()] = path
+    found = _without_masks(found, folder, without)
     chosen = set(found)
     if listed is not None:
         chosen &= _names(Path(listed), found, folder)
@@ -70,7 +71,13 @@ def photos_in(
     return Photos({name: found[name] for name in sorted(chosen)}, dict(ignored))
 
 
-def photos_at(places: Sequence[str | Path], *, only: Sequence[str] = (), listed: str | Path | None = None) -> Photos:
+def photos_at(
+    places: Sequence[str | Path],
+    *,
+    only: Sequence[str] = (),
+    listed: str | Path | None = None,
+    without: Path | None = None,
+) -> Photos:
     """The photos of several places, none twice.
 
     Args:
@@ -78,6 +85,7 @@ def photos_at(places: Sequence[str | Path], *, only: Sequence[str] = (), listed:
             matches are named by their path relative to the part without wildcards.
         only: patterns for the photos in folders.
         listed: file of names in the folder, which must then be the only place.
+        without: folder of masks to leave out of folders and patterns (see photos_in).
     """
     if listed is not None and (len(places) != 1 or not Path(places[0]).is_dir()):
         raise ArgumentError(f"{listed}: a list of names needs exactly one folder to look in")
@@ -85,12 +93,12 @@ def photos_at(places: Sequence[str | Path], *, only: Sequence[str] = (), listed:
     ignored = Counter[str]()
     for place in map(Path, places):
         if place.is_dir():
-            photos = photos_in(place, only=only, listed=listed)
+            photos = photos_in(place, only=only, listed=listed, without=without)
             if not photos.paths:
                 raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
             named, more = photos.paths, photos.ignored
         elif not place.exists() and glob.has_magic(str(place)):
-            named, more = _matching(place)
+            named, more = _matching(place, without)
         else:
             named, more = {place.name: place}, {}  # opened later: one missing file must not stop the others
         twice = named.keys() & found.keys()
@@ -101,11 +109,22 @@ def photos_at(places: Sequence[str | Path], *, only: Sequence[str] = (), listed:
     return Photos(dict(sorted(found.items())), dict(ignored))
 
 
-def _files(folder: Path, without: Path | None) -> Iterator[Path]:
-    skipped = without.resolve() if without is not None else None
+def _files(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = sorted(name for name in folders if skipped is None or (Path(place) / name).resolve() != skipped)
+        folders.sort()
         yield from (path for name in sorted(names) if (path := Path(place) / name).is_file())
+
+
+def _without_masks(named: dict[str, Path], root: Path, masks: Path | None) -> dict[str, Path]:
+    """Photos by name, less the masks: all files of a folder inside the root; of the root itself, those of photos."""
+    if masks is None:
+        return named
+    root, masks = root.resolve(), masks.resolve()
+    if masks != root and masks.is_relative_to(root):
+        inside = f"{masks.relative_to(root).as_posix()}/"
+        return {name: path for name, path in named.items() if not name.startswith(inside)}
+    theirs = {masks / f"{name}.png" for name in named}
+    return {name: path for name, path in named.items() if root / name not in theirs}
 
 
 def _kind(path: Path, folder: Path) -> str:
@@ -128,7 +147,7 @@ def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
     return names
 
 
-def _matching(pattern: Path) -> tuple[dict[str, Path], dict[str, int]]:
+def _matching(pattern: Path, masks: Path | None) -> tuple[dict[str, Path], dict[str, int]]:
     """Photos that match a pattern, and the number of other files that do."""
     parts = pattern.parts
     fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
@@ -141,6 +160,7 @@ def _matching(pattern: Path) -> tuple[dict[str, Path], dict[str, int]]:
                 ignored[kind] += 1
             else:
                 named[path.relative_to(root).as_posix()] = path
+    named = _without_masks(named, root, masks)
     if not named:
         raise FileError(f"{pattern}: matches no image ({', '.join(SUFFIXES)})")
     return named, dict(ignored)

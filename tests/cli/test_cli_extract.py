@@ -44,6 +44,15 @@ def test_a_folder_of_photos_and_again(out, photos):
     assert other.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("masks", ["photos/masks", "photos"])
+def test_masks_in_the_folder_are_no_photos(masks, photos):
+    Path(masks).mkdir(exist_ok=True)
+    save(texture(0, 90, 110), Path(masks) / "0.png.png")
+    result = run("extract", photos, "-o", "rows", "--model", "sift", "--keypoints", 30, "--masks", masks)
+    assert "3 images done, 0 already there, 0 skipped" in result.stderr
+    assert sorted(path.name for path in Path("rows").rglob("*.npz")) == ["0.png.npz", "1.png.npz", "2.png.npz"]
+
+
 def test_seconds_by_stage_and_json(photos):
     given = ("extract", photos, "-o", "rows", "--model", "sum", "--untrained", "--keypoints", 30, "--json")
     result = run(*given, "--profile")

@@ -56,8 +56,23 @@ def test_places_of_several_kinds(folder):
     found = photos_at([f"{folder}/**/*.[Jjmp]*"])
     assert list(found.paths) == ["IMG (2).jpg", "b.JPG", "left/1.png", "masks/b.JPG.png"]
     assert found.ignored == {".mov": 1}  # a.mov; film.MOV has other letters
+    masked = photos_at([f"{folder}/**/*.[Jjmp]*"], without=folder / "masks")
+    assert list(masked.paths) == ["IMG (2).jpg", "b.JPG", "left/1.png"]
+    assert list(photos_at([folder], without=folder / "masks").paths) == [*masked.paths, "left/deep/2.webp"]
     (folder / "[1].jpg").write_bytes(b"x")
     assert list(photos_at([folder / "[1].jpg"]).paths) == ["[1].jpg"]  # a file that looks like a pattern
+
+
+def test_masks_beside_the_photos_are_left_out(folder):
+    """Only what is the mask of a photo, by COLMAP's name of it."""
+    for name in ("b.JPG.png", "left/1.png.png", "lone.jpg.png"):
+        (folder / name).write_bytes(b"x")
+    masks = {"b.JPG.png", "left/1.png.png"}
+    for place in (folder, f"{folder}/**/*"):
+        everything = photos_at([place]).paths.keys()
+        assert everything >= masks | {"lone.jpg.png", "masks/b.JPG.png"}
+        assert photos_at([place], without=folder).paths.keys() == everything - masks
+    assert list(photos_in(folder / "left", without=folder / "left").paths) == ["1.png", "deep/2.webp"]
 
 
 def test_what_is_refused(folder, tmp_path):
