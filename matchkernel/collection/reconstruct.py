@@ -13,7 +13,7 @@ import numpy as np
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import parse_choice
-from matchkernel.collection.extract_shards import mask_of, photo_digest
+from matchkernel.collection.extract_shards import ExtractWork, check_same_settings, mask_of, photo_digest
 from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, FeatureFiles, facts_of
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
@@ -180,6 +180,7 @@ def reconstruct(
     mapper = find_mapper(program, settings.mapper)
     settings.filter.check_recorded(describer.settings)
     masks = None if masks is None else Path(masks)
+    features = _folder_of_features(features)
     photos = photos_in(images, only=only, listed=listed, without=masks)
     if len(photos.paths) < 2:
         raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
@@ -200,7 +201,8 @@ def reconstruct(
     with resumable_build(workspace, how, replaces=before is not None) as build:
         job = _Job(images, masks, settings, build, workers, say, progress)
         _drop_other_photos(build.folder, found)
-        _take_over(job, list(found), before, found, features)
+        _take_over(job, list(found), before, found)
+        _take_features(job, features, found, describer)
         skipped = unreadable | _extract(job, list(found), describer)
         if known := _unchanged(before, inputs, skipped, say):
             build.discard()
@@ -317,10 +319,8 @@ def _photo_of(features: Path) -> str | None:
         return None
 
 
-def _take_over(
-    job: _Job, names: list[str], before: Finished | None, now: dict[str, str], features: str | Path | None
-) -> None:
-    """Take what is known of unchanged photos from the finished workspace, or from features extracted before."""
+def _take_over(job: _Job, names: list[str], before: Finished | None, now: dict[str, str]) -> None:
+    """Take what is known of unchanged photos from the finished workspace."""
     folder = job.build.folder
     if before is not None:
         same = [name for name in names if before.inputs["photos"].get(name) == now[name]]
@@ -332,9 +332,30 @@ def _take_over(
             for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
                 link_or_copy(before.folder / part, folder / part)
         link_or_copy(before.folder / MATCHES, folder / MATCHES)
-    if features is not None:
-        for name in names:
-            link_or_copy(Path(features) / f"{name}{SUFFIX}", folder / "features" / f"{name}{SUFFIX}")
+
+
+def _folder_of_features(place: str | Path | None) -> Path | None:
+    if place is None or Path(place).is_dir():
+        return None if place is None else Path(place)
+    reason = "is not a folder" if Path(place).exists() else "no such folder"
+    raise FileError(f"{place}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
+
+
+def _take_features(job: _Job, place: Path | None, now: dict[str, str], describer: Describer) -> None:
+    """Take the features that a folder has of these photos; those made with other settings are refused."""
+    if place is None:
+        return
+    out = job.build.folder / "features"
+    work = ExtractWork(describer, job.settings.detector, out, out, is_h5=False, store=job.settings.store)
+    facts = json.loads(json.dumps(work.here().facts))
+    files = {name: place / f"{name}{SUFFIX}" for name in now}
+    taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
+    for name, path in taken.items():
+        there = facts_of(path)
+        check_same_settings(there["model"], there["settings"], facts, name, place)
+    for name, path in taken.items():
+        link_or_copy(path, out / f"{name}{SUFFIX}")
+    job.say(f"taking features of {len(taken)} of {len(now)} photos from {place}")
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:

@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.util
 import json
 import os
@@ -342,7 +343,13 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     settings = ReconstructSettings(SETTINGS.detector, pairs="top:5", camera_params=params)
     describer = open_describer("rootsift")
     extract_images({"0a.png": images / "0a.png"}, tmp_path / "before", describer, SETTINGS.detector)
-    summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before")
+    said = []
+    other = dataclasses.replace(settings, detector=Detector(keypoints=400))
+    with pytest.raises(ArgumentError, match=r"before: features of 0a\.png were made with .*500, now .*400"):
+        reconstruct(images, tmp_path / "ws", describer, other, features=tmp_path / "before")
+    assert not (tmp_path / "ws.part").exists()
+    summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before", say=said.append)
+    assert f"taking features of 1 of 12 photos from {tmp_path / 'before'}" in said
     assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
     assert summary.models == [6, 6]
     for folder in model_folders(tmp_path / "ws"):
@@ -450,6 +457,10 @@ def test_what_is_refused(scene, tmp_path):
     (tmp_path / "one" / " d.png").rename(os.fsdecode(os.fsencode(tmp_path / "one") + b"/caf\xe9.png"))
     with pytest.raises(ArgumentError, match=r"UTF-8: rename the image 'caf\\udce9\.png'"):
         reconstruct(tmp_path / "one", tmp_path / "ws", "rootsift")
+    (tmp_path / "f.h5").touch()
+    for place, reason in (("f.h5", "is not a folder"), ("absent", "no such folder")):
+        with pytest.raises(FileError, match=rf"{place}: {reason}; features are taken from a folder"):
+            reconstruct(scene, tmp_path / "ws", "rootsift", features=tmp_path / place)
     assert not (tmp_path / "ws.part").exists()
     (tmp_path / "ws").mkdir()
     with pytest.raises(FileError, match="already exists"):
