@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,9 +22,11 @@ from matchkernel.cli.options import (
     Stored,
     Untrained,
 )
-from matchkernel.cli.worker_options import On, WorkerCount, open_workers
+from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
+
+UNITS = {"extracting": "images", "global": "images", "matching": "pairs", "colmap": ""}  # by the first word of a stage
 
 
 @detector_options(COLMAP_LIKE)
@@ -76,7 +79,14 @@ def colmap(
         describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         photos = photos_in(images, only=only or (), listed=listed, without=masks).paths
         crew = open_workers(on, workers, len(photos), device)
+        start = time.monotonic()
         with progress_bar("reconstructing") as progress:
+
+            def tell(line: str) -> None:
+                say(line)
+                if (first := line.partition(" ")[0]) in UNITS:
+                    progress.rename(line, UNITS[first])
+
             found = reconstruct(
                 images,
                 out,
@@ -87,11 +97,12 @@ def colmap(
                 features=features,
                 masks=masks,
                 workers=crew,
-                say=say,
+                say=tell,
                 progress=progress,
             )
         if as_json:
-            print(json.dumps(dataclasses.asdict(found)))
+            rate = speed(found.images, time.monotonic() - start, "images")
+            print(json.dumps({**dataclasses.asdict(found), "on": crew.label if crew else "local", **rate}))
         others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
         counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
         counts += f" seen in {found.track_length:.2f} images on average"

@@ -101,20 +101,20 @@ def progress_bar(what: str, total: int = 1, unit: str = "") -> Iterator["Bar"]:
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    if unit:
-        columns.insert(3, _rate_column(unit))
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(what, total=total))
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _rate_column()]
+    with Progress(
+        *columns, TimeRemainingColumn(), console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as progress:
+        yield Bar(progress, progress.add_task(what, total=total, unit=unit))
 
 
-def _rate_column(unit: str) -> "ProgressColumn":
+def _rate_column() -> "ProgressColumn":
     from rich.progress import ProgressColumn
     from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: "Task") -> Text:
-            return Text(f"{task.speed:.1f} {unit}/s" if task.speed else "")
+            return Text(f"{task.speed:.1f} {task.fields['unit']}/s" if task.speed and task.fields["unit"] else "")
 
     return Rate()
 
@@ -130,6 +130,6 @@ class Bar:
         """Report the number of items done and their total."""
         self.progress.update(self.task, completed=done, total=total)
 
-    def rename(self, what: str) -> None:
-        """Begin another stage with this name, with nothing done yet."""
-        self.progress.update(self.task, description=what, completed=0)
+    def rename(self, what: str, unit: str = "") -> None:
+        """Begin another stage with this name and unit, with nothing done yet."""
+        self.progress.reset(self.task, description=what, unit=unit)

@@ -72,7 +72,7 @@ def make_pairs(
     sources = sources or Sources()
     parts: list[Iterable[Pair]] = []
     if sources.retrieval is not None:
-        parts.append(_from_retrieval(names, sources.retrieval, choice.top))
+        parts.append(_from_retrieval(names, sources.retrieval, choice.top, progress))
     if sources.colmap is not None:
         parts.append(_from_colmap(names, sources.colmap, choice.top, say))
     if parts:
@@ -87,18 +87,19 @@ def make_pairs(
         files = FeatureFiles(features.place, names)
         vocabulary = vocabulary_for(files)
         say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
-        return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities)
+        vectors = image_vectors(files, vocabulary, progress)
+        return top_pairs(names, vectors, count, similarities, progress=progress)
 
     return list(unique_pairs(*parts, choice.pairs(names, most_similar)))
 
 
-def _from_retrieval(names: list[str], path: Path, count: int) -> list[Pair]:
+def _from_retrieval(names: list[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:
     listed, rows = read_global_descriptors(path)
     index = {name: number for number, name in enumerate(listed)}
     missing = [name for name in names if name not in index]
     if missing:
         raise FileError(f"{path}: contains no global descriptor of {missing[0]} ({len(missing)} images have none)")
-    return top_pairs(names, rows[[index[name] for name in names]], count)
+    return top_pairs(names, rows[[index[name] for name in names]], count, progress=progress)
 
 
 def _from_colmap(names: list[str], path: Path, count: int, say: Say) -> list[Pair]:

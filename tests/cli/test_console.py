@@ -1,7 +1,12 @@
+import re
+from io import StringIO
+
 import pytest
 import torch
 import typer
+from rich.console import Console
 
+from matchkernel.cli import console
 from matchkernel.cli.console import show_traceback, user_errors
 from matchkernel.errors import FileError, WorkError
 
@@ -59,3 +64,24 @@ def test_other_errors_pass_on_as_they_are(error, capsys):
 )
 def test_our_errors_are_one_line(error, words, code, capsys):
     assert told(error, capsys) == (words, code)
+
+
+def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
+    terminal = Console(file=StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(console, "stderr", terminal)
+
+    def shown():
+        text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.file.getvalue())
+        terminal.file.seek(terminal.file.truncate(0))
+        return text
+
+    with console.progress_bar("reading", 9, unit="images") as bar:
+        for what, unit in (("reading", "images"), ("matching", "pairs"), ("mapping", "")):
+            if what != "reading":
+                bar.rename(what, unit)
+            for done in (0, 3, 9):
+                bar(done, 9)
+                bar.progress.refresh()
+            said = shown()
+            assert what in said
+            assert set(re.findall(r"\d (\w+)/s", said)) == ({unit} if unit else set())

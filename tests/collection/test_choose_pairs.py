@@ -16,6 +16,7 @@ from matchkernel.collection.choose_pairs import (
     sequential_pairs,
     top_pairs,
 )
+from matchkernel.collection.make_pairs import Sources, make_pairs
 from matchkernel.collection.pairs_file import unique_pairs
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
@@ -149,6 +150,14 @@ def test_global_descriptors_of_hloc(retrieval):
     names, rows = read_global_descriptors(retrieval)
     assert names == ["a.jpg", "db/b.jpg"]
     assert rows == pytest.approx(np.array([[1, 0], [0.6, 0.8]]))
+
+
+def test_the_search_tells_how_far_it_is(retrieval):
+    seen, names = [], ["a.jpg", "db/b.jpg"]
+    sources = Sources(retrieval=retrieval)
+    found = make_pairs(names, PairChoice(top=1), sources=sources, progress=lambda *now: seen.append(now))
+    assert found == [("a.jpg", "db/b.jpg")]
+    assert seen == [(2, 2)]
 
 
 def test_global_descriptors_that_are_refused(retrieval, tmp_path):

@@ -60,7 +60,9 @@ def test_colmap_reconstructs_a_folder(rendered, tmp_path):
     done = run(app, [*arguments, "--model", "rootsift", "--json"])
     assert done.exit_code == 0, done.output
     assert "6 of 6 images" in done.stderr
-    assert json.loads(done.stdout)["registered"] == 6
+    found = json.loads(done.stdout)
+    assert (found["registered"], found["on"]) == (6, "local")
+    assert found["images_per_second"] == pytest.approx(6 / found["elapsed"], rel=0.01)
     again = run(app, [*arguments, "--model", "rootsift"])
     assert again.exit_code == 2
     assert "already exists" in again.stderr
