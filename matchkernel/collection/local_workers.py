@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from matchkernel.collection.workers import Crew, Event, Work
 
 GPU_WORKERS = 1  # processes share a GPU no better than threads do
+CONTAINER_LIMITS = (  # of cgroups, version 2 and 1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,17 @@ def cores() -> int:
 
 
 def processes_that_fit(memory: int) -> int:
-    """One per core, but no more than fit into the machine's memory if each takes so many bytes."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(cores(), there // memory))
+    """One per core, but no more than fit into the memory if each takes so many bytes."""
+    return max(1, min(cores(), memory_here() // memory))
+
+
+def memory_here() -> int:
+    """Bytes that the machine has, or that its container may use."""
+    there = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # not there, or "max"
+            there.append(int(limit.read_text()))
+    return min(there)
 
 
 def _has_gpu() -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +65,7 @@ class RayWorkers:
             needs: dict[str, Any] = {"num_cpus": max(1, cpus // gpus) if gpu else 1 if self.sharing == 1 else 0}
             needs["num_gpus"] = 1 if gpu else 0
             if self.count is None:
-                needs["memory"] = work.memory
+                needs["memory"] = offered_memory(ray.nodes(), work.memory)
             crew = _Actors(ray, work, min(count, tasks), needs, self.sharing, gpu, self.say)
             stack.callback(crew.end)
             yield crew
@@ -84,6 +84,11 @@ class RayWorkers:
         except Exception as error:  # it raises ConnectionError, RuntimeError, ValueError, TimeoutError and gRPC's
             reason = " ".join(str(error).split())[:200]
             raise WorkError(f"{address}: no Ray cluster could be reached ({type(error).__name__}: {reason})") from None
+
+
+def offered_memory(nodes: Sequence[dict[str, Any]], wanted: int) -> int:
+    """Bytes to ask for: no more than the largest machine has, as an actor that no machine can hold waits for ever."""
+    return min(wanted, int(max((node["Resources"].get("memory", 0) for node in nodes if node["Alive"]), default=0)))
 
 
 def check_address(text: str) -> str:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_work import Squares
 
+from matchkernel.collection import local_workers
 from matchkernel.collection.choose_workers import choose_workers
 from matchkernel.collection.local_workers import LocalWorkers, processes_that_fit
-from matchkernel.collection.ray_workers import RayWorkers, check_address
+from matchkernel.collection.ray_workers import RayWorkers, check_address, offered_memory
 from matchkernel.collection.workers import TRIES, Crew, Event, Lost, Queue
 from matchkernel.errors import ArgumentError, WorkError
 
@@ -175,6 +176,22 @@ def test_who_works():
 def test_as_many_processes_as_fit():
     assert processes_that_fit(1) == len(os.sched_getaffinity(0))
     assert processes_that_fit(2**60) == 1
+
+
+@pytest.mark.parametrize(("limit", "is_kept"), [("3000", True), ("max\n", False), (str(2**63 - 4096), False)])
+def test_a_container_may_have_less_memory_than_its_machine(limit, is_kept, tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(local_workers, "CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    assert (local_workers.memory_here() == 3000) is is_kept
+    assert processes_that_fit(2000) == (1 if is_kept else local_workers.cores())
+
+
+def test_a_worker_asks_ray_for_no_more_than_the_largest_machine_has():
+    nodes = [{"Alive": alive, "Resources": there} for alive, there in
+             ((True, {"memory": 3e9, "CPU": 2.0}), (True, {"CPU": 1.0}), (False, {"memory": 9e9}))]  # fmt: skip
+    assert offered_memory(nodes, 4_440_000_000) == 3_000_000_000
+    assert offered_memory(nodes, 1_100_000_000) == 1_100_000_000
+    assert offered_memory([], 5) == 0
 
 
 def test_ctrl_c_is_for_the_starter_only(tmp_path):
