@@ -148,13 +148,16 @@ def memory_told() -> str:
     rows = {stage: [row for row in memory["rows"] if row["stage"] == stage] for stage in ("extract", "match-pairs")}
     first, last = rows["extract"][0], rows["extract"][-1]
     most = max(row["worker_mb"] for row in rows["extract"])
-    begin, end = (rows["match-pairs"][number]["worker_mb"] for number in (0, -2))
+    matching = [row["worker_mb"] for row in rows["match-pairs"] if "note" not in row]
+    half = rows["match-pairs"][len(matching) // 2]
     return (
-        f"Measured over {memory['images']:,} small photos, cut from others and warped: the process that leads takes "
+        f"Measured over {memory['images']:,} small photos, cut and warped from those of {len(memory['photos_of'])} "
+        f"scenes ({memory['keypoints']} keypoints, {memory['model']}): the process that leads takes "
         f"{first['leader_mb']} MB after {first['images']} photos and {last['leader_mb']} MB after all of them and "
         f"their .h5; a worker {first['worker_mb']} MB and at most {most} MB. While {memory['pairs']:,} pairs are "
-        f"matched, a worker takes {begin} MB at first and {end} MB at last: it keeps features until its share is full. "
-        f"A photo of {memory['largest_photo']['pixels'] / 1e6:.0f} megapixels "
+        f"matched, a worker takes {matching[0]} MB at first, {half['worker_mb']} MB after {half['pairs']:,} pairs and "
+        f"{matching[-1]} MB at last: it keeps features until its share is full (all of them are "
+        f"{memory['features_mb']} MB). A photo of {memory['largest_photo']['pixels'] / 1e6:.0f} megapixels "
         f"takes {memory['largest_photo']['worker_mb'] / 1000:.1f} GB."
     )
 
