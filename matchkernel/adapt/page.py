@@ -43,9 +43,16 @@ def write_page(result: Adapted, photos: Path, scene: Scene, settings: AdaptSetti
         Section("Training", tuple(_curve(result)), training),
         Section("Matches of test photos", tuple(_matches(result, scene, settings, device))),
     ]
-    facts = (("base", settings.base), ("photos", photos.resolve().name), ("weights", _named(result.weights)))
-    page = Report(f"Adapted to {photos.resolve().name}", tuple(s for s in sections if s.blocks or s.note), facts)
+    name = _scene_name(photos)
+    facts = (("base", settings.base), ("photos", name), ("weights", _named(result.weights)))
+    page = Report(f"Adapted to {name}", tuple(s for s in sections if s.blocks or s.note), facts)
     return write_report(page, result.folder)
+
+
+def _scene_name(photos: Path) -> str:
+    """Of a folder of photos; one called images says nothing."""
+    folder = photos.resolve()
+    return folder.parent.name if folder.name == "images" else folder.name
 
 
 def _named(weights: Path | None) -> str:
