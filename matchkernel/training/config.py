@@ -44,10 +44,10 @@ class Data:
     """Where the patches come from: folders of patch sets, or `synthetic`."""
 
     train: tuple[str, ...] = ()
-    # Sets that a share of every batch comes from, `sampling.mixed`, however small those of `train` are beside them.
-    mix: tuple[str, ...] = setting((), omit_default=True)
     validation: tuple[str, ...] = ()
     synthetic: Synthetic | None = None
+    # Sets that a share of every batch comes from, `sampling.mixed`, however small those of `train` are beside them.
+    mix: tuple[str, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
         if bool(self.train) == (self.synthetic is not None):

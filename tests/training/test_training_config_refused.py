@@ -18,6 +18,7 @@ REFUSED = {
         "epoch_pairs": [511, 1, -1, -512, 513, 1025],
         "patch_sizes": [30, [4], [32, 516], [0]],
         "per_photo": [0, -1, 2**20 + 1, 1.5],
+        "mixed": [0.0, 1.0, -0.1, float("nan")],
     },
     "augmentation": {
         "flips": ["all", ""],
@@ -119,6 +120,8 @@ def test_what_else_is_refused():
         ({"data": {"validation": ["x"]}}, "data needs either"),
         ({"data": {"train": ["x"], "synthetic": {}}}, "data needs either"),
         ({"data": {"train": 3}}, "data.train must be"),
+        ({"data": {"train": ["x"], "mix": [""]}}, "data.mix and data.validation must be non-empty"),
+        ({"data": {"synthetic": {}, "mix": ["x"]}}, "data.mix needs data.train"),
         ({"data": {"train": ["x", 3]}}, "data.train must be"),
         ({"data": {"synthetic": True}}, "data.synthetic must be a table"),
         ({"data": {"synthetic": {"points": 1.5}}}, "data.synthetic.points must be"),
