@@ -290,10 +290,11 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def write_results(path: Path, results: dict[str, Any]) -> None:
-    """All results so far."""
+    """All results so far, a line each."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
-        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(result)}" for name, result in results.items())
+        part.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def main() -> None:
