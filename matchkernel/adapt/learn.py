@@ -60,7 +60,7 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, repor
     run, plan = folder / "run", _read(folder / PLAN)
     if plan is None:
         begun = time.perf_counter()
-        planned = _planned_steps(sets, folder, settings, device)
+        planned = _planned_steps(sets, folder, settings, device, begun)
         if planned is None:
             return None
         plan = {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)}
@@ -161,8 +161,8 @@ class _Watch:
         return bool(self.why)
 
 
-def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> int | None:
-    """As many updates as fit into the time, by the speed of a short trial; None if the process was asked to end."""
+def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str, begun: float) -> int | None:
+    """As many updates as fit into the time that a short trial of the speed leaves; None if asked to end."""
     trial, speeds = folder / "trial", []
     shutil.rmtree(trial, ignore_errors=True)
     count = TRIAL if device == "cpu" else TRIAL_ON_GPU
@@ -172,8 +172,12 @@ def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: s
     shutil.rmtree(trial, ignore_errors=True)
     if not outcome.is_finished:
         return None
-    per_second = speeds[-1] / (2 * config.sampling.pairs)
-    return int(min(max(SHARE * 60 * settings.minutes * per_second, LEAST), MOST))
+    return planned_updates(speeds[-1] / (2 * config.sampling.pairs), settings.minutes, time.perf_counter() - begun)
+
+
+def planned_updates(per_second: float, minutes: float, gone: float) -> int:
+    """How many updates to make in these minutes, of which some seconds are gone; on a GPU compiling takes most."""
+    return int(min(max(SHARE * (60 * minutes - gone) * per_second, LEAST), MOST))
 
 
 def _validations(run: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.errors import MatchKernelError
 from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.model.card import read_card
+from matchkernel.photos.filters import LEARNED_RATIO, Filter
 from matchkernel.photos.pipeline import match_images
 from matchkernel.plots.contact_sheet import write_contact_sheet
 from matchkernel.plots.matches import save_picture
@@ -104,10 +106,12 @@ def _matches(result: Adapted, scene: Scene, settings: AdaptSettings, device: str
         return
     pair = scene.pairs[len(scene.pairs) // 2]
     a, b = (scene.images[name] for name in pair)
+    limit = Filter("ratio", ratio=read_card(candidate).match_ratio or LEARNED_RATIO)  # the same for both
     for title, weights in (("before", settings.base), ("after", str(candidate))):
 
         def draw(path: Path, weights: str = weights, title: str = title) -> None:
-            found = match_images(a, b, weights, device=device, engine="torch", keypoints=KEYPOINTS)
+            found = match_images(a, b, weights, device=device, engine="torch", keypoints=KEYPOINTS, filter=limit)
             save_picture(found, a, b, path, title)
 
-        yield from _drawn(f"{pair[0]} and {pair[1]}, {title}", draw)
+        note = f"Mutual nearest neighbours with a ratio below {limit.ratio:g}."
+        yield from _drawn(f"{pair[0]} and {pair[1]}, {title}", draw, note)

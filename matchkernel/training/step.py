@@ -153,6 +153,7 @@ class Update:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about the compiler's own code
+            warnings.filterwarnings("ignore", "TensorFloat32")  # what is in float32 is meant to be
             for _ in range(WARM_UP):
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)

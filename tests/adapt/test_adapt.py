@@ -106,6 +106,7 @@ def test_everything_is_there(scene, base, tmp_path):
     assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
     assert 0 < card.match_ratio <= 1
     assert page.count("data:image/png") == 6  # and matches before and after
+    assert page.count(f"with a ratio below {card.match_ratio:g}") == 2  # both pictures by the same rule
     again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
     assert (again.gains, again.learned, again.verdict) == (result.gains, result.learned, result.verdict)
     with pytest.raises(ArgumentError, match=r"was begun with rate = 2.0, not 0.25"):
@@ -177,6 +178,13 @@ def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base,
         assert run(scene, tmp_path / "out", base) is None
     assert not (tmp_path / "out" / "training" / learn.PLAN).exists()
     assert run(scene, tmp_path / "out", base).learned.steps == 20
+
+
+def test_updates_are_planned_for_the_time_that_the_trial_leaves(monkeypatch):
+    monkeypatch.setattr(learn, "MOST", 10_000)
+    assert learn.planned_updates(100.0, minutes=2.0, gone=20.0) == 8_000  # four fifths of 100 s
+    assert learn.planned_updates(100.0, minutes=20.0, gone=20.0) == 10_000
+    assert learn.planned_updates(100.0, minutes=2.0, gone=130.0) == learn.LEAST
 
 
 def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch):
