@@ -1,10 +1,9 @@
-"""The paper's claims and our own targets: a stated rule decides, on the stored results, whether each holds here."""
+"""The paper's claims and our own targets, judged on the stored results by the rules of verdicts.py."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -28,6 +27,24 @@ from results import (
     transfer,
 )
 from results import three as on_test
+from verdicts import (
+    FAILS,
+    FULL,
+    HOLDS,
+    LEVEL,
+    ONCE,
+    PART,
+    SHIPPED_FULL,
+    SHORT,
+    Claim,
+    Trained,
+    better,
+    gaps,
+    judged,
+    later,
+    names,
+    plain,
+)
 
 from matchkernel.evaluation.spread import Spread
 from matchkernel.model.table_1 import CountedRow, table_1
@@ -35,30 +52,9 @@ from matchkernel.model.table_1 import CountedRow, table_1
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 TARGET = 5.0  # mAP points by which the default should be above `fc` in matching on test
 RIVALS = ("sift", "rootsift", "fc")  # of the default on photos
-HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
-LEVEL, LATER, ONCE = "level", "not measured yet", "holds for one training"
-FULL, SHORT = "full", "descriptors"  # 39,060 and 10,000 updates
-# Until those of `full` are there: shipped weights at the paper's length, trained on all groups, two seeds.
-SHIPPED_FULL = {"dual-s2": "dual-paper", "fc": "fc"}
 # The paper's competitors beside SIFT, RootSIFT, BRIEF, ORB, MKD and TFeat, by their names in the results.
 COMPETITORS = {"deepdesc": "DeepDesc", "binboost": "BinBoost", "deepcompare": "DeepCompare", "l2net": "L2-Net"}
 ABOUT = 0.1  # "about equal": within this share
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim with its verdict; `number` is that of the paper's statement, none of our own targets."""
-
-    number: int | None
-    text: str
-    verdict: str  # HOLDS, ONCE, PART, MIXED, FAILS, LEVEL or LATER
-    figures: str
-    rule: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether it holds as it is stated."""
-        return self.verdict == HOLDS
 
 
 @dataclass(frozen=True)
@@ -103,93 +99,6 @@ def tests() -> list[Test]:
         Test(7, "counted; memory of a process measured", "other frameworks"),
         Test(8, "as 3", "M without BatchNorm at full length", "against `sum` without BatchNorm only"),
     ]
-
-
-def plain(holds: bool) -> str:
-    """The verdict of a rule that says yes or no."""
-    return HOLDS if holds else FAILS
-
-
-def judged(comparisons: Sequence[tuple[Spread, Spread]]) -> str:
-    """The verdict on (ours, theirs): holds where ours are better in all, level where nothing differs beyond chance."""
-    won, lost = sum(better(a, b) for a, b in comparisons), sum(better(b, a) for a, b in comparisons)
-    if won == len(comparisons):
-        return HOLDS
-    if won:
-        return MIXED if lost else PART
-    return FAILS if lost else LEVEL
-
-
-def spread(a: Spread, b: Spread) -> float:
-    """The larger standard deviation over seeds; where one was trained once, the largest of the HPatches experiment."""
-    known = [side.std for side in (a, b) if side.std is not None]
-    return max(known) if len(known) == len((a, b)) else max(*known, usual_spread(), 0.0)
-
-
-@cache
-def usual_spread() -> float:
-    """The largest standard deviation over seeds among the descriptors trained for 10,000 updates."""
-    names = {job.rpartition("-seed")[0] for job in read(SHORT)}
-    return max(score(SHORT, name, "test", task).std or 0.0 for name, task in product(names, TASKS))
-
-
-def better(a: Spread, b: Spread, low: bool = False) -> bool:
-    """Whether a is better than b by more than the larger standard deviation over seeds."""
-    return (b.mean - a.mean if low else a.mean - b.mean) > spread(a, b)
-
-
-def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
-    """Differences of scores, with the larger standard deviation in brackets."""
-    return " / ".join(f"{signed(a.mean - b.mean)} ({spread(a, b):.2f})" for a, b in zip(new, old, strict=True))
-
-
-class Trained:
-    """Descriptors of the HPatches experiment on test: at the paper's length if all that a claim needs are there.
-
-    Args:
-        names: what a claim needs.
-        beside: others, compared as far as they are there.
-    """
-
-    def __init__(self, *names: str, beside: Sequence[str] = ()) -> None:
-        self.experiment = SHORT
-        if all(has(FULL, f"{name}-n32", "test") for name in names):
-            self.experiment = FULL
-        elif SHIPPED_FULL.keys() >= set(names):
-            self.experiment = "ship"
-        every = (*names, *beside)
-        jobs = {name: SHIPPED_FULL[name] if self.experiment == "ship" else f"{name}-n32" for name in every}
-        self.jobs = {name: job for name, job in jobs.items() if has(self.experiment, job, "test")}
-        self.missing = [name for name in every if name not in self.jobs]
-        self.three = {
-            name: [score(self.experiment, job, "test", task) for task in TASKS] for name, job in self.jobs.items()
-        }
-
-    @property
-    def seeds(self) -> int:
-        """How often the one that was trained least was trained."""
-        return min((len(scores[0].values) for scores in self.three.values()), default=0)
-
-    def verdict(self, found: str) -> str:
-        """A verdict, weakened where something was trained once."""
-        return ONCE if found == HOLDS and self.seeds == 1 else found
-
-    @property
-    def note(self) -> str:
-        """What must be said of the length and the number of seeds."""
-        words = {SHORT: ["10,000 updates"], "ship": ["shipped weights, trained on all groups"]}.get(self.experiment, [])
-        words += [f"{self.seeds} seed{'s' * (self.seeds > 1)}"] if self.seeds < len((0, 1, 2)) else []
-        words += [f"without {_names(self.missing)}"] if self.missing else []
-        return f" ({', '.join(words)})" if words else ""
-
-    def pairs(self, a: str, b: str) -> list[tuple[Spread, Spread]]:
-        """The three tasks of two descriptors."""
-        return list(zip(self.three[a], self.three[b], strict=True))
-
-
-def later(number: int, text: str, what: str, rule: str) -> Claim:
-    """A claim whose results are not there."""
-    return Claim(number, text, LATER, what, rule)
 
 
 @cache
@@ -270,9 +179,7 @@ def best_of_all() -> Claim:
     verdicts = {name: judged(found.pairs("dual-s2", name)) for name in others}
     ahead = [name for name in others if judged(found.pairs(name, "dual-s2")) == HOLDS]
     beaten = [name for name in others if verdicts[name] == HOLDS]
-    text = (
-        f"better in all three than {_names(beaten)}; {_names(ahead) or 'none'} better than it in all three{found.note}"
-    )
+    text = f"better in all three than {names(beaten)}; {names(ahead)} better than it in all three{found.note}"
     verdict = HOLDS if len(beaten) == len(others) and not found.missing else FAILS if ahead else PART
     rule = "better in all three than each other descriptor at N = 32"
     return Claim(3, "`dual` s=2 is the best", verdict, text, rule)
@@ -515,10 +422,6 @@ def own_targets() -> Iterator[Claim]:
         text = ", ".join(f"`{m}` {form.format(means[m][column])}" for m in ("dual", *RIVALS))
         rule = "on photos, than SIFT, RootSIFT and `fc`" + ("; within 3 px" if "H" in column else "")
         yield Claim(None, f"Shipped `dual` has {words}", plain(holds), text, rule)
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def paper_claims() -> list[Claim]:

@@ -11,7 +11,7 @@ from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/phot
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
 from data import RESULTS
 from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS, TRANSFERRED
-from results import kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
+from results import TASKS, kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
 
 from matchkernel.evaluation.photos.work import Protocol
 
@@ -60,6 +60,24 @@ def hpatches() -> list[str]:
         "matching is {} for `fc` and {} for `dual-s2`".format(
             *(score("descriptors", f"{name}-n32", "strips", "all").text() for name in ("fc", "dual-s2"))
         ),
+    ]
+
+
+def positions() -> list[str]:
+    """What sums without positions give at the paper's length, and what features tell of places."""
+    names = ("sum-batch", "sum-m", "fc", "cartesian-s1")
+    sums = {name: [score("full", f"{name}-n32", "test", task).mean for task in TASKS] for name in names}
+    behind = max(b - a for name in names[:2] for a, b in zip(sums[name], sums["fc"], strict=True))
+    told = {name: score("full", f"{name}-n32", "places", "decoded").mean for name in names}
+    every = [run["scores"]["places"] for run in read("full").values()]
+    chance = score("full", "fc-n32", "places", "decoded_chance").mean
+    first = [100 * fmean(run["first"] for run in every), 100 * max(run["first_scrambled"] for run in every)]
+    return [
+        f"at most {behind:.2f} points behind `fc`",
+        f"from {told['sum-batch']:.1f} % of the features φ^p of `sum-batch` a linear map, learned on other patches,"
+        f" reads p to within one cell, from {told['fc']:.1f} % of those of `fc` ({chance:.1f} by chance)",
+        "{:.0f} % of the matches are found first, with the quarters of a patch exchanged crosswise at most"
+        " {:.1f} %".format(*first),
     ]
 
 
@@ -141,7 +159,7 @@ def taken(job: str) -> str:
 def results_page() -> list[str]:
     """All sentences of docs/results.md."""
     default = f"for a gain of more than {limit():.2f}, three standard deviations of the base"
-    return [*overview(), *hpatches(), default, *larger_regions()]
+    return [*overview(), *hpatches(), *positions(), default, *larger_regions()]
 
 
 def models_page() -> list[str]:

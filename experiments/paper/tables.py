@@ -20,7 +20,7 @@ import photo_charts
 import photo_tables
 import sources
 from charts import CHARTS
-from claims import Claim, gaps, own_targets, paper_claims, tests
+from claims import own_targets, paper_claims, tests
 from data import GROUPS, RESULTS, SEQUENCES
 from prose import PROSE
 from results import (
@@ -38,6 +38,7 @@ from results import (
     signed,
     three,
 )
+from verdicts import Claim, gaps
 
 from matchkernel.cli.console import run_script
 from matchkernel.evaluation.spread import Spread
@@ -289,20 +290,15 @@ def students() -> str:
     return markdown_table(head, rows, text_columns=("descriptor", "channels", "loss"))
 
 
-def lengths() -> str:
-    """What four times as many updates give: the models that have been trained at the paper's length."""
+def full_length() -> str:
+    """The models that have been trained at the paper's length, on test, and what their features tell of places."""
     rows = []
     for name in jobs.FIGURE_3:
-        if not has("full", f"{name}-n32", "test"):
-            continue
-        for experiment, updates in (("descriptors", "10,000"), ("full", "39,060")):
-            if has(experiment, f"{name}-n32", "test"):
-                found = [
-                    score(experiment, f"{name}-n32", split, t).text() for split in ("validation", "test") for t in TASKS
-                ]
-                rows.append([f"`{name}`", updates, *found])
-    head = ["model", "updates", *TASKS, *(f"{task}, test" for task in TASKS)]
-    return markdown_table(head, rows)
+        if has("full", f"{name}-n32", "test"):
+            found = [score("full", f"{name}-n32", "test", task) for task in TASKS]
+            place = score("full", f"{name}-n32", "places", "decoded").text(1)
+            rows.append([f"`{name}`", str(len(found[0].values)), *(one.text() for one in found), place])
+    return markdown_table(["model", "seeds", *TASKS, "place told"], rows)
 
 
 def untried() -> str:
@@ -316,16 +312,6 @@ def untried() -> str:
             ]
             rows.append([f"`{name}`", f"`{base}`", *(gaps([new], [old]) for new, old in sides)])
     return markdown_table(["setting", "compared with", *TASKS], rows)
-
-
-def places() -> str:
-    """What descriptors know of positions: places told from features, and matches found with quarters exchanged."""
-    rows = []
-    for name in jobs.FIGURE_3:
-        if has("full", f"{name}-n32", "places"):
-            keys = ("decoded", "decoded_chance", "first", "first_scrambled")
-            rows.append([f"`{name}`", *(score("full", f"{name}-n32", "places", key).text(1) for key in keys)])
-    return markdown_table(["model", "place told", "by chance", "found first", "found first, quarters exchanged"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -343,7 +329,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "int8": int8,
     "students": students,
-    **({"lengths": lengths, "places": places} if (RESULTS / "full.json").exists() else {}),
+    **({"full_length": full_length} if (RESULTS / "full.json").exists() else {}),
     **({"untried": untried} if (RESULTS / "untried.json").exists() else {}),
     "short_rows": short_rows,
     "tiny": tiny,

@@ -10,6 +10,7 @@ import claims
 import pytest
 import results
 import tables
+import verdicts
 from jobs import PACKAGE
 
 from matchkernel.evaluation.spread import Spread
@@ -111,11 +112,11 @@ def test_transfer_is_the_mean_of_six_per_seed():
 
 def test_better_is_beyond_the_larger_spread():
     narrow, wide, above = Spread((50.0, 50.2)), Spread((49.0, 51.0)), Spread((51.0, 51.2))
-    assert claims.better(above, narrow)
-    assert not claims.better(narrow, above)
-    assert claims.better(narrow, above, low=True)
-    assert not claims.better(above, wide)  # 1.1 above, 1.4 wide
-    assert claims.gaps([above], [wide]) == "+1.10 (1.41)"
+    assert verdicts.better(above, narrow)
+    assert not verdicts.better(narrow, above)
+    assert verdicts.better(narrow, above, low=True)
+    assert not verdicts.better(above, wide)  # 1.1 above, 1.4 wide
+    assert verdicts.gaps([above], [wide]) == "+1.10 (1.41)"
 
 
 def test_photo_means_count_sequences_once(monkeypatch):
