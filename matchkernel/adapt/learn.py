@@ -1,20 +1,18 @@
 """Train from the base on the photos' own patches: as many updates as the time allows, stopped early by validation."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.data.patch_set import PatchSet
-from matchkernel.errors import FileError
+from matchkernel.adapt.stored import read_json, write_json
+from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.model.card import read_card
-from matchkernel.storage.files import read_small_text, replacing
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import LOG, LogLine, read_log
@@ -22,7 +20,8 @@ from matchkernel.training.loop import train
 
 TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
 SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
-LEAST, MOST = 20, 20_000  # updates
+LEAST = 20  # updates
+MOST = 2400 * 1024  # pairs in all: more were not measured (`long` in docs/adapt.md)
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
 PLAN, LEARNED = "plan.json", "learned.json"
 
@@ -53,18 +52,19 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, repor
         device: cpu, cuda or auto.
         report: called at every line of the log.
     """
-    done = _read(folder / LEARNED)
+    names = [field.name for field in fields(Learned)]
+    done = read_json(folder / LEARNED, names)
     if done is not None:
-        return Learned(**done)
+        return Learned(**{name: done[name] for name in names})
     folder.mkdir(parents=True, exist_ok=True)
-    run, plan = folder / "run", _read(folder / PLAN)
+    run, plan = folder / "run", read_json(folder / PLAN, ("steps", "seconds"))
     if plan is None:
         begun = time.perf_counter()
         planned = _planned_steps(sets, folder, settings, device, begun)
         if planned is None:
             return None
         plan = {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)}
-        _write(folder / PLAN, plan)
+        write_json(folder / PLAN, plan)
     steps = int(plan["steps"])
     config = training_config(sets, settings, steps)
     checkpoint = find_checkpoint(run)
@@ -83,10 +83,10 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, repor
         int(best["step"]),
         best["map"],
         float(_validations(run)[0]["map"]),
-        round(watch.seconds(), 1),
+        round(watch.before + watch.seconds(), 1),
         watch.why or "all updates were made",
     )
-    _write(folder / LEARNED, asdict(learned))
+    write_json(folder / LEARNED, asdict(learned))
     return learned
 
 
@@ -95,7 +95,9 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
     before = read_card(settings.base).training
     own = {name: before[name] for name in ("loss", "augmentation") if isinstance(before.get(name), dict)}
     own["augmentation"] = {**own.get("augmentation", {}), "zoom_octaves": 0.0}  # the patches are cut as for matching
-    points = sum(int(np.count_nonzero(part.groups().sizes > 1)) for part in sets["training"])
+    points = sum(map(paired_points, sets["training"]))
+    if settings.mix:  # half of the pairs come from there
+        points = min(points, 2 * sum(paired_points(open_patch_set(place)) for place in settings.mix))
     values: dict[str, Any] = {
         **own,
         "seed": settings.seed,
@@ -119,16 +121,21 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
     return TrainingConfig.from_dict({**values, **tables})
 
 
+def paired_points(part: PatchSet) -> int:
+    """Points with two patches or more."""
+    return int(np.count_nonzero(part.groups().sizes > 1))
+
+
 class _Watch:
     """Keeps the time, and stops where validation no longer improves."""
 
     def __init__(self, limit: float, steps: int, report: Report) -> None:
         self.start, self.limit, self.steps, self.report = time.perf_counter(), limit, steps, report
-        self.best, self.since, self.why = -1.0, 0, ""
+        self.best, self.since, self.why, self.before = -1.0, 0, "", 0.0
         self.first: int | None = None
 
     def seconds(self) -> float:
-        """Since the training began."""
+        """Since the training began, or went on."""
         return time.perf_counter() - self.start
 
     def see(self, line: LogLine) -> None:
@@ -148,11 +155,12 @@ class _Watch:
             self.why = f"{PATIENCE} validations brought nothing better"
 
     def remember(self, run: Path, step: int) -> None:
-        """The validations of a run that goes on after this update, and the share of its time that is gone."""
+        """The validations of a run that goes on after this update, and the share of the time that it took."""
         for entry in _validations(run):
             if entry["step"] <= step and step > 0:  # one that has made no update is validated again
                 self.judge(float(entry["map"]))
-        self.limit *= 1 - step / self.steps
+        self.before = self.limit * step / self.steps
+        self.limit -= self.before
 
     def must_stop(self) -> bool:
         """Whether the time is over, or nothing more is to be expected."""
@@ -172,28 +180,14 @@ def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: s
     shutil.rmtree(trial, ignore_errors=True)
     if not outcome.is_finished:
         return None
-    return planned_updates(speeds[-1] / (2 * config.sampling.pairs), settings.minutes, time.perf_counter() - begun)
+    return planned_updates(speeds[-1] / 2, config.sampling.pairs, 60 * settings.minutes - (time.perf_counter() - begun))
 
 
-def planned_updates(per_second: float, minutes: float, gone: float) -> int:
-    """How many updates to make in these minutes, of which some seconds are gone; on a GPU compiling takes most."""
-    return int(min(max(SHARE * (60 * minutes - gone) * per_second, LEAST), MOST))
+def planned_updates(pairs_per_second: float, pairs: int, left: float) -> int:
+    """How many updates of so many pairs to make in the seconds that are left."""
+    return max(int(min(SHARE * left * pairs_per_second, MOST) / pairs), LEAST)
 
 
 def _validations(run: Path) -> list[dict[str, Any]]:
     path = run / LOG
     return [entry for entry in read_log(path) if entry.get("event") == "validation"] if path.exists() else []
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        return dict(json.loads(read_small_text(path)))
-    except (ValueError, TypeError, RecursionError):
-        raise FileError(f"{path}: cannot be read; remove it, and this stage is done again") from None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from matchkernel.adapt.judge import (
     LEAST_PAIRS,
     POSES,
@@ -22,11 +20,12 @@ from matchkernel.adapt.judge import (
     pose_gain,
     retrieval_gain,
 )
-from matchkernel.adapt.learn import Learned, Report, learn
+from matchkernel.adapt.learn import Learned, Report, learn, paired_points
 from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
 from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.adapt.stored import read_json, write_json
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.program import photos_of
 from matchkernel.data.from_colmap import CutSettings, build_parts
@@ -38,12 +37,14 @@ from matchkernel.evaluation.photos.scenes import Scene, colmap_scene
 from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.files import check_folder, file_hash, read_small_text, replacing
+from matchkernel.storage.files import check_folder, file_hash
 from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference
+from matchkernel.training.distributed import chosen_device
 
 SETTINGS, SCORES, ADAPTED = "settings.json", "scores.json", "adapted.safetensors"
+RECONSTRUCTION, SETS = "reconstruction", "sets"
 PAIRS, MOST_PHOTO_PAIRS = 5000, 40
 ELSEWHERE = SyntheticSettings(points=300, patches=4, seed=7)  # rendered patches: something that no photo shows
 FREE = ("keep",)  # settings that may change between runs into one folder
@@ -91,15 +92,18 @@ def adapt(
     settings, photos, out = settings or AdaptSettings(), Path(photos), Path(out)
     need_opencv()
     need("matplotlib.figure", "plots", "drawing the report")
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    place = chosen_device(device).type
+    for folder in (photos, *([] if model is None else [Path(model)])):
+        if not folder.is_dir():
+            raise FileError(f"{folder}: no such folder")
+    if model is None and database is not None:
+        raise ArgumentError("--database belongs to --model, which is not given")
     given = None if model is None else Source(photos, Path(model), _database(Path(model), database))
-    if not photos.is_dir():
-        raise FileError(f"{photos}: no such folder")
     check_folder(out, photos, *([given.sparse] if given else []))
     _check_sets(settings)
     identity = _identity(settings, photos, given)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
-        _check_same(out / SETTINGS, identity)
+        _check_same(out, identity)
         source = given or _reconstructed(photos, out, settings, say, progress)
         sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
         for part in ("validation", "test"):
@@ -109,8 +113,9 @@ def adapt(
         if learned is None:
             return None
         result = _judged(source, sets, counts, learned, out, settings, place, say, progress)
-        if result.weights is None and (out / ADAPTED).exists() and not settings.keep:
+        if result.weights is None and (out / ADAPTED).exists():
             (out / ADAPTED).unlink()
+            say(f"removed {out / ADAPTED}, which --keep had written")
     return result
 
 
@@ -118,9 +123,12 @@ def _check_sets(settings: AdaptSettings) -> None:
     """Refuse sets that cannot be used before anything is begun with them."""
     side = CutSettings().size
     for place in (*settings.mix, *settings.check):
-        found = open_patch_set(place).patches.shape[-1]
-        if found != side and place in settings.mix:
-            raise ArgumentError(f"{place}: has patches of {found} px, those to mix in must have {side}")
+        found = open_patch_set(place)
+        if found.patches.shape[-1] != side and place in settings.mix:
+            size = found.patches.shape[-1]
+            raise ArgumentError(f"{place}: has patches of {size} px, those to mix in must have {side}")
+        if not paired_points(found):
+            raise ArgumentError(f"{place}: no point has two patches")
 
 
 def best_so_far(out: str | Path) -> Path | None:
@@ -156,29 +164,34 @@ def _identity(settings: AdaptSettings, photos: Path, given: Source | None) -> di
     )
 
 
-def _check_same(path: Path, identity: dict[str, Any]) -> None:
-    """Refuse a folder of other photos or settings; write those of a new one."""
-    if not path.exists():
-        names = (entry.name for entry in path.parent.iterdir())
+def _check_same(out: Path, identity: dict[str, Any]) -> None:
+    """Refuse a folder of other photos or settings; write those of a new one, or of one in which nothing is done."""
+    path, before = out / SETTINGS, None
+    if path.exists():
+        before = read_json(path)
+    else:
+        names = (entry.name for entry in out.iterdir())
         others = [name for name in names if name != LOCK and not name.startswith(".")]
         if others:
-            raise FileError(f"{path.parent}: contains other files ({others[0]}); choose a new folder")
-        _write(path, identity)
+            raise FileError(f"{out}: contains other files ({others[0]}); choose a new folder")
+    found = None if before is None else first_difference(identity, before)
+    if found is None or not any((out / name).exists() for name in (RECONSTRUCTION, SETS)):
+        write_json(path, identity)
         return
-    try:
-        before = dict(json.loads(read_small_text(path)))
-    except (ValueError, TypeError, RecursionError):
-        raise FileError(f"{path}: cannot be read; choose a new folder") from None
-    found = first_difference(identity, before)
-    if found:
-        name, mine, theirs = found
+    name, mine, theirs = found
+    again = f"; --model {out / RECONSTRUCTION / 'sparse'} spares reconstructing"
+    hint = again if (out / RECONSTRUCTION).exists() else ""
+    if name.startswith("photos."):
         raise ArgumentError(
-            f"{path.parent}: was begun with {name} = {theirs!r}, not {mine!r}; use the same, or another --out"
+            f"{out}: was begun with other photos ({name.removeprefix('photos.')} is not the same); use another --out"
         )
+    raise ArgumentError(
+        f"{out}: was begun with {name} = {theirs!r}, not {mine!r}; use the same, or another --out{hint}"
+    )
 
 
 def _reconstructed(photos: Path, out: Path, settings: AdaptSettings, say: Say, progress: Progress) -> Source:
-    place = out / "reconstruction"
+    place = out / RECONSTRUCTION
     if not place.exists():
         summary = reconstruct(photos, place, settings.base, say=say, progress=progress)
         for name, reason in summary.skipped.items():
@@ -196,7 +209,7 @@ def _parts(
     counted: Callable[[dict[str, Counts]], object],
 ) -> tuple[dict[str, PatchSet], dict[str, Counts]]:
     say("cutting patches")
-    home, kept = out / "sets", []
+    home, kept = out / SETS, []
 
     def check(counts: dict[str, Counts]) -> None:
         counted(counts)
@@ -244,9 +257,9 @@ def _judged(
         if all(gain.measure != POSES for gain in gains):
             say(f"poses are not scored: test photos have fewer than {LEAST_PAIRS} pairs that show the same")
         listed = {"test": [g.to_json() for g in gains], "elsewhere": [g.to_json() for g in elsewhere]}
-        _write(done, {"limits": limits, **listed})
+        write_json(done, {"limits": limits, **listed})
     if learned.best_step:
-        scores = json.loads(read_small_text(done))
+        scores = read_json(done, ("test", "elsewhere")) or {}
         result = replace(result, gains=_read_gains(scores["test"]), elsewhere=_read_gains(scores["elsewhere"]))
         if result.is_better or settings.keep:
             result = replace(result, weights=_write_weights(result, settings))
@@ -299,8 +312,3 @@ def _write_weights(result: Adapted, settings: AdaptSettings) -> Path:
     terms = f"{base.licence or 'none given'} (of the base; the photos it was adapted to may have terms of their own)"
     save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other))
     return target
-
-
-def _write(path: Path, content: Any) -> None:
-    with replacing(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def adapt(
-    photos: Annotated[Path, typer.Argument(help="folder of photos of one scene or kind")],
+    photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of everything; run the command again to go on")],
     base: Annotated[str, typer.Option(help="weights to adapt: a name, or a .safetensors file")] = "light",
     model: Annotated[

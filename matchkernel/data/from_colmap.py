@@ -169,28 +169,28 @@ def _cut(
     """Cut the chosen patches and write them as a patch set."""
     names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
     identity = {**identity, "settings": asdict(settings), "sampler": SAMPLER}
+    frames = _moved(scene, chosen, settings)
     with create_patch_set(target, len(chosen.labels), settings.size, identity) as build:
         for number, _ in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
             photo = scene.photos[number]
             if len(rows):
-                image, frames = read_gray(photo.path), photo.frames[chosen.keypoints[rows]]
-                if settings.jitter:
-                    random = np.random.default_rng((settings.seed, number))
-                    frames = _moved(frames, settings.jitter, random, (image.shape[1], image.shape[0]))
-                build.patches[rows] = extract_patches(image, frames, settings.size)
+                build.patches[rows] = extract_patches(read_gray(photo.path), frames[rows], settings.size)
             if progress is not None:
                 progress(number + 1, len(names))
-        _finish(build, scene, chosen, settings, images, left_out)
+        _finish(build, scene, chosen, frames, settings, images, left_out)
     return open_patch_set(target)
 
 
-def _moved(frames: Frames, level: str, random: np.random.Generator, size: tuple[int, int]) -> Frames:
-    """Jittered frames; those that would leave the photo stay."""
-    moved = jittered(frames, LEVELS[level], random)
-    stays = ~moved.are_inside(*size)
-    moved.centers[stays], moved.shapes[stays] = frames.centers[stays], frames.shapes[stays]
-    return moved
+def _moved(scene: Scene, chosen: Selection, settings: CutSettings) -> Frames:
+    """The regions to cut: where the settings ask for it moved, apart from those that would leave their photo."""
+    frames = frames_of(scene, chosen)
+    for number, photo in enumerate(scene.photos if settings.jitter else ()):
+        rows = np.flatnonzero(chosen.photos == number)
+        moved = jittered(frames[rows], LEVELS[settings.jitter], np.random.default_rng((settings.seed, number)))
+        inside = moved.are_inside(*photo.size)
+        frames.centers[rows[inside]], frames.shapes[rows[inside]] = moved.centers[inside], moved.shapes[inside]
+    return frames
 
 
 def select_patches(scene: Scene, settings: CutSettings) -> Selection:
@@ -212,10 +212,15 @@ def select_patches(scene: Scene, settings: CutSettings) -> Selection:
 
 
 def _finish(
-    build: Any, scene: Scene, chosen: Selection, settings: CutSettings, images: Path, left_out: dict[str, int]
+    build: Any,
+    scene: Scene,
+    chosen: Selection,
+    frames: Frames,
+    settings: CutSettings,
+    images: Path,
+    left_out: dict[str, int],
 ) -> None:
-    frames = frames_of(scene, chosen)
-    pairs = _pairs(build.patches, scene, chosen, frames, settings)
+    pairs = _pairs(build.patches, scene, chosen, settings)
     interest = np.column_stack(
         [chosen.photos, frames.centers, frames.angles, np.log2(frames.half_widths / settings.magnification)]
     )
@@ -263,13 +268,11 @@ def places_of(scene: Scene, chosen: Selection, frames: Frames) -> PatchPlaces:
     return PatchPlaces(chosen.labels, chosen.photos, places, frames.half_widths * depths)
 
 
-def _pairs(
-    patches: np.ndarray, scene: Scene, chosen: Selection, frames: Frames, settings: CutSettings
-) -> dict[str, np.ndarray]:
+def _pairs(patches: np.ndarray, scene: Scene, chosen: Selection, settings: CutSettings) -> dict[str, np.ndarray]:
     if not settings.pairs:
         return {}
     tracked = np.flatnonzero(~chosen.geometric)  # test pairs use tracked patches, whose labels are cleaner
-    where = places_of(scene, chosen, frames)[tracked]
+    where = places_of(scene, chosen, frames_of(scene, chosen))[tracked]
     easy = draw_test_pairs(where, settings.pairs, settings.seed)
     hard = draw_hard_pairs(
         where, lambda rows: to_rootsift(patch_sift(patches[tracked[rows]])), settings.pairs, settings.seed

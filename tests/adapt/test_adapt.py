@@ -20,11 +20,14 @@ from matchkernel.adapt.stages import adapt, best_so_far
 from matchkernel.cli.app import app
 from matchkernel.data import split
 from matchkernel.data.patch_set import open_patch_set
-from matchkernel.errors import ArgumentError, WriteError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.scenes import colmap_scene
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.sampling import extract_patches
 from matchkernel.model.card import read_card
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
+from matchkernel.storage.images import read_gray
 
 QUICK = {"minutes": 5.0, "pairs": 8, "rate": 2.0, "remember": 0.0}
 
@@ -52,7 +55,7 @@ def quicken(patch):
     """The same in a hundredth of the time: few points are enough, few updates, few keypoints."""
     patch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
     patch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
-    patch.setattr(learn, "MOST", 20)
+    patch.setattr(learn, "MOST", 20 * 8)
     patch.setattr(learn, "TRIAL", 2)
     patch.setattr(stages, "PAIRS", 50)
     patch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
@@ -122,6 +125,21 @@ def test_poses_of_equal_weights_differ_by_nothing(scene, base, tmp_path):
     assert gain.low == gain.high == 0
 
 
+def test_poses_of_good_weights_after_bad_ones_are_better(scene, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "KEYPOINTS", 400)
+    names = {path.name for path in (scene / "images").iterdir()}
+    photos = colmap_scene("test", scene / "images", scene / "sparse", names, shared_points=5, most_pairs=12)
+    untrained = tmp_path / "blind.safetensors"
+    model = load(base)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # every patch the same
+    save(model, untrained, {})
+    gain = judge.pose_gain((str(untrained), "light"), photos, tmp_path / "work", "cpu", lambda done, total: None)
+    assert gain.after > gain.before
+    assert gain.verdict == "better"
+
+
 def test_no_better_weights_are_not_written(scene, base, tmp_path, monkeypatch):
     monkeypatch.setattr(result, "is_kept", lambda gains: False)
     found = run(scene, tmp_path / "out", base)
@@ -150,7 +168,7 @@ from matchkernel.adapt import learn, stages
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.data import split
 split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fromkeys(split.PARTS, 2)
-learn.MOST, learn.TRIAL, stages.PAIRS = 20, 2, 50
+learn.MOST, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
 settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
 stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] + "/sparse", device="cpu")
 """
@@ -180,11 +198,11 @@ def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base,
     assert run(scene, tmp_path / "out", base).learned.steps == 20
 
 
-def test_updates_are_planned_for_the_time_that_the_trial_leaves(monkeypatch):
-    monkeypatch.setattr(learn, "MOST", 10_000)
-    assert learn.planned_updates(100.0, minutes=2.0, gone=20.0) == 8_000  # four fifths of 100 s
-    assert learn.planned_updates(100.0, minutes=20.0, gone=20.0) == 10_000
-    assert learn.planned_updates(100.0, minutes=2.0, gone=130.0) == learn.LEAST
+def test_updates_are_planned_for_the_time_that_is_left(monkeypatch):
+    monkeypatch.setattr(learn, "MOST", 100_000)
+    assert learn.planned_updates(1_000.0, pairs=10, left=100.0) == 8_000  # four fifths of the time
+    assert learn.planned_updates(1_000.0, pairs=10, left=1_000.0) == 10_000
+    assert learn.planned_updates(1_000.0, pairs=10, left=-10.0) == learn.LEAST
 
 
 def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch):
@@ -216,15 +234,23 @@ def test_from_photos_alone(scene, tmp_path):
     assert result.verdict in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, tmp_path, monkeypatch):
-    def full(*_):
-        raise WriteError("sets: needs 1.0 GB of disk, but only 0.0 GB are free")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("matchkernel.data.patch_set.check_free_space", full)
-        with pytest.raises(WriteError, match="are free"):
-            run(scene, tmp_path / "out", base)
-    assert run(scene, tmp_path / "out", base).learned.steps == 20
+@pytest.mark.parametrize(
+    ("most", "missing"),
+    [(100_000, "sets/training"), (400_000, "training/run/last.safetensors"), (1_500_000, "report.html")],
+)
+def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, whole, tmp_path, most, missing):
+    out = tmp_path / "out"
+    if missing.startswith("training"):  # whose files are smaller than those before
+        shutil.copytree(whole.folder / "sets", out / "sets")
+        shutil.copy(whole.folder / stages.SETTINGS, out)
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{KILLED}"
+    failed = subprocess.run([sys.executable, "-c", code, str(scene), str(out), base], capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "File too large" in failed.stderr.splitlines()[-1]
+    assert not (out / missing).exists()
+    result = run(scene, out, base)
+    assert (result.counts, result.gains) == (whole.counts, whole.gains)
+    assert (out / "report.html").exists()
 
 
 def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path):
@@ -254,6 +280,9 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
         ((tmp_path / "none", "-o", tmp_path / "a"), "no such folder"),
         ((images, "-o", images / "inside", *model), "is inside the input"),
         ((images, "-o", tmp_path / "a", "--model", tmp_path), "no database.db in it or beside it"),
+        ((images, "-o", tmp_path / "a", "--model", tmp_path / "none"), "none: no such folder"),
+        ((images, "-o", tmp_path / "a", "--database", "x.db"), "--database belongs to --model"),
+        ((images, "-o", tmp_path / "a", *model, "--device", "tpu"), "device must be auto, cpu or cuda"),
         ((images, "-o", tmp_path / "a", *model, "--base", "nothing"), "no weights of that name"),
         ((images, "-o", tmp_path / "a", *model, "--minutes", "0"), "minutes must be above 0"),
         ((images, "-o", tmp_path / "a", *model, "--layers", "some"), "layers must be"),
@@ -265,6 +294,48 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
         assert code == 2, lines
         assert told in lines[-1], lines
         assert not (tmp_path / "a").exists()
+
+
+def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, tmp_path):
+    out, photos = tmp_path / "out", tmp_path / "photos"
+    photos.mkdir()
+    settings = AdaptSettings(base, **QUICK)
+    model = {"model": scene / "sparse", "device": "cpu"}
+    with pytest.raises(FileError, match="no photo of the model"):
+        adapt(photos, out, settings, **model)
+    shutil.copytree(scene / "images", photos, dirs_exist_ok=True)
+    adapt(photos, out, settings, **model)
+    (photos / "new.png").write_bytes((photos / "000.png").read_bytes())
+    with pytest.raises(ArgumentError, match=r"was begun with other photos \(new.png is not the same\)"):
+        adapt(photos, out, settings, **model)
+
+
+def test_files_of_a_stage_that_are_damaged_are_named(scene, base, whole, tmp_path):
+    out = shutil.copytree(whole.folder, tmp_path / "out")
+    for name, content in ((stages.SCORES, "{}"), (stages.SCORES, "[[["), ("training/learned.json", '{"step": 3}')):
+        kept = (out / name).read_text()
+        (out / name).write_text(content)
+        with pytest.raises(FileError, match="remove it, and this stage is done again"):
+            run(scene, out, base)
+        (out / name).write_text(kept)
+    assert run(scene, out, base).gains == whole.gains
+
+
+def test_a_small_set_to_mix_in_makes_batches_smaller(scene, base, whole):
+    sets = {name: [open_patch_set(whole.folder / "sets" / name)] for name in split.PARTS}
+    small = whole.folder / "elsewhere"  # 10 points
+    assert learn.training_config(sets, AdaptSettings(base, pairs=40), 20).sampling.pairs > 20
+    assert learn.training_config(sets, AdaptSettings(base, pairs=40, mix=(str(small),)), 20).sampling.pairs == 20
+
+
+def test_moved_regions_are_recorded_where_they_were_cut(scene, whole):
+    part = open_patch_set(whole.folder / "sets" / "test")
+    names, frames = part.manifest["source"]["photos"], part.columns["frame"]
+    for row in range(0, len(part), 7):
+        image = read_gray(scene / "images" / names[part.columns["photo"][row]])
+        one = Frames(frames[row : row + 1, :2].astype(float), frames[row : row + 1, 2:].reshape(1, 2, 2).astype(float))
+        cut = extract_patches(image, one, part.patches.shape[-1])
+        assert np.abs(cut[0].astype(int) - part.patches[row]).mean() < 1
 
 
 @pytest.mark.parametrize("kind", ["blank", "alike"])

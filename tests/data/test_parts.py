@@ -15,15 +15,14 @@ def parts_of(scene, target, **options):
     return build_parts(scene / "images", scene / "sparse", scene / "database.db", target, SETTINGS, **options)
 
 
-def patches_by_place(patch_set):
-    """Bytes of each patch by the name of its photo and its region there."""
-    names, photos = patch_set.manifest["source"]["photos"], patch_set.columns["photo"]
-    return {
-        (names[photo], *frame.tolist()): (patch.tobytes(), int(label))
-        for photo, frame, patch, label in zip(
-            photos, patch_set.columns["frame"], patch_set.patches, patch_set.labels, strict=True
-        )
-    }
+def found_again(part, whole):
+    """(K,) rows of the whole set: the patch of the same photo whose region is nearest to that of each patch."""
+    rows = []
+    for photo, frame in zip(part.columns["photo"], part.columns["frame"], strict=True):
+        name = part.manifest["source"]["photos"][photo]
+        there = np.flatnonzero(whole.columns["photo"] == whole.manifest["source"]["photos"].index(name))
+        rows.append(there[np.linalg.norm(whole.columns["frame"][there] - frame, axis=1).argmin()])
+    return np.array(rows)
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +37,25 @@ def test_the_parts_are_disjoint_pieces_of_the_whole_set(parts, rendered, tmp_pat
     whole = build_from_colmap(
         rendered / "images", rendered / "sparse", rendered / "database.db", tmp_path / "whole", SETTINGS
     )
-    everything, seen, points = patches_by_place(whole), set(), set()
+    seen, points = set(), set()
     assert list(sets) == list(PARTS)
     for name, part in sets.items():
-        mine = patches_by_place(part)
-        theirs = {everything[place][1] for place in mine}
-        same = [everything[place][0] == patch for place, (patch, _) in mine.items()]
+        rows = found_again(part, whole)
+        same = (part.patches == whole.patches[rows]).all((1, 2))
+        moved = np.linalg.norm((part.columns["frame"] - whole.columns["frame"][rows])[:, :2], axis=1)
         if name == "training":
-            assert all(same)
-        else:  # regions of validation and test are moved
-            assert np.mean(same) < 0.2
+            assert same.all()
+            assert not moved.any()
+        else:  # regions of validation and test are moved, by less than their size
+            assert same.mean() < 0.2
+            assert (moved < np.linalg.norm(whole.columns["frame"][rows, 2:], axis=1)).all()
+        theirs = set(whole.labels[rows].tolist())
         assert len(theirs) == len(np.unique(part.labels)) == counts[name].points
         assert len(part) == counts[name].patches > 0
-        assert not seen & {place[0] for place in mine}
+        photos = {part.manifest["source"]["photos"][photo] for photo in part.columns["photo"]}
+        assert not seen & photos
         assert not points & theirs
-        seen |= {place[0] for place in mine}
+        seen |= photos
         points |= theirs
         assert any(key.startswith("m50hard") for key in part.pairs)
         left_out = part.manifest["selection"]["tracked keypoints left out"]
