@@ -77,6 +77,28 @@ def table(results: dict[str, Any], ways: Sequence[str]) -> list[str]:
     return lines
 
 
+def scene_table(results: dict[str, Any], ways: Sequence[str]) -> list[str]:
+    """Retrieval on the test part of each scene: mean change, and how many seeds are better or worse beyond chance."""
+    lines = [f"| scene | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
+    for domain, scenes in study.DOMAINS.items():
+        for scene in scenes:
+            cells = []
+            for way in ways:
+                names = [f"{domain} {seed} {way}" for seed in study.SEEDS]
+                runs = [results[name]["scores"][f"{scene}, test"] for name in names if name in results]
+                cells.append(_counted([gain for run in runs for gain in run if gain["measure"] == RETRIEVAL]))
+            lines.append(f"| {scene} | {' | '.join(cells)} |")
+    return lines
+
+
+def _counted(gains: Sequence[dict[str, Any]]) -> str:
+    if not gains:
+        return ""
+    mean = 100 * float(np.mean([gain["after"] - gain["before"] for gain in gains]))
+    counts = [(word, sum(gain["verdict"] == word for gain in gains)) for word in ("better", "worse")]
+    return ", ".join([f"{mean:+.2f}", *(f"{count} {word}" for word, count in counts if count)])
+
+
 def _mean(scores: dict[str, Any], places: Any, measure: str) -> np.ndarray:
     """(2,) before and after, mean over places, in percent."""
     gains = [gain for place in places for gain in scores[place] if gain["measure"] == measure]
@@ -93,6 +115,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=study.RESULTS)
     results = study.read_results(parser.parse_args().results / "adapt.json")
     print(*table(results, (*study.WAYS, study.LAPTOP)), sep="\n")
+    print(*scene_table(results, SHOWN), sep="\n")
     print(*choice_table(results), sep="\n")
     print(f"chosen by the rule: {chosen(results) or 'not all results are there'}")
 

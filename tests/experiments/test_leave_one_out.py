@@ -8,6 +8,7 @@ import adapt_tables
 import leave_one_out
 import pytest
 
+from matchkernel.adapt import learn
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
@@ -95,10 +96,14 @@ def test_sets_that_are_not_cut_are_one_error(tmp_path):
 def test_the_page_shows_the_results_and_the_defaults_are_what_the_rule_takes():
     page = (Path(__file__).parents[2] / "docs" / "adapt.md").read_text(encoding="utf-8")
     results = leave_one_out.read_results(leave_one_out.RESULTS / "adapt.json")
-    for line in (*adapt_tables.table(results, adapt_tables.SHOWN), *adapt_tables.choice_table(results)):
+    scenes = adapt_tables.scene_table(results, adapt_tables.SHOWN)
+    assert len(scenes) == 2 + sum(map(len, leave_one_out.DOMAINS.values()))
+    for line in (*adapt_tables.table(results, adapt_tables.SHOWN), *scenes, *adapt_tables.choice_table(results)):
         assert f"\n{line}\n" in page
     assert adapt_tables.chosen(results) == "remembering"
     settings = results["aerial 0 remembering"]["settings"]
     assert settings["optimizer"]["rate"] == AdaptSettings().rate
+    longest = results["aerial 0 long"]["settings"]["sampling"]
+    assert longest["steps"] * longest["pairs"] >= learn.MOST
     assert (AdaptSettings().layers, AdaptSettings().remember) == ("all", 1.0)
     assert "teacher.rows=1.0" in leave_one_out.WAYS["remembering"]
