@@ -10,8 +10,8 @@ from baselines import NAMES as BASELINES
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
 from data import RESULTS
-from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS, TRANSFERRED
-from results import TASKS, kind_mean, look, photo_means, read, scene_mean, score, signed, transfer
+from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS
+from results import TASKS, kind_mean, look, photo_means, read, scene_mean, score, signed
 
 from matchkernel.evaluation.photos.work import Protocol
 
@@ -39,18 +39,16 @@ def overview() -> list[str]:
 
 
 def hpatches() -> list[str]:
-    """Transfer, by noise, and the sizes of regions."""
+    """By noise, and the sizes of regions."""
     ends = {
         noise: [score("descriptors", f"{d}-n32", "test", "by_noise", "matching", noise).mean for d in ("fc", "dual-s1")]
         for noise in "et"
     }
     found = read("regions")
     small, large = (100 * found["share below"][size] for size in ("32", "64"))
-    means = [transfer(name, "map").text() for name in TRANSFERRED]
     left = [f"`{name}`" for name in BASELINES if "test" not in read("baselines").get(name, {"scores": ()})["scores"]]
     return [
         *([f"Not scored on test yet: {', '.join(left)}."] if left else []),
-        "retrieval mAP is {} for `fc`, {} for `dual-s1` and {} for `dual-s2`".format(*means),
         "on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against {:.2f})".format(
             *ends["e"], *ends["t"]
         ),
