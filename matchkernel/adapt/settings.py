@@ -19,7 +19,7 @@ class AdaptSettings:
         mix: patch sets that half of the pairs come from, such as those the base was trained on.
         check: patch sets on which to measure what is forgotten.
         keep: write the adapted weights even if they are no better.
-        geometric: look for positives that no track contains, which takes longer to cut and teaches more.
+        geometric: look for positives that no track contains, which takes longer to cut.
         seed: of everything random.
     """
 

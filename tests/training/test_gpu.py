@@ -88,8 +88,7 @@ def test_the_captured_step_learns_what_the_plain_one_does(patch_set, tmp_path, v
     assert not half.is_captured
     noise = 1 - alike(change(half), change(plain))  # what bfloat16 alone does
     assert 1 - alike(change(captured), change(plain)) < 2 * noise + 0.02
-    losses = [float(run.monitor[0]) for run in (captured, plain, half)]
-    assert abs(losses[0] - losses[1]) < 2 * abs(losses[2] - losses[1]) + 0.01 * losses[1]
+    assert float(captured.monitor[0]) == pytest.approx(float(plain.monitor[0]), rel=0.01)
 
 
 def test_warm_up_and_capture_leave_no_trace(patch_set, tmp_path):
