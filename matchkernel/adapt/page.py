@@ -29,7 +29,7 @@ def write_page(result: Adapted, photos: Path, scene: Scene, settings: AdaptSetti
         "What the photos gave",
         ("part", "photos", "points", "patches"),
         tuple((name, f"{c.photos:,}", f"{c.points:,}", f"{c.patches:,}") for name, c in result.counts.items()),
-        "No photo, no 3-D point and no overlapping region is in two parts.",
+        "No photo and no 3-D point is in two parts, and points near another part are left out.",
     )
     training = (
         f"{learned.step:,} of {learned.steps:,} updates in {learned.seconds:.0f} s, ended because {learned.why};"

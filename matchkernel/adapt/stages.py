@@ -32,7 +32,7 @@ from matchkernel.data.from_colmap import CutSettings, build_parts
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.split import PARTS, Counts, check_enough
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.evaluation.photos.scenes import Scene, colmap_scene
 from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, save, state_digest
@@ -104,8 +104,13 @@ def adapt(
     identity = _identity(settings, photos, given)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         _check_same(out, identity)
-        source = given or _reconstructed(photos, out, settings, say, progress)
-        sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
+        try:
+            source = given or _reconstructed(photos, out, settings, say, progress)
+            sets, counts = _parts(source, out, settings.geometric, say, progress, counted)
+        except MatchKernelError:
+            if not _contents(out) - {SETTINGS}:  # photos that were refused leave nothing
+                (out / SETTINGS).unlink()
+            raise
         for part in ("validation", "test"):
             _scene(part, source, sets)  # cameras that cannot be used are refused now, not after the training
         say("training")
@@ -170,10 +175,9 @@ def _check_same(out: Path, identity: dict[str, Any]) -> None:
     if path.exists():
         before = read_json(path)
     else:
-        names = (entry.name for entry in out.iterdir())
-        others = [name for name in names if name != LOCK and not name.startswith(".")]
+        others = _contents(out)
         if others:
-            raise FileError(f"{out}: contains other files ({others[0]}); choose a new folder")
+            raise FileError(f"{out}: contains other files ({min(others)}); choose a new folder")
     found = None if before is None else first_difference(identity, before)
     if found is None or not any((out / name).exists() for name in (RECONSTRUCTION, SETS)):
         write_json(path, identity)
@@ -188,6 +192,11 @@ def _check_same(out: Path, identity: dict[str, Any]) -> None:
     raise ArgumentError(
         f"{out}: was begun with {name} = {theirs!r}, not {mine!r}; use the same, or another --out{hint}"
     )
+
+
+def _contents(out: Path) -> set[str]:
+    """Names of what a folder holds, apart from the lock and hidden files."""
+    return {entry.name for entry in out.iterdir() if entry.name != LOCK and not entry.name.startswith(".")}
 
 
 def _reconstructed(photos: Path, out: Path, settings: AdaptSettings, say: Say, progress: Progress) -> Source:

@@ -303,6 +303,7 @@ def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, t
     model = {"model": scene / "sparse", "device": "cpu"}
     with pytest.raises(FileError, match="no photo of the model"):
         adapt(photos, out, settings, **model)
+    assert not out.exists()
     shutil.copytree(scene / "images", photos, dirs_exist_ok=True)
     adapt(photos, out, settings, **model)
     (photos / "new.png").write_bytes((photos / "000.png").read_bytes())
