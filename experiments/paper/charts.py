@@ -12,8 +12,17 @@ from matchkernel.plots.scores import Bar, draw_scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Distinguishable for colour-blind readers (Okabe and Ito's palette).
-COLOURS = {"fc": BLACK, "dual-s2": BLUE, "cartesian-s1": ORANGE, "polar-s1": GREEN, "sum": GRAY}
+PLAIN = "no geometric changes"
+# Models of the chart of tolerances -> label, colour, style. Distinguishable for colour-blind readers (Okabe and Ito).
+TOLERANCE = {
+    ("full", "fc-n32"): ("fc", BLACK, "-"),
+    ("full", "dual-s2-n32"): ("dual, s = 2", BLUE, "-"),
+    ("full", "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
+    ("full", "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
+    ("full", "sum-n32"): ("sum", GRAY, "-"),
+    ("turned", "cartesian-s2-plain"): (f"cartesian, {PLAIN}", ORANGE, ":"),
+    ("turned", "polar-s2-plain"): (f"polar, {PLAIN}", GREEN, ":"),
+}
 ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
 
 
@@ -80,21 +89,21 @@ def draw_recipe() -> "Figure":
 
 
 def draw_tolerance() -> "Figure":
-    """Similarity of matching patches, and share found first, over shift, rotation and scale, mean over seeds."""
+    """How well changed patches are told from others, over shift, rotation and scale, mean over seeds."""
     figure = new_figure(10.5, 6.0)
     panels = figure.subplots(2, 3, sharey="row")
-    rows = {"similarity": ("similarity of matches", 1), "first": ("match found first (%)", 100)}
-    for line, (what, (title, times)) in zip(panels, rows.items(), strict=True):
+    rows = {"first": "match found first (%)", "auc": "other patches less similar (%)"}
+    for line, (what, title) in zip(panels, rows.items(), strict=True):
         for axes, (change, unit) in zip(line, CHANGES.items(), strict=True):
-            for name, colour in COLOURS.items():
-                curves = [look(run, "tolerance", change) for run in runs("descriptors", f"{name}-n32")]
-                values = [times * fmean(column) for column in zip(*(curve[what] for curve in curves), strict=True)]
-                axes.plot(curves[0]["amounts"], values, color=colour, linewidth=1.8, label=name)
+            for (experiment, name), (label, colour, style) in TOLERANCE.items():
+                curves = [look(run, "separability", change) for run in runs(experiment, name)]
+                values = [100 * fmean(column) for column in zip(*(curve[what] for curve in curves), strict=True)]
+                axes.plot(curves[0]["amounts"], values, color=colour, linestyle=style, linewidth=1.8, label=label)
             axes.set_xlabel(f"{change} ({unit})")
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", color=GRAY, alpha=0.25, linewidth=0.6)
         line[0].set_ylabel(title)
-    panels[0][0].legend(frameon=False, fontsize=9, loc="lower left")
+    panels[1][0].legend(frameon=False, fontsize=9, loc="lower left")
     return figure
 
 

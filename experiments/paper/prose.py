@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from baselines import NAMES as BASELINES
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
-from claims import BENCHMARKS, RIVALS, TARGET, paper_claims
+from claims import BENCHMARKS, paper_claims
 from data import RESULTS
 from jobs import AGAIN, BEST, EXPERIMENTS, FROM_STUDENTS, PACKAGE, REGIONS
-from results import TASKS, kind_mean, look, photo_means, read, scene_mean, score, signed
+from results import TASKS, kind_mean, look, photo_means, read, runs, scene_mean, score, signed
+from targets import RIVALS, TARGET
 
 from matchkernel.evaluation.photos.work import Protocol
 
@@ -41,7 +42,7 @@ def overview() -> list[str]:
 def hpatches() -> list[str]:
     """By noise, and the sizes of regions."""
     ends = {
-        noise: [score("descriptors", f"{d}-n32", "test", "by_noise", "matching", noise).mean for d in ("fc", "dual-s1")]
+        noise: [score("full", f"{d}-n32", "test", "by_noise", "matching", noise).mean for d in ("fc", "dual-s1")]
         for noise in "et"
     }
     found = read("regions")
@@ -49,33 +50,47 @@ def hpatches() -> list[str]:
     left = [f"`{name}`" for name in BASELINES if "test" not in read("baselines").get(name, {"scores": ()})["scores"]]
     return [
         *([f"Not scored on test yet: {', '.join(left)}."] if left else []),
-        "on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against {:.2f})".format(
-            *ends["e"], *ends["t"]
-        ),
+        "ahead of `dual-s1` on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against"
+        " {:.2f})".format(*ends["e"], *ends["t"]),
         f"{found['median side']:.0f} px across in the median, {small:.0f} % of them less than 32 px and"
         f" {large:.0f} % less than 64 px",
         "`fc` has HardNet's dropout of {}".format(read("descriptors")["fc-n32-seed0"]["configuration"]["dropout"]),
         "matching is {} for `fc` and {} for `dual-s2`".format(
-            *(score("descriptors", f"{name}-n32", "strips", "all").text() for name in ("fc", "dual-s2"))
+            *(score("full", f"{name}-n32", "strips", "all").text() for name in ("fc", "dual-s2"))
         ),
     ]
 
 
 def positions() -> list[str]:
     """What sums without positions give at the paper's length, and what features tell of places."""
-    names = ("sum-batch", "sum-m", "fc", "cartesian-s1")
+    names = ("sum-batch", "sum-m", "sum", "fc")
     sums = {name: [score("full", f"{name}-n32", "test", task).mean for task in TASKS] for name in names}
     behind = max(b - a for name in names[:2] for a, b in zip(sums[name], sums["fc"], strict=True))
     told = {name: score("full", f"{name}-n32", "places", "decoded").mean for name in names}
-    every = [run["scores"]["places"] for run in read("full").values()]
     chance = score("full", "fc-n32", "places", "decoded_chance").mean
-    first = [100 * fmean(run["first"] for run in every), 100 * max(run["first_scrambled"] for run in every)]
+    every = {job: run["scores"]["places"] for job, run in read("full").items()}
+    others = [places["first_scrambled"] for job, places in every.items() if not job.startswith("sum-n32")]
+    first = 100 * fmean(places["first"] for places in every.values())
+    scrambled = score("full", "sum-n32", "places", "first_scrambled").mean
     return [
         f"at most {behind:.2f} points behind `fc`",
         f"from {told['sum-batch']:.1f} % of the features φ^p of `sum-batch` a linear map, learned on other patches,"
-        f" reads p to within one cell, from {told['fc']:.1f} % of those of `fc` ({chance:.1f} by chance)",
-        "{:.0f} % of the matches are found first, with the quarters of a patch exchanged crosswise at most"
-        " {:.1f} %".format(*first),
+        f" reads p to within one cell, from {told['sum']:.1f} % of those of plain `sum`, and from {told['fc']:.1f} % of"
+        f" those of `fc` ({chance:.1f} by chance)",
+        f"{first:.0f} % of the matches are found first; with the quarters of a patch exchanged crosswise,"
+        f" {scrambled:.1f} % by plain `sum` and at most {100 * max(others):.1f} % by the others",
+    ]
+
+
+def turns() -> list[str]:
+    """What is found after the largest turn, by training with geometric changes and without."""
+    models = [("full", "polar-s2-n32"), ("full", "cartesian-s2-n32")]
+    models += [("turned", "polar-s2-plain"), ("turned", "cartesian-s2-plain")]
+    shares = [100 * fmean(look(run, "separability", "rotation")["first"][-1] for run in runs(*m)) for m in models]
+    return [
+        "`polar` finds {:.1f} % and `cartesian` {:.1f} %, trained without geometric changes {:.1f} and {:.1f} %".format(
+            *shares
+        )
     ]
 
 
@@ -157,7 +172,7 @@ def taken(job: str) -> str:
 def results_page() -> list[str]:
     """All sentences of docs/results.md."""
     default = f"for a gain of more than {limit():.2f}, three standard deviations of the base"
-    return [*overview(), *hpatches(), *positions(), default, *larger_regions()]
+    return [*overview(), *hpatches(), *positions(), *turns(), default, *larger_regions()]
 
 
 def models_page() -> list[str]:

@@ -120,16 +120,6 @@ def transfer(name: str, *keys: str) -> Spread:
     return percent(fmean(look(seed[k], "groups", test, *keys) for k, test in pairs) for seed in seeds)
 
 
-def kept(name: str, change: str) -> Spread:
-    """Mean similarity of matches over all amounts of a change, as a share of that without one."""
-    shares = []
-    for run in runs("descriptors", f"{name}-n32"):
-        curve = look(run, "tolerance", change)
-        unchanged = min(range(len(curve["amounts"])), key=lambda k: abs(curve["amounts"][k]))
-        shares.append(fmean(curve["similarity"]) / curve["similarity"][unchanged])
-    return percent(shares)
-
-
 def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> Interval:
     """How much better one model tells changed patches from others, in percent: patch by patch, over all amounts.
 

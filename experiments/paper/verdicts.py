@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from results import TASKS, has, read, score, signed
+from jobs import SEEDS
+from results import TASKS, Interval, has, read, score, signed
 
 from matchkernel.evaluation.spread import Spread
 
@@ -47,6 +48,16 @@ def judged(comparisons: Sequence[tuple[Spread, Spread]]) -> str:
     return FAILS if lost else LEVEL
 
 
+def by_intervals(differences: Sequence[Interval]) -> str:
+    """The verdict on differences that should be above 0, by the middle 95 % of their samples."""
+    up, down = sum(gap.low > 0 for gap in differences), sum(gap.high < 0 for gap in differences)
+    if up == len(differences):
+        return HOLDS
+    if up:
+        return MIXED if down else PART
+    return FAILS if down else LEVEL
+
+
 def spread(a: Spread, b: Spread) -> float:
     """The larger standard deviation over seeds; where one was trained once, the largest of the HPatches experiment."""
     known = [side.std for side in (a, b) if side.std is not None]
@@ -70,6 +81,16 @@ def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
     return " / ".join(f"{signed(a.mean - b.mean)} ({spread(a, b):.2f})" for a, b in zip(new, old, strict=True))
 
 
+def once(verdict: str, seeds: int) -> str:
+    """A verdict, weakened where it stands on one training."""
+    return ONCE if verdict == HOLDS and seeds == 1 else verdict
+
+
+def fewer_seeds(seeds: int) -> list[str]:
+    """The words for fewer than three seeds."""
+    return [f"{seeds} seed{'s' * (seeds > 1)}"] if seeds < len(SEEDS) else []
+
+
 class Trained:
     """Descriptors of the HPatches experiment on test: at the paper's length if all that a claim needs are there.
 
@@ -79,7 +100,7 @@ class Trained:
     """
 
     def __init__(self, *names: str, beside: Sequence[str] = ()) -> None:
-        self.experiment = SHORT
+        self.experiment, self.names = SHORT, names
         if all(has(FULL, f"{name}-n32", "test") for name in names):
             self.experiment = FULL
         elif SHIPPED_FULL.keys() >= set(names):
@@ -94,18 +115,24 @@ class Trained:
 
     @property
     def seeds(self) -> int:
-        """How often the one that was trained least was trained."""
-        return min((len(scores[0].values) for scores in self.three.values()), default=0)
+        """How often the one that was trained least was trained, of those that a claim needs."""
+        return min((self.trainings(name) for name in self.names if name in self.three), default=0)
+
+    def trainings(self, name: str) -> int:
+        """How often a descriptor was trained."""
+        return len(self.three[name][0].values)
 
     def verdict(self, found: str) -> str:
-        """A verdict, weakened where something was trained once."""
-        return ONCE if found == HOLDS and self.seeds == 1 else found
+        """A verdict, weakened where something that it needs was trained once."""
+        return once(found, self.seeds)
 
     @property
     def note(self) -> str:
         """What must be said of the length and the number of seeds."""
         words = {SHORT: ["10,000 updates"], "ship": ["shipped weights, trained on all groups"]}.get(self.experiment, [])
-        words += [f"{self.seeds} seed{'s' * (self.seeds > 1)}"] if self.seeds < len((0, 1, 2)) else []
+        words += fewer_seeds(self.seeds)
+        less = [name for name in self.three if self.trainings(name) < self.seeds]
+        words += [f"{min(map(self.trainings, less))} of {len(less)} others"] if less else []
         words += [f"without {names(self.missing)}"] if self.missing else []
         return f" ({', '.join(words)})" if words else ""
 

@@ -72,7 +72,7 @@ def test_charts_show_every_change():
     assert len(bars.patches) == 30 + 1  # and the band of chance
     assert {text.get_text() for text in bars.texts} >= {"+4.40", "−1.85"}
     curves = charts.draw_tolerance().axes
-    assert [len(panel.lines) for panel in curves] == 6 * [5]
+    assert [len(panel.lines) for panel in curves] == 6 * [len(charts.TOLERANCE)]
 
 
 def test_the_papers_figures_show_every_descriptor():
