@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +11,18 @@ import numpy as np
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import parse_choice
-from matchkernel.collection.extract_shards import ExtractWork, check_same_settings, mask_of, photo_digest
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, FeatureFiles, facts_of
+from matchkernel.collection.earlier_work import drop_other_photos, folder_of_features, take_features, take_over
+from matchkernel.collection.extract_shards import mask_of, photo_digest
+from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.collection.pairs_file import Pair, write_pairs
 from matchkernel.collection.shards import key_of
 from matchkernel.collection.workers import Workers
-from matchkernel.collection.workspace import SUMMARY, Finished, link_or_copy, read_finished, write_json
+from matchkernel.collection.workspace import MATCHES, SUMMARY, Finished, read_finished, write_json
 from matchkernel.colmap.database import rename_images
 from matchkernel.colmap.model import CAMERA_MODELS, read_reconstruction
+from matchkernel.colmap.model_analyzer import analyze
 from matchkernel.colmap.program import (
     SMALLEST_MODEL,
     find_colmap,
@@ -47,16 +47,7 @@ from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
 
-PHOTOS, MATCHES = "photos.json", "matches.h5"
-# What `colmap model_analyzer` prints, by field of Summary.
-ANALYZED = {
-    "registered": r"Registered images: (\d+)",
-    "points": r"Points: (\d+)",
-    "observations": r"Observations: (\d+)",
-    "track_length": r"Mean track length: ([\d.]+)",
-    "error": r"Mean reprojection error: ([\d.]+)px",
-}
-
+PHOTOS = "photos.json"
 Mapper = Literal["incremental", "global"]
 
 
@@ -180,7 +171,7 @@ def reconstruct(
     mapper = find_mapper(program, settings.mapper)
     settings.filter.check_recorded(describer.settings)
     masks = None if masks is None else Path(masks)
-    features = _folder_of_features(features)
+    features = folder_of_features(features)
     photos = photos_in(images, only=only, listed=listed, without=masks)
     if len(photos.paths) < 2:
         raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
@@ -200,9 +191,10 @@ def reconstruct(
         return known
     with resumable_build(workspace, how, replaces=before is not None) as build:
         job = _Job(images, masks, settings, build, workers, say, progress)
-        _drop_other_photos(build.folder, found)
-        _take_over(job, list(found), before, found)
-        _take_features(job, features, found, describer)
+        drop_other_photos(build.folder, found)
+        take_over(before, found, build.folder, say)
+        out = build.folder / "features"
+        take_features(features, found, out, describer, settings.detector, settings.store, say)
         skipped = unreadable | _extract(job, list(found), describer)
         if known := _unchanged(before, inputs, skipped, say):
             build.discard()
@@ -239,22 +231,6 @@ def model_folders(workspace: str | Path) -> list[Path]:
     others = Path(workspace) / "models"
     numbered = sorted(others.iterdir(), key=lambda folder: int(folder.name)) if others.is_dir() else []
     return [Path(workspace) / "sparse", *numbered]
-
-
-def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
-    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
-    command = [program or find_colmap(), "model_analyzer", "--path", str(sparse)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    said = done.stdout + done.stderr  # it depends on the version where this is printed
-    found = {name: re.search(pattern, said) for name, pattern in ANALYZED.items()}
-    missing = [name for name, match in found.items() if match is None]
-    if done.returncode or missing:
-        raise WorkError(
-            f"colmap model_analyzer did not describe {sparse}: exit code {done.returncode}, no {missing} in its output"
-        )
-    return {
-        name: (float if name in ("track_length", "error") else int)(match[1]) for name, match in found.items() if match
-    }
 
 
 @dataclass(frozen=True)
@@ -300,62 +276,6 @@ def _unchanged(before: Finished | None, inputs: dict[str, Any], skipped: dict[st
     else:
         say(f"{before.folder}: all {len(inputs['photos'])} photos are in it already")
     return Summary(**before.summary)
-
-
-def _drop_other_photos(folder: Path, now: dict[str, str]) -> None:
-    """Remove what an interrupted run has left of photos that have changed since or are gone."""
-    for path in sorted((folder / "features").rglob(f"*{SUFFIX}")):
-        name = path.relative_to(folder / "features").as_posix().removesuffix(SUFFIX)
-        if name not in now or _photo_of(path) != now[name]:
-            for old in (folder / "photos" / name, folder / "keypoints" / f"{name}.txt", path):  # it tells, so goes last
-                old.unlink(missing_ok=True)
-
-
-def _photo_of(features: Path) -> str | None:
-    """The digest of the photo that features were made from; None if they do not tell."""
-    try:
-        return facts_of(features)["settings"].get(IMAGE_HASH)
-    except FileError:
-        return None
-
-
-def _take_over(job: _Job, names: list[str], before: Finished | None, now: dict[str, str]) -> None:
-    """Take what is known of unchanged photos from the finished workspace."""
-    folder = job.build.folder
-    if before is not None:
-        same = [name for name in names if before.inputs["photos"].get(name) == now[name]]
-        gone = len(before.inputs["photos"].keys() - now.keys())
-        job.say(f"taking in {len(names) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
-        if before.summary["skipped"]:
-            job.say(f"trying again what was skipped ({len(before.summary['skipped'])})")
-        for name in same:
-            for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
-                link_or_copy(before.folder / part, folder / part)
-        link_or_copy(before.folder / MATCHES, folder / MATCHES)
-
-
-def _folder_of_features(place: str | Path | None) -> Path | None:
-    if place is None or Path(place).is_dir():
-        return None if place is None else Path(place)
-    reason = "is not a folder" if Path(place).exists() else "no such folder"
-    raise FileError(f"{place}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
-
-
-def _take_features(job: _Job, place: Path | None, now: dict[str, str], describer: Describer) -> None:
-    """Take the features that a folder has of these photos; those made with other settings are refused."""
-    if place is None:
-        return
-    out = job.build.folder / "features"
-    work = ExtractWork(describer, job.settings.detector, out, out, is_h5=False, store=job.settings.store)
-    facts = json.loads(json.dumps(work.here().facts))
-    files = {name: place / f"{name}{SUFFIX}" for name in now}
-    taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
-    for name, path in taken.items():
-        there = facts_of(path)
-        check_same_settings(there["model"], there["settings"], facts, name, place)
-    for name, path in taken.items():
-        link_or_copy(path, out / f"{name}{SUFFIX}")
-    job.say(f"taking features of {len(taken)} of {len(now)} photos from {place}")
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:

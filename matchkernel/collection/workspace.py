@@ -11,7 +11,7 @@ from typing import Any
 from matchkernel.errors import FileError
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
-SUMMARY = "summary.json"
+SUMMARY, MATCHES = "summary.json", "matches.h5"
 
 
 @dataclass(frozen=True)

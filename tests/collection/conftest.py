@@ -1,0 +1,18 @@
+"""A small scene and its reconstruction."""
+
+import pytest
+from made_reconstruction import SETTINGS
+
+from matchkernel.collection.reconstruct import reconstruct
+
+
+@pytest.fixture(scope="module")
+def scene(rendered):
+    """Six rendered photos of textured planes, 400 x 300."""
+    return rendered / "images"
+
+
+@pytest.fixture(scope="module")
+def workspace(scene, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("colmap") / "workspace"
+    return folder, reconstruct(scene, folder, "rootsift", SETTINGS)

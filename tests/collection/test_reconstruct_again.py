@@ -1,0 +1,215 @@
+"""Runs that are interrupted, repeated, or given other photos; photos and pairs that cannot be used."""
+
+import dataclasses
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from made_poison import WorkersThatAPairKills
+from made_reconstruction import SETTINGS, needs_colmap
+from PIL import Image
+
+from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.local_workers import LocalWorkers
+from matchkernel.collection.reconstruct import ReconstructSettings, model_folders, reconstruct
+from matchkernel.colmap.database import read_database_keypoints
+from matchkernel.colmap.model import read_reconstruction
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.geometry.detect import Detector
+from matchkernel.photos.describers import open_describer
+
+
+@needs_colmap
+@pytest.mark.slow
+def test_a_stopped_run_goes_on(scene, tmp_path):
+    """kill -9 after a few images; the second run does not extract them again and ends as an unstopped one."""
+    code = (
+        "import sys; from matchkernel.collection.reconstruct import *;"
+        "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', ReconstructSettings(Detector(keypoints=500)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")])
+    features = tmp_path / "ws.part" / "features"
+    for _ in range(3000):
+        if features.is_dir() and len(list(features.glob("0*.npz"))) >= 2:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "ws").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in features.glob("0*.npz")}
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS)
+    assert summary.registered == 6
+    assert kept
+    assert all((tmp_path / "ws" / "features" / name).stat().st_mtime_ns == before for name, before in kept.items())
+
+
+@needs_colmap
+def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp_path):
+    images = tmp_path / "images"
+    shutil.copytree(scene, images / "left")
+    (images / "left" / "003b.png").write_bytes(b"not an image")
+    (images / "left" / "004b.png").symlink_to("/proc/self/mem")  # reading it is an I/O error, for root too
+    said = []
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
+    assert sorted(summary.skipped) == ["left/003b.png", "left/004b.png"]
+    assert "Input/output error" in summary.skipped["left/004b.png"]
+    assert (summary.images, summary.registered) == (8, 6)
+    for name in summary.skipped:
+        assert sum(name in line for line in said) == 1
+    written = (tmp_path / "ws" / "summary.json").stat()
+    assert reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append) == summary
+    assert said[-1] == f"{tmp_path / 'ws'}: stays as it was; what was skipped then (2) still cannot be used"
+    assert (tmp_path / "ws" / "summary.json").stat() == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "ws"]
+
+
+@needs_colmap
+def test_features_that_break_before_they_are_matched_cost_their_pairs_only(scene, tmp_path):
+    """A bit flips on disk after the extraction: the photo is named once, and the other photos are reconstructed."""
+    path, said = tmp_path / "ws.part" / "features" / "005.png.npz", []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("matching"):
+            content = bytearray(path.read_bytes())
+            content[1000] ^= 1
+            path.write_bytes(content)
+
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS, say=say)
+    assert list(summary.skipped) == ["005.png"]
+    assert (summary.images, summary.registered, summary.pairs) == (6, 5, 10)
+    assert sum("005.png" in line for line in said) == 1
+
+
+@needs_colmap
+@pytest.mark.slow
+def test_a_pair_that_kills_its_worker_is_named_once_and_left_out(scene, tmp_path):
+    pair, said = ("001.png", "004.png"), []
+    workers = WorkersThatAPairKills(LocalWorkers(1), pair)
+    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS, workers=workers, say=said.append)
+    assert list(summary.skipped) == ["001.png 004.png"]
+    assert "SIGSEGV" in summary.skipped["001.png 004.png"]
+    assert (summary.registered, summary.pairs) == (6, 14)
+    assert sum("001.png 004.png" in line for line in said) == 1
+    assert "001.png 004.png\n" not in (tmp_path / "ws" / "matches.txt").read_text()
+
+
+@needs_colmap
+def test_an_interrupted_run_goes_on_with_other_photos_and_pairs(workspace, scene, tmp_path):
+    """Stopped before the mapper; a photo is then changed, one added, one removed: the result is that of a new run."""
+    images, target = tmp_path / "images", tmp_path / "ws"
+    shutil.copytree(scene, images)
+    (images / "005.png").rename(images / "004.png")  # until it is changed
+    shutil.copy(scene / "004.png", images / "gone.png")
+
+    def stop(line):
+        if line == "colmap mapper":
+            raise KeyboardInterrupt
+
+    before = ReconstructSettings(SETTINGS.detector, pairs="sequential:2")
+    with pytest.raises(KeyboardInterrupt):
+        reconstruct(images, target, "rootsift", before, say=stop)
+    same = [f"features/{number:03}.png.npz" for number in range(4)]
+    written = {name: (tmp_path / "ws.part" / name).stat().st_mtime_ns for name in same}
+    (images / "gone.png").unlink()
+    for name in ("004.png", "005.png"):
+        shutil.copy(scene / name, images)
+    summary = reconstruct(images, target, "rootsift", SETTINGS)
+    assert (summary.images, summary.registered, summary.pairs, summary.skipped) == (6, 6, 15, {})
+    assert {name: (target / name).stat().st_mtime_ns for name in same} == written
+    for kind in ("features/*", "keypoints/*", "*.txt"):
+        made, expected = ({path.name: path.read_bytes() for path in at.glob(kind)} for at in (target, workspace[0]))
+        assert made == expected
+
+
+@needs_colmap
+def test_names_with_spaces_and_photos_added_to_a_finished_workspace(scene, tmp_path):
+    """Five photos first, then the sixth and a film beside it: nothing known is computed again."""
+    images, workspace = tmp_path / "my photos", tmp_path / "ws"
+    images.mkdir()
+    for number in range(5):
+        shutil.copy(scene / f"{number:03}.png", images / f"IMG ({number}) #1 %20.png")
+    said = []
+    first = reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append)
+    assert (first.images, first.registered, first.pairs, first.models) == (5, 5, 10, [5])
+    model = read_reconstruction(workspace / "sparse")
+    names = {path.name for path in images.iterdir()}
+    assert {image.name for image in model.images.values()} == set(read_database_keypoints(workspace / "database.db"))
+    assert {image.name for image in model.images.values()} == names
+    assert reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append) == first
+    assert said[-1] == f"{workspace}: all 5 photos are in it already"
+
+    def features():
+        return {path.name: path.stat().st_mtime_ns for path in (workspace / "features").iterdir()}
+
+    known = features()
+    shutil.copy(scene / "005.png", images / "new one.png")
+    (images / "film.mov").touch()
+    said.clear()
+    second = reconstruct(images, workspace, "rootsift", SETTINGS, say=said.append)
+    assert (second.images, second.registered, second.pairs, second.ignored) == (6, 6, 15, {".mov": 1})
+    assert said[:2] == ["ignored 1 file (1 .mov)", "taking in 1 new or changed photos, 5 are known, 0 are gone"]
+    assert {name: time for name, time in features().items() if name in known} == known
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my photos", "ws"]
+    with pytest.raises(FileError, match="already exists, made with filter 'ratio', now 'none'"):
+        reconstruct(images, workspace, "rootsift", ReconstructSettings(SETTINGS.detector, "none"))
+
+
+@needs_colmap
+def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
+    """The most similar photos are of the same scene; known intrinsics are kept; features may come from elsewhere."""
+    images = tmp_path / "images"
+    images.mkdir()
+    pixels = {}
+    for number in range(6):
+        with Image.open(scene / f"{number:03}.png") as image:
+            pixels[number] = np.asarray(image)
+    for number in range(6):
+        Image.fromarray(pixels[number]).save(images / f"{number}a.png")
+        Image.fromarray(pixels[number][:, ::-1]).save(images / f"{number}b.webp", lossless=True)  # a scene in a mirror
+    params = "400,200,150,0"
+    settings = ReconstructSettings(SETTINGS.detector, pairs="top:5", camera_params=params)
+    describer = open_describer("rootsift")
+    extract_images({"0a.png": images / "0a.png"}, tmp_path / "before", describer, SETTINGS.detector)
+    said = []
+    other = dataclasses.replace(settings, detector=Detector(keypoints=400))
+    with pytest.raises(ArgumentError, match=r"before: features of 0a\.png were made with .*500, now .*400"):
+        reconstruct(images, tmp_path / "ws", describer, other, features=tmp_path / "before")
+    assert not (tmp_path / "ws.part").exists()
+    summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before", say=said.append)
+    assert f"taking features of 1 of 12 photos from {tmp_path / 'before'}" in said
+    assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
+    assert summary.models == [6, 6]
+    for folder in model_folders(tmp_path / "ws"):
+        model = read_reconstruction(folder)
+        assert len({image.name[1] for image in model.images.values()}) == 1
+        assert all(camera.parameters.tolist() == [400, 200, 150, 0] for camera in model.cameras.values())
+
+
+@needs_colmap
+def test_heic_photos_are_given_to_colmap_as_jpeg_once_their_extra_is_there(scene, tmp_path, monkeypatch):
+    """Without it they are skipped; the same command takes them in when it has been installed."""
+    pillow_heif = pytest.importorskip("pillow_heif")
+    images = tmp_path / "images"
+    shutil.copytree(scene, images)
+    for number in range(3):
+        with Image.open(images / f"00{number}.png") as image:
+            pillow_heif.from_pillow(image.convert("RGB")).save(images / f"{number}.HEIC", quality=95)
+        (images / f"00{number}.png").unlink()
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pillow_heif", None)
+        summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    assert (sorted(summary.skipped), summary.registered) == (["0.HEIC", "1.HEIC", "2.HEIC"], 3)
+    said = []
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
+    assert "trying again what was skipped (3)" in said
+    assert (summary.skipped, summary.registered) == ({}, 6)
+    names = {image.name for image in read_reconstruction(tmp_path / "ws" / "sparse").images.values()}
+    assert {"0.HEIC", "003.png"} < names
+    with Image.open(tmp_path / "ws" / "photos" / "0.HEIC") as image:
+        assert image.format == "JPEG"
+    assert (tmp_path / "ws" / "photos" / "003.png").samefile(images / "003.png")
