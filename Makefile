@@ -50,7 +50,9 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
 	$(BIN)/matchkernel plot overview -o docs/images/overview.png
-	$(BIN)/matchkernel plot maps -o docs/images/maps.png --match 28
+	$(if $(WEIGHTS),$(BIN)/matchkernel plot maps -o docs/images/maps.png --match 28 \
+	    $(foreach name,cartesian-s2 polar-s2 combined-s2 fc,--model $(WEIGHTS)/full/$(name)-n32-seed0.safetensors),\
+	    @echo "maps.png stays as it is: make pictures WEIGHTS=folder, of experiments/README.md, draws it")
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 	$(BIN)/python benchmarks/explore_picture.py

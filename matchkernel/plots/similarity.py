@@ -28,7 +28,7 @@ POSITIONS = (
     (0.3, 0.8),
 )  # x, y as shares of the way from the first cell to the last
 MOST_COLUMNS, MOST_ROWS = 12, 12
-LONGEST = 22  # characters of a name that fit above a column
+LONGEST, FITTING = 30, 18  # characters of a name that are shown above a column, and that fit there at full size
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,10 @@ def draw_similarity_maps(
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
     panels[0, 0].set_axis_off()
+    size = min(9, 9 * FITTING / max(len(title.rpartition("\n")[2]) for title in maps))
     for axes, title in zip(panels[0, 1:], maps, strict=True):
         axes.imshow(patch_b, cmap="gray")
-        axes.set_title(title, fontsize=9)
+        axes.set_title(title, fontsize=size)
     panels[0, 1].set_ylabel("patch b", fontsize=9)
     for row, (box, (cell_row, cell_column)) in enumerate(zip(boxes, cells, strict=True)):
         left, *others = panels[row + 1]
