@@ -9,7 +9,16 @@ from PIL import Image
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.synthetic import random_texture, sample_linear
+from matchkernel.errors import MatchKernelError
 from matchkernel.geometry.cameras import project
+
+
+def attempt(function, *arguments, expected=MatchKernelError):
+    """What a function returns and "", or None and the message of the error that is expected."""
+    try:
+        return function(*arguments), ""
+    except expected as error:
+        return None, str(error)
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from helpers import attempt
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,14 +65,6 @@ dishes = st.builds(
     garnish=st.none() | spices,
     limit=st.none() | st.integers(),
 )
-
-
-def attempt(function, *arguments):
-    """What a function returns and "", or None and the message of our error."""
-    try:
-        return function(*arguments), ""
-    except MatchKernelError as error:
-        return None, str(error)
 
 
 def test_every_kind_of_field_is_read():
