@@ -121,7 +121,7 @@ def transfer(name: str, *keys: str) -> Spread:
 
 
 def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> Interval:
-    """How much better one model tells changed patches from others, in percent: patch by patch, over all amounts.
+    """How much better one model tells changed patches from others, in percent: patch by patch, over all changes.
 
     Args:
         ours: trainings of a model.
@@ -132,7 +132,7 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
     sides = []
     for found in (ours, theirs):
         curves = [look(run, "separability", change) for run in found]
-        units = AUC_UNITS if what == "auc" else len(curves[0]["amounts"])
+        units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
         sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides
     random, patches = np.random.default_rng(0), one.shape[1]

@@ -186,8 +186,9 @@ def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, 
     Returns:
         By kind: `amounts`; `auc`, the share of references of other patches that are less similar than the own one, and
         `first`, the share of patches whose own reference is the most similar, both by amount; `auc_by_patch`, the mean
-        over the amounts in units of 1 / AUC_UNITS, and `first_by_patch`, the number of amounts, with which two models
-        are compared patch by patch; each as one string, because a list would take a line of JSON per patch.
+        over the amounts that are not 0 in units of 1 / AUC_UNITS, and `first_by_patch`, the number of these amounts,
+        with which two models are compared patch by patch; each as one string, because a list would take a line of JSON
+        per patch.
     """
     with np.load(path) as file:
         reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
@@ -195,18 +196,19 @@ def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, 
         for kind in CHANGES:
             less, first = [], []
             for patches in file[kind]:
-                changed = torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)
-                similarity = changed @ reference.t()
-                shares = shares_below(similarity)
+                rows = torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)
+                shares = shares_below(rows @ reference.t())
                 less.append(shares)
                 first.append(shares == 1)
             auc, is_first = torch.stack(less).double().cpu(), torch.stack(first).cpu()
+            amounts = file[f"{kind}_amounts"].tolist()
+            changed = torch.tensor(amounts) != 0
             found[kind] = {
-                "amounts": file[f"{kind}_amounts"].tolist(),
+                "amounts": amounts,
                 "auc": auc.mean(1).tolist(),
                 "first": is_first.double().mean(1).tolist(),
-                "auc_by_patch": " ".join(map(str, (auc.mean(0) * AUC_UNITS).round().int().tolist())),
-                "first_by_patch": " ".join(map(str, is_first.sum(0).tolist())),
+                "auc_by_patch": " ".join(map(str, (auc[changed].mean(0) * AUC_UNITS).round().int().tolist())),
+                "first_by_patch": " ".join(map(str, is_first[changed].sum(0).tolist())),
             }
     return found
 

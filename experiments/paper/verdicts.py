@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from jobs import SEEDS
 from results import TASKS, Interval, has, read, score, signed
 
 from matchkernel.evaluation.spread import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
-LEVEL, LATER, ONCE = "level", "not measured yet", "holds for one training"
+LEVEL, LATER, NOTHING = "level", "not measured yet", "nothing to recover"
+ONCE, ONCE_IN_PART = "holds for one training", "holds in part for one training"
+USUAL_SEEDS = 2  # what the page says of rows that say nothing else
 FULL, SHORT = "full", "descriptors"  # 39,060 and 10,000 updates
 # Until those of `full` are there: shipped weights at the paper's length, trained on all groups, two seeds.
 SHIPPED_FULL = {"dual-s2": "dual-paper", "fc": "fc"}
@@ -23,7 +24,7 @@ class Claim:
 
     number: int | None
     text: str
-    verdict: str  # HOLDS, ONCE, PART, MIXED, FAILS, LEVEL or LATER
+    verdict: str  # one of those above
     figures: str
     rule: str
 
@@ -83,12 +84,12 @@ def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
 
 def once(verdict: str, seeds: int) -> str:
     """A verdict, weakened where it stands on one training."""
-    return ONCE if verdict == HOLDS and seeds == 1 else verdict
+    return {HOLDS: ONCE, PART: ONCE_IN_PART}.get(verdict, verdict) if seeds == 1 else verdict
 
 
-def fewer_seeds(seeds: int) -> list[str]:
-    """The words for fewer than three seeds."""
-    return [f"{seeds} seed{'s' * (seeds > 1)}"] if seeds < len(SEEDS) else []
+def seeds_said(seeds: int) -> list[str]:
+    """The words for a number of seeds that is not the usual one."""
+    return [f"{seeds} seed{'s' * (seeds > 1)}"] if seeds != USUAL_SEEDS else []
 
 
 class Trained:
@@ -130,9 +131,9 @@ class Trained:
     def note(self) -> str:
         """What must be said of the length and the number of seeds."""
         words = {SHORT: ["10,000 updates"], "ship": ["shipped weights, trained on all groups"]}.get(self.experiment, [])
-        words += fewer_seeds(self.seeds)
+        words += seeds_said(self.seeds)
         less = [name for name in self.three if self.trainings(name) < self.seeds]
-        words += [f"{min(map(self.trainings, less))} of {len(less)} others"] if less else []
+        words += [f"{len(less)} others: {min(map(self.trainings, less))} seed"] if less else []
         words += [f"without {names(self.missing)}"] if self.missing else []
         return f" ({', '.join(words)})" if words else ""
 

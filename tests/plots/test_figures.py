@@ -55,7 +55,7 @@ def test_a_run_is_called_by_its_folder(weights, tmp_path):
     file = shutil.copy(weights["polar"], tmp_path / "runs" / "mine" / "final.safetensors")
     assert MapColumn.open(str(file)).title == "$\\psi^{ρθ}$, s = 2\nmine"
     long = shutil.copy(file, tmp_path / f"{'x' * 40}.safetensors")
-    assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 21}…")
+    assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 29}…")
 
 
 def test_rows_are_positions_and_columns_are_models():
