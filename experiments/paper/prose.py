@@ -54,7 +54,7 @@ def hpatches() -> list[str]:
     return [
         *([f"Not scored on test yet: {', '.join(left)}."] if left else []),
         "ahead of `dual-s1` on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against"
-        " {:.2f}), `sum-batch`, which encodes nothing, is not ({:.2f})".format(*ends["e"][:2], *ends["t"]),
+        " {:.2f}; `sum-batch`, which encodes nothing, has {:.2f})".format(*ends["e"][:2], *ends["t"]),
         f"{found['median side']:.0f} px across in the median, {small:.0f} % of them less than 32 px and"
         f" {large:.0f} % less than 64 px",
         "`fc` has HardNet's dropout of {}".format(read("descriptors")["fc-n32-seed0"]["configuration"]["dropout"]),
@@ -86,11 +86,13 @@ def positions() -> list[str]:
     behind = max(b - a for name in names[:2] for a, b in zip(sums[name], sums["fc"], strict=True))
     told = {name: score("full", f"{name}-n32", "places", "decoded").mean for name in names}
     chance = score("full", "fc-n32", "places", "decoded_chance").mean
+    around = score("full", "sum-batch-n32", "places", "decoded_around").mean
     return [
         f"at most {behind:.2f} points behind `fc`",
         f"from {told['sum-batch']:.1f} % of the features φ^p of `sum-batch` a linear map, learned on other patches,"
         f" reads p to within one cell, from {told['sum']:.1f} % of those of plain `sum`, and from {told['fc']:.1f} % of"
         f" those of `fc` ({chance:.1f} by chance)",
+        f"where convolutions see the opposite side of the patch instead, {around:.1f} % are left",
     ]
 
 

@@ -246,33 +246,30 @@ def score_maps(model: Descriptor, path: Path, device: str, most: int = MAPPED_PA
 
 @torch.no_grad()
 def score_places(model: Descriptor, path: Path, device: str, most: int = MAPPED_PAIRS) -> dict[str, Any]:
-    """Where a descriptor without position codes may know positions from: its features, and what it makes of them.
+    """What features tell of their place, with the zeros that convolutions see around a patch and without.
 
     Args:
         model: any descriptor; of two networks the first is read.
-        path: by data.py --tolerance; pairs of `reference` and the unshifted match, taken evenly from all.
+        path: by data.py --tolerance; patches are taken evenly from `reference`.
         device: where to compute.
-        most: pairs.
+        most: patches.
 
     Returns:
         `decoded`, the share of cells whose place a linear map of phi^p tells to within one cell, learned on half of the
-        patches and tested on the others, with `decoded_chance`; `first`, the share of matches found first, and
-        `first_scrambled`, that of the same patches with their quarters exchanged crosswise: the closer the two, the
-        less the descriptor depends on where things are.
+        patches and tested on the others, with `decoded_chance`; `decoded_around`, the same where convolutions see the
+        opposite side of the patch instead of zeros; `patches`, their number.
     """
     with np.load(path) as file:
-        unchanged = int(np.flatnonzero(file["shift_amounts"] == 0)[0])
-        both = np.stack([file["reference"], file["shift"][unchanged]])
-    chosen = np.unique(np.linspace(0, both.shape[1] - 1, most).round().astype(int))
-    reference, match = both[:, chosen]
-    half = reference.shape[-1] // 2
-    scrambled = np.roll(match, (half, half), (1, 2))
-    rows = [describe(patches, model, resize=True, device=device) for patches in (reference, match, scrambled)]
-    first = [float((shares_below(torch.from_numpy(r @ rows[0].T)) == 1).float().mean()) for r in rows[1:]]
-    folded = model.fold(device=open_device(device))
-    patches = torch.from_numpy(reference).to(device).float()[:, None]
-    phi = folded.feature_maps(resize_patches(patches, model.config.patch_size))[0]
-    return {**decoded_places(phi), "first": first[0], "first_scrambled": first[1], "pairs": len(chosen)}
+        reference = file["reference"]
+    chosen = np.unique(np.linspace(0, len(reference) - 1, most).round().astype(int))
+    patches = torch.from_numpy(reference[chosen]).to(device).float()[:, None]
+    resized, folded = resize_patches(patches, model.config.patch_size), model.fold(device=open_device(device))
+    found = decoded_places(folded.feature_maps(resized)[0])
+    for module in folded.modules():
+        if isinstance(module, torch.nn.Conv2d) and module.padding == (1, 1):
+            module.padding_mode = "circular"
+    around = decoded_places(folded.feature_maps(resized)[0])
+    return {**found, "decoded_around": around["decoded"], "patches": len(chosen)}
 
 
 def decoded_places(phi: torch.Tensor) -> dict[str, float]:
