@@ -7,26 +7,22 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from data import AMOUNTS, SEQUENCES
-from jobs import AT_64, DUAL_GRID, FIGURE_3, LARGE_REGIONS, MAPPED, TRANSFERRED, best_of_grid
-from results import TASKS, geometric, geometric_difference, has, look, paired, parameters, read, runs, score
+from data import AMOUNTS
+from hpatches_claims import abstract, on_hpatches, projected_sums
+from jobs import MAPPED, TRANSFERRED
+from results import geometric, geometric_difference, has, look, paired, parameters, runs, score
 from verdicts import (
     FAILS,
     FULL,
     HOLDS,
     LEVEL,
-    NOTHING,
     PART,
     SHIPPED_FULL,
     SHORT,
     Claim,
-    Trained,
     better,
     by_intervals,
-    gaps,
-    judged,
     later,
-    names,
     once,
     plain,
     seeds_said,
@@ -35,8 +31,6 @@ from verdicts import (
 from matchkernel.model.table_1 import CountedRow, table_1
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
-# The paper's competitors beside SIFT, RootSIFT, BRIEF, ORB, MKD and TFeat, by their names in the results.
-COMPETITORS = {"deepdesc": "DeepDesc", "binboost": "BinBoost", "deepcompare": "DeepCompare", "l2net": "L2-Net"}
 ABOUT = 0.1  # "about equal": within this share
 WITHOUT = "plain"  # s = 2 trained for 10,000 updates without geometric changes
 
@@ -148,161 +142,6 @@ def transferred_by_geometry() -> Iterator[Claim]:
             yield Claim(2, f"{text}, {pairs} pairs", once(verdict, len(ours.values)), figures, rule_here)
 
 
-def on_hpatches() -> Iterator[Claim]:
-    """Statement 3, on the test sequences."""
-    found = Trained("dual-s2", "fc")
-    sequences = [name for names in SEQUENCES["test"].values() for name in names]
-    keys = [("test", "by_sequence", name, "matching") for name in sequences]
-    ends = [[score(found.experiment, found.jobs[d], *key) for d in ("dual-s2", "fc")] for key in keys]
-    won, lost = sum(better(a, b) for a, b in ends), sum(better(b, a) for a, b in ends)
-    text = f"{gaps(*(found.three[n] for n in ('dual-s2', 'fc')))}; matching better in {won} of {len(ends)} sequences,"
-    text += f" worse in {lost}{found.note}"
-    yield Claim(3, "`dual` s=2 beats `fc`", judged(found.pairs("dual-s2", "fc")), text, "better in all three")
-    yield lighter()
-    yield best_of_all()
-    yield best_s()
-    yield from sizes()
-    for ending, words in (("", ""), ("-batch", " with BatchNorm")):
-        yield sum_is_behind(ending, words)
-        yield concat_is_no_top(ending, words)
-        yield recovered(ending, words)
-
-
-def lighter() -> Claim:
-    """A descriptor with fewer parameters against `fc`."""
-    found = Trained("cartesian-s1", "fc")
-    few, many = (parameters({"variant": v, **s}) for v, s in (("cartesian", {"s": 1}), ("fc", {})))
-    worse = any(better(b, a) for a, b in found.pairs("cartesian-s1", "fc"))
-    text = f"{gaps(*(found.three[n] for n in ('cartesian-s1', 'fc')))} with {few:,} against {many:,}{found.note}"
-    words = "Fewer parameters than those of `fc` are enough: `cartesian` s=1"
-    return Claim(3, words, found.verdict(plain(not worse and few < many)), text, "worse in no task")
-
-
-def best_of_all() -> Claim:
-    """`dual` s = 2 against every other descriptor of Figure 3."""
-    others = [name for name in FIGURE_3 if name not in ("dual-s2", "sum-m")]
-    found = Trained("dual-s2", "dual-s1", "fc", beside=[name for name in others if name not in ("dual-s1", "fc")])
-    others = [name for name in others if name in found.three]
-    verdicts = {name: judged(found.pairs("dual-s2", name)) for name in others}
-    ahead = [name for name in others if judged(found.pairs(name, "dual-s2")) == HOLDS]
-    beaten = [name for name in others if verdicts[name] == HOLDS]
-    text = f"better in all three than {names(beaten)}; {names(ahead)} better than it in all three{found.note}"
-    verdict = HOLDS if len(beaten) == len(others) and not found.missing else FAILS if ahead else PART
-    rule = "better in all three than each other descriptor at N = 32; κ = 8 for s=2, 1 for s=1"
-    return Claim(3, "`dual` s=2 is the best", verdict, text, rule)
-
-
-def best_s() -> Claim:
-    """`dual` s = 1 and s = 2, each with the κ and the augmentation that are best on validation."""
-    text = "`dual` s=2 is better than s=1, each with its best settings"
-    rule = "κ (1, 8, 16) and augmentation (preset, double) chosen by the mean of the three tasks on validation after"
-    rule += " 10,000 updates, then better in all three on test"
-    best = best_of_grid(read("dual_grid")) if all(has("dual_grid", name) for name in DUAL_GRID) else {}
-    if not best:
-        trained = sum(has("dual_grid", name) for name in DUAL_GRID)
-        return later(3, text, f"{trained} of {len(DUAL_GRID)} settings are trained", rule)
-    is_confirmed = all(has("confirmed", name, "test") for name in best.values())
-    source = ("confirmed", "test") if is_confirmed else ("dual_grid", "validation")
-    one, two = ([score(source[0], best[s], source[1], task) for task in TASKS] for s in (1, 2))
-    settings = " against ".join(f"`{best[s]}`" for s in (2, 1)) + ("" if is_confirmed else "; on validation")
-    seeds = min(len(side[0].values) for side in (one, two))
-    figures = "; ".join([gaps(two, one), settings, *seeds_said(seeds)])
-    return Claim(3, text, once(judged(list(zip(two, one, strict=True))), seeds), figures, rule)
-
-
-def sizes() -> Iterator[Claim]:
-    """64 against 32 px, on all regions and on those that have 64 px."""
-    rule = "better in all three, all of these"
-    experiment = FULL if all(has(e, f"{n}-n{k}") for n in AT_64 for e, k in ((FULL, 32), ("full_64", 64))) else SHORT
-    large = "full_64" if experiment == FULL else SHORT
-    pairs = {
-        n: [[score(e, f"{n}-n{k}", "test", t) for t in TASKS] for e, k in ((large, 64), (experiment, 32))]
-        for n in AT_64
-    }
-    note = "" if experiment == FULL else " (10,000 updates, 3 seeds)"
-    text = "; ".join(f"`{n}` {gaps(*both)}" for n, both in pairs.items()) + note
-    every = [pair for both in pairs.values() for pair in zip(*both, strict=True)]
-    yield Claim(3, "64×64 patches are better than 32×32, all regions", judged(every), text, rule)
-    words = "64×64 patches are better than 32×32, regions of 64 px or more"
-    if not all(has(LARGE_REGIONS, f"{n}-n{k}", "test") for n in AT_64 for k in (32, 64)):
-        yield later(3, words, "not trained", rule)
-        return
-    pairs = {n: [[score(LARGE_REGIONS, f"{n}-n{k}", "test", t) for t in TASKS] for k in (64, 32)] for n in AT_64}
-    words_of_seeds = seeds_said(min(len(both[0][0].values) for both in pairs.values()))
-    note = f" ({', '.join(['10,000 updates', '12 σ', *words_of_seeds])})"
-    text = "; ".join(f"`{n}` {gaps(*both)}" for n, both in pairs.items()) + note
-    every = [pair for both in pairs.values() for pair in zip(*both, strict=True)]
-    yield Claim(3, words, judged(every), text, rule)
-
-
-def sum_is_behind(ending: str, words: str) -> Claim:
-    """`sum` against all others."""
-    name, text = f"sum{ending}", f"`sum`{words} is far behind"
-    rule = "worse than all others, matching more than 5 below `fc`"
-    others = [n for n in FIGURE_3 if n not in ("sum", "sum-batch", "sum-m", "concat", "concat-batch")]
-    found = Trained(name, "fc", beside=[f"concat{ending}", *(n for n in others if n != "fc")])
-    if name in found.missing:
-        return later(3, text, "not trained", rule)
-    behind = all(judged(found.pairs(n, name)) == HOLDS for n in found.three if n != name)
-    far = found.three["fc"][1].mean - found.three[name][1].mean > 5
-    figures = f"{gaps(found.three[name], found.three['fc'])} to `fc`{found.note}"
-    return Claim(3, text, found.verdict(HOLDS if behind and far else PART if behind else FAILS), figures, rule)
-
-
-def concat_is_no_top(ending: str, words: str) -> Claim:
-    """`concat` against the best of the others in each task."""
-    name, text = f"concat{ending}", f"`concat`{words} is no top performer in spite of 8,192 numbers"
-    rule = "another is better in each task"
-    found = Trained(name, "fc", beside=[n for n in FIGURE_3 if not n.startswith(("concat", "sum", "fc"))])
-    if name in found.missing:
-        return later(3, text, "not trained", rule)
-    beaten = [
-        any(better(scores[k], found.three[name][k]) for n, scores in found.three.items() if n != name) for k in range(3)
-    ]
-    figures = f"{gaps(found.three[name], found.three['fc'])} to `fc`{found.note}"
-    return Claim(3, text, found.verdict(HOLDS if all(beaten) else PART if any(beaten) else FAILS), figures, rule)
-
-
-def recovered(ending: str, words: str) -> Claim:
-    """What `cartesian` s = 1 recovers of what `sum` loses."""
-    name, text = f"sum{ending}", f"`cartesian` s=1 recovers most of what `sum`{words} loses"
-    rule = "more than half of `fc` − `sum` in each task"
-    found = Trained("fc", "cartesian-s1", name)
-    if name in found.missing:
-        return later(3, text, "not trained", rule)
-    if max(f.mean - s.mean for f, s in zip(found.three["fc"], found.three[name], strict=True)) < 1:
-        figures = f"`sum`{words} to `fc` {gaps(found.three[name], found.three['fc'])}{found.note}"
-        return Claim(3, text, NOTHING, figures, f"{rule}, where it loses a point or more")
-    sides = zip(*(found.three[n] for n in ("fc", "cartesian-s1", name)), strict=True)
-    shares = [(c.mean - s.mean) / (f.mean - s.mean) for f, c, s in sides]
-    figures = " / ".join(f"{100 * share:.0f} %" for share in shares) + f" recovered{found.note}"
-    return Claim(3, text, found.verdict(plain(min(shares) > 0.5)), figures, rule)
-
-
-def abstract() -> Iterator[Claim]:
-    """Statement 4: both versions, of 32×32 and of 64×64 patches, are ahead of all other methods."""
-    found = Trained("dual-s2", "fc")
-    at_64 = "full_64" if all(has("full_64", f"{n}-n64", "test") for n in ("fc", "dual-s2")) else SHORT
-    sides = {
-        "32×32": (found.three["dual-s2"], found.three["fc"], found.note),
-        "64×64": (
-            *([score(at_64, f"{n}-n64", "test", t) for t in TASKS] for n in ("dual-s2", "fc")),
-            "" if at_64 == "full_64" else " (10,000 updates, 3 seeds)",
-        ),
-    }
-    baselines = {name: result for name, result in read("baselines").items() if "test" in result["scores"]}
-    best = [max(100 * look(result, "test", "tie_safe", task) for result in baselines.values()) for task in TASKS]
-    missing = [said for name, said in COMPETITORS.items() if name not in baselines]
-    without = f"; without {', '.join(missing)}" if missing else ""
-    for size, (ours, fc, note) in sides.items():
-        is_ahead = all(mine.mean > other for mine, other in zip(ours, best, strict=True))
-        text = f"{gaps(ours, fc)} to `fc`; {'above' if is_ahead else 'not above'} all {len(baselines)} baselines"
-        verdict = judged(list(zip(ours, fc, strict=True))) if is_ahead else FAILS
-        rule = "better than `fc` of that size in all three, above every baseline"
-        words = f"`dual` s=2 at {size} is ahead of all other methods"
-        yield Claim(4, words, verdict, f"{text} in each task{note}{without}", rule)
-
-
 # What statement 5 is tested with -> its experiment, and the names of the two in it.
 TOLERANT = {
     "s=2": (FULL, "cartesian-s2-n32", "polar-s2-n32"),
@@ -379,21 +218,6 @@ def memory() -> Iterator[Claim]:
     words = ", ".join(f"{ratio} × ({name})" for name, ratio in measured.items())
     text = f"{ratio:.1f} × counted; process memory {words}"
     yield Claim(7, "20.9 times less memory in aggregation", plain(round(ratio, 1) == 20.9), text, "numbers per patch")
-
-
-def projected_sums() -> Iterator[Claim]:
-    """Statement 8: M applied to the sum of the map, against `sum` as it is and with the BatchNorm that follows M."""
-    rule = "better in no task"
-    for ours, name, words in (("sum-m", "sum-batch", "both with BatchNorm"), ("sum-m-plain", "sum", "both without")):
-        text = f"M after `sum` gives nothing, {words}"
-        found = Trained(ours, name, "fc")
-        if name in found.missing:
-            yield later(8, text, "not trained", rule)
-            continue
-        gained = any(better(a, b) for a, b in found.pairs(ours, name))
-        figures = f"{gaps(found.three[ours], found.three[name])}; to `fc`"
-        figures += f" {gaps(found.three[ours], found.three['fc'])}{found.note}"
-        yield Claim(8, text, found.verdict(plain(not gained)), figures, rule)
 
 
 def paper_claims() -> list[Claim]:

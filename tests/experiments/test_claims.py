@@ -3,11 +3,13 @@
 import json
 
 import claims
+import hpatches_claims
 import numpy as np
 import pytest
 import results
 import tables
 import verdicts
+from data import SEQUENCES
 from jobs import DUAL_GRID, FIGURE_3, best_of_grid
 from verdicts import FAILS, HOLDS, LATER, LEVEL, MIXED, NOTHING, ONCE, ONCE_IN_PART, PART
 
@@ -23,7 +25,7 @@ def stored(monkeypatch, tmp_path):
         if not path.stem.startswith(("full", "turned", "dual_grid", "large", "geometry", "untried", "confirmed")):
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(claims, "read", results.read)
+    monkeypatch.setattr(hpatches_claims, "read", results.read)
     results.read.cache_clear()
     verdicts.usual_spread.cache_clear()
 
@@ -46,7 +48,7 @@ def tasks(gain, seed=0):
 
 def on_test(gain):
     def scores(seed):
-        by_sequence = {name: tasks(gain, seed) for names in claims.SEQUENCES["test"].values() for name in names}
+        by_sequence = {name: tasks(gain, seed) for names in SEQUENCES["test"].values() for name in names}
         return {"test": {**tasks(gain, seed), "by_sequence": by_sequence}, "validation": tasks(gain, seed)}
 
     return scores
@@ -83,7 +85,7 @@ def test_equal_models_with_two_seeds_differ_beyond_the_spread_in_one_comparison_
 
 def test_full_length_is_taken_when_all_of_it_is_there(stored):
     stored("full", {f"{name}-n32": on_test(0.02 if name == "dual-s2" else 0.0) for name in FIGURE_3})
-    found = list(claims.on_hpatches())
+    found = list(hpatches_claims.on_hpatches())
     best = row(found, "is the best")
     assert best.verdict == HOLDS
     assert "updates" not in best.figures
@@ -92,15 +94,15 @@ def test_full_length_is_taken_when_all_of_it_is_there(stored):
     assert "shipped" not in row(found, "beats").figures
     names = [name for name in FIGURE_3 if name != "combined-s2"]
     stored("full", {f"{name}-n32": on_test(0.0) for name in names})
-    assert row(claims.on_hpatches(), "is the best").figures.endswith("(3 seeds, without `combined-s2`)")
+    assert row(hpatches_claims.on_hpatches(), "is the best").figures.endswith("(3 seeds, without `combined-s2`)")
     stored("full", {f"{name}-n32": on_test(0.0) for name in FIGURE_3 if name != "dual-s1"})
-    assert "10,000 updates" in row(claims.on_hpatches(), "is the best").figures
+    assert "10,000 updates" in row(hpatches_claims.on_hpatches(), "is the best").figures
 
 
 def test_the_best_is_not_the_best_when_another_is(stored):
     gains = {"dual-s2": 0.02, "polar-s2": 0.03}
     stored("full", {f"{name}-n32": on_test(gains.get(name, 0.0)) for name in FIGURE_3})
-    best = row(claims.on_hpatches(), "is the best")
+    best = row(hpatches_claims.on_hpatches(), "is the best")
     assert best.verdict == FAILS
     assert "`polar-s2` better than it" in best.figures
 
@@ -108,16 +110,16 @@ def test_the_best_is_not_the_best_when_another_is(stored):
 def test_simple_ones_with_batch_norm_are_judged_apart(stored):
     gains = {"sum": -0.2, "sum-batch": 0.0, "sum-m": 0.0}
     stored("full", {f"{name}-n32": on_test(gains.get(name, 0.1)) for name in FIGURE_3})
-    found = [*claims.on_hpatches(), *claims.projected_sums()]
+    found = [*hpatches_claims.on_hpatches(), *hpatches_claims.projected_sums()]
     assert row(found, "`sum` is far").verdict == HOLDS
     assert row(found, "`sum` with BatchNorm is far").verdict == HOLDS
     assert row(found, "gives nothing, both with B").verdict == HOLDS
     stored("full", {f"{name}-n32": on_test({**gains, "sum-m": 0.01}.get(name, 0.1)) for name in FIGURE_3})
-    assert row(claims.projected_sums(), "gives nothing, both with B").verdict == FAILS
+    assert row(hpatches_claims.projected_sums(), "gives nothing, both with B").verdict == FAILS
 
 
 def test_m_without_batch_norm_is_compared_with_sum_without_it(stored):
-    found = row(claims.projected_sums(), "gives nothing, both without")
+    found = row(hpatches_claims.projected_sums(), "gives nothing, both without")
     names = ("sum-m-plain-n32", "sum-n32")
     plain, alone = (results.score("descriptors", name, "test", "verification") for name in names)
     assert found.verdict == FAILS
@@ -131,13 +133,13 @@ def test_m_without_batch_norm_is_compared_with_sum_without_it(stored):
 def test_what_is_recovered_is_a_share_of_what_is_lost(stored, lost, kept, verdict):
     gains = {"sum-batch": -lost, "cartesian-s1": -kept}
     stored("full", {f"{name}-n32": on_test(gains.get(name, 0.0)) for name in FIGURE_3})
-    assert row(claims.on_hpatches(), "recovers most of what `sum` with BatchNorm").verdict == verdict
+    assert row(hpatches_claims.on_hpatches(), "recovers most of what `sum` with BatchNorm").verdict == verdict
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.02, HOLDS), (0.0, HOLDS), (-0.02, FAILS)])
 def test_fewer_parameters_are_enough_where_no_task_gets_worse(stored, gain, verdict):
     stored("full", {"cartesian-s1-n32": on_test(gain), "fc-n32": on_test(0.0)})
-    found = claims.lighter()
+    found = hpatches_claims.lighter()
     assert found.verdict == verdict
     assert "433,568 against 1,334,560" in found.figures
 
@@ -145,11 +147,11 @@ def test_fewer_parameters_are_enough_where_no_task_gets_worse(stored, gain, verd
 def test_s_is_compared_at_its_best_settings(stored):
     gains = {"dual-s1-kappa1-double": 0.03, "dual-s2-kappa16-preset": 0.05}
     stored("dual_grid", {name: on_test(gains.get(name, 0.0)) for name in DUAL_GRID}, seeds=1)
-    found = claims.best_s()
+    found = hpatches_claims.best_s()
     assert found.verdict == ONCE
     assert "`dual-s2-kappa16-preset` against `dual-s1-kappa1-double`; on validation" in found.figures
     stored("confirmed", {"dual-s1-kappa1-double": on_test(0.01), "dual-s2-kappa16-preset": on_test(0.0)})
-    found = claims.best_s()
+    found = hpatches_claims.best_s()
     assert found.verdict == FAILS
     assert "validation" not in found.figures
 
@@ -164,9 +166,9 @@ def test_what_is_confirmed_follows_from_the_grid(stored):
 
 def test_sizes_are_judged_on_large_regions(stored):
     for gain, verdict in ((0.01, HOLDS), (0.0, LEVEL), (-0.01, FAILS)):
-        sizes = {f"{n}-n{k}": on_test(gain if k == 64 else 0.0) for n in claims.AT_64 for k in (32, 64)}
+        sizes = {f"{n}-n{k}": on_test(gain if k == 64 else 0.0) for n in hpatches_claims.AT_64 for k in (32, 64)}
         stored("large", sizes)
-        assert row(claims.sizes(), "64 px or more").verdict == verdict
+        assert row(hpatches_claims.sizes(), "64 px or more").verdict == verdict
 
 
 def separable(rate, patches=400, amounts=9):
@@ -262,7 +264,7 @@ def test_tables_of_models_that_are_partly_trained(stored):
 
 
 def test_shipped_weights_stand_in_until_full_ones_are_there(stored):
-    assert "shipped weights, trained on all groups" in row(claims.on_hpatches(), "beats").figures
+    assert "shipped weights, trained on all groups" in row(hpatches_claims.on_hpatches(), "beats").figures
     stored("geometry", {"fc": geometric(0.015), "dual-paper": geometric(0.010)}, seeds=1)
     two, one = (claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text)
     assert (two.verdict, one.verdict) == (ONCE, LATER)
