@@ -3,7 +3,7 @@
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from jobs import BEST, BEST_CHANGES, RECIPE
+from own_jobs import BEST, BEST_CHANGES, RECIPE
 from results import CHANGES, TASKS, at_full_length, look, parameters, percent, read, runs, score, signed
 
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure

@@ -11,7 +11,8 @@ from baselines import NAMES as BASELINES
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, TOLERANT, paper_claims
 from data import RESULTS
-from jobs import AGAIN, AT_64, BEST, EXPERIMENTS, FIGURE_3, FROM_STUDENTS, PACKAGE, REGIONS
+from jobs import AT_64, EXPERIMENTS, FIGURE_3
+from own_jobs import AGAIN, BEST, FROM_STUDENTS, PACKAGE, REGIONS
 from results import CHANGES, TASKS, kind_mean, look, paired, photo_means, read, runs, scene_mean, score, signed
 from targets import RIVALS, TARGET
 from verdicts import usual_spread

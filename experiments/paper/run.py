@@ -28,7 +28,8 @@ from typing import Any
 import torch
 import torch._dynamo
 from data import GROUPS, RESULTS, scenes_of, sequences_folder
-from jobs import EXPERIMENTS, Job
+from job import Job
+from jobs import EXPERIMENTS
 from score import (
     method_of,
     score_geometry,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from data import RESULTS
-from jobs import EXPERIMENTS, FROM_POSES, FROM_STUDENTS, PACKAGE
+from jobs import EXPERIMENTS
+from own_jobs import FROM_POSES, FROM_STUDENTS, PACKAGE
 from rules import taken_filters  # of experiments/photos
 
 from matchkernel.cli.console import run_script

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "photos"))
 
 import jobs
+import own_jobs
 import photo_charts
 import photo_tables
 import sources
@@ -159,7 +160,7 @@ def ingredients() -> str:
 
 
 BESIDE = {  # models by their names in the tables -> jobs of `ship`
-    **{f"`{name}`": job for name, job in jobs.PACKAGE.items()},
+    **{f"`{name}`": job for name, job in own_jobs.PACKAGE.items()},
     "`dual-x6-to-x8`": "dual-x6-to-x8",
     "`light-x6-to-x8`": "light-cartesian-x6-to-x8",
     "`fc` by the recipe of `dual`": "fc-by-our-recipe",
@@ -179,7 +180,7 @@ def shipped() -> str:
 def kinds() -> str:
     """Matching of the models of the package by kind of change and by noise, seed 0."""
     rows = {}
-    for name, job in jobs.PACKAGE.items():
+    for name, job in own_jobs.PACKAGE.items():
         run = read("ship")[job]
         rows[name] = [kind_mean([run], kind).mean for kind in SEQUENCES["test"]]
         rows[name] += [100 * look(run, "test", "by_noise", "matching", noise) for noise in NOISES]
@@ -194,8 +195,8 @@ def photos() -> str:
     means = photo_means("matching_test") | photo_means("matching_test_again") | photo_means("matching_test_larger")
     columns = {"right": 1, "H 1 px": 100, "H 3 px": 100, "H 5 px": 100}
     rows = []
-    for name in ("sift", "rootsift", *jobs.PACKAGE, "dual-x6-to-x8", "light-x6-to-x8"):
-        both = [means[n] for n in (name, f"{name}{jobs.AGAIN}") if n in means]
+    for name in ("sift", "rootsift", *own_jobs.PACKAGE, "dual-x6-to-x8", "light-x6-to-x8"):
+        both = [means[n] for n in (name, f"{name}{own_jobs.AGAIN}") if n in means]
         cells = []
         for column, times in columns.items():
             cells.append(" / ".join(f"{times * mean[column]:.1f}" for mean in both))
@@ -207,7 +208,7 @@ def photos() -> str:
 def sizes() -> str:
     """Matching on the validation sequences at other patch sizes than trained at."""
     models = [("descriptors", "dual-s2-n32"), ("descriptors", "cartesian-s1-n32")]
-    models += [("recipe", name) for name in jobs.SIZED[1:]]
+    models += [("recipe", name) for name in own_jobs.SIZED[1:]]
     rows = []
     for experiment, name in models:
         run = runs(experiment, name)[0]
@@ -222,7 +223,7 @@ def models() -> str:
     """The weight files of the package, on validation, seed 0."""
     symbols = {"dual": "⋆ψ^c", "cartesian": "ψ^xy", "fc": "ψ, HardNet+"}
     rows = []
-    shipped = {"ship": jobs.PACKAGE, "poses": jobs.FROM_POSES, "students": jobs.FROM_STUDENTS}
+    shipped = {"ship": own_jobs.PACKAGE, "poses": own_jobs.FROM_POSES, "students": own_jobs.FROM_STUDENTS}
     for experiment, name, job in ((e, *pair) for e, part in shipped.items() for pair in part.items()):
         run = read(experiment)[job]
         model, sampling = run["configuration"], run["settings"]["sampling"]
@@ -258,7 +259,7 @@ def int8() -> str:
 def tiny() -> str:
     """`tiny` beside HardNet+: two training runs each, on validation and on test."""
     runs_of = {"tiny": [read("students")[f"tiny-seed{seed}"] for seed in (0, 1)]}
-    runs_of["fc"] = [read("ship")[name] for name in ("fc", f"fc{jobs.AGAIN}")]
+    runs_of["fc"] = [read("ship")[name] for name in ("fc", f"fc{own_jobs.AGAIN}")]
     columns = [(split, task) for split in ("validation", "test") for task in ("matching", "retrieval")]
     rows = []
     for name, both in runs_of.items():

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from claims import ABOUT
 from data import SEQUENCES
-from jobs import AGAIN, PACKAGE, TRANSFERRED
+from jobs import TRANSFERRED
+from own_jobs import AGAIN, PACKAGE
 from results import TASKS, kind_mean, look, parameters, photo_means, read, signed, transfer
 from results import three as on_test
 from verdicts import Claim, better, plain

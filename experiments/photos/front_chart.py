@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from candidates import DESDIS, SCENES, SMALLER_DESDIS
 from choose import final_rows
-from jobs import FROM_POSES, FROM_STUDENTS, PACKAGE  # of experiments/paper
 from measured import RESULTS, read
+from own_jobs import FROM_POSES, FROM_STUDENTS, PACKAGE  # of experiments/paper
 from photo_names import write_names
 from results import look
 from results import read as read_paper

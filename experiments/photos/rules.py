@@ -25,8 +25,8 @@ from candidates import (
     family,
     keypoint_settings,
 )
-from jobs import FROM_POSES, PACKAGE  # of experiments/paper
 from measured import Measured, Scores, mean_of, minus, read
+from own_jobs import FROM_POSES, PACKAGE  # of experiments/paper
 from results import read as read_paper
 
 from matchkernel.errors import ArgumentError, FileError

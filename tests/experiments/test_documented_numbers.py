@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from candidates import DECIDE_FILTERS, LATER
 from data import RESULTS
-from jobs import PACKAGE
+from own_jobs import PACKAGE
 from results import photo_means
 from rules import taken_filters
 

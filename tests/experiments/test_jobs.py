@@ -15,9 +15,11 @@ from types import SimpleNamespace
 import data
 import jobs
 import numpy as np
+import own_jobs
 import pytest
 import run
-from jobs import EXPERIMENTS, Job
+from job import Job, settings
+from jobs import EXPERIMENTS
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import MatchKernelError
@@ -123,13 +125,13 @@ def test_amounts_of_augmentation_are_those_of_the_names():
 
 def test_best_recipes_share_what_won():
     for job in EXPERIMENTS["recipe"]:
-        if job.name.startswith(jobs.BEST):
+        if job.name.startswith(own_jobs.BEST):
             config = run.configuration(job, SETS, KEEP)
             assert (config.loss.hybrid, config.loss.same_side) == (2.0, True)
             assert config.optimizer.rate == (40 if job.name.endswith("-rate-40") else 20)
             assert config.model.s == (2 if config.model.variant == "dual" and not job.name.endswith("-s1") else 1)
             assert config.sampling.pairs * config.sampling.steps == 2048 * 5000
-        assert ("sizes" in job.scores) == (job.name == jobs.BEST or "mixed-sizes" in job.name)
+        assert ("sizes" in job.scores) == (job.name == own_jobs.BEST or "mixed-sizes" in job.name)
 
 
 def test_between_the_papers_recipe_and_ours_one_thing_changes_at_a_time():
@@ -144,8 +146,8 @@ def test_between_the_papers_recipe_and_ours_one_thing_changes_at_a_time():
 def test_light_model_is_the_best_of_the_candidates_on_validation():
     results = json.loads((data.RESULTS / "recipe.json").read_text(encoding="utf-8"))
     candidates = ("cartesian", "polar", "combined")
-    best = max(candidates, key=lambda v: results[f"{jobs.BEST}-{v}"]["scores"]["validation"]["matching"])
-    assert jobs.PACKAGE["light"].startswith(f"light-{best}-")
+    best = max(candidates, key=lambda v: results[f"{own_jobs.BEST}-{v}"]["scores"]["validation"]["matching"])
+    assert own_jobs.PACKAGE["light"].startswith(f"light-{best}-")
 
 
 def test_figure_3_is_trained_at_the_papers_length():
@@ -173,7 +175,7 @@ def test_new_settings_are_all_different_and_at_the_length_of_what_they_are_compa
 
 @pytest.mark.parametrize("name", jobs.PROJECTED_SUMS)
 def test_projected_sum_is_m_times_the_sum(name):
-    model = build(**jobs.settings(jobs.PROJECTED_SUMS[name])["model"]).eval()
+    model = build(**settings(jobs.PROJECTED_SUMS[name])["model"]).eval()
     F = model.aggregations[0].position_matrix(8)
     assert F.shape == (64, 1)
     assert bool((F[0] == F).all())

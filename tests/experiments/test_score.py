@@ -8,6 +8,7 @@ import pytest
 import run
 import score
 import torch
+from job import Job, settings
 from PIL import Image
 from score import map_statistics, score_maps
 
@@ -72,7 +73,7 @@ def pairs(tmp_path, textures):
 
 @pytest.mark.parametrize("name", ["fc", "dual-s2", "combined-s1", jobs.CONTROL])  # each way to project
 def test_against_a_loop_over_positions(pairs, name, trained_like):
-    model = trained_like(build(**jobs.settings(jobs.DESCRIPTORS[name])["model"], patch_size=16))
+    model = trained_like(build(**settings(jobs.DESCRIPTORS[name])["model"], patch_size=16))
     found = score_maps(model, pairs, "cpu")
     with np.load(pairs) as file:
         both = [torch.from_numpy(part).float()[:, None] for part in (file["reference"], file["shift"][1])]
@@ -179,7 +180,7 @@ def test_fewer_pairs_are_drawn_from_all(pairs):
 def test_a_job_that_asks_for_maps_gets_them(tmp_path, pairs):
     weights = tmp_path / "fc.safetensors"
     save(build(variant="fc", patch_size=16), weights)
-    job = jobs.Job("any", "A", {}, ("maps",))
+    job = Job("any", "A", {}, ("maps",))
     scores = run.measure(job, tmp_path, "cpu", weights, ("scenes", "validation"))
     assert set(scores) == {"maps"}
     assert 0 <= scores["maps"]["near"] <= 1

@@ -11,7 +11,7 @@ import pytest
 import results
 import tables
 import verdicts
-from jobs import PACKAGE
+from own_jobs import PACKAGE
 
 from matchkernel.evaluation.spread import Spread
 from matchkernel.plots.canvas import new_figure
