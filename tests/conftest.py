@@ -22,6 +22,12 @@ torch.set_num_threads(1)  # several test processes share the cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so do the processes they start
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """Untrained models are the same in every run, whatever ran before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """The folder of reference values, see its README."""

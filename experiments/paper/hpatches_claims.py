@@ -25,7 +25,13 @@ from verdicts import (
 )
 
 # The paper's competitors beside SIFT, RootSIFT, BRIEF, ORB, MKD and TFeat, by their names in the results.
-COMPETITORS = {"deepdesc": "DeepDesc", "binboost": "BinBoost", "deepcompare": "DeepCompare", "l2net": "L2-Net"}
+COMPETITORS = {
+    "deepdesc": "DeepDesc",
+    "binboost": "BinBoost",
+    "deepcompare": "DeepCompare",
+    "l2net": "L2-Net",
+    "hardnet": "HardNet as published",
+}
 
 
 def on_hpatches() -> Iterator[Claim]:

@@ -69,7 +69,7 @@ def claims_table(claims: list[Claim]) -> str:
 
 def tests_table() -> str:
     """How each statement is tested."""
-    head = ["", "test", "cannot see", "tested before by"]
+    head = ["", "test", "cannot see", "earlier test, given up"]
     rows = [[str(test.number), test.what, test.unseen, test.first or NOTHING] for test in tests()]
     return markdown_table(head, rows, text_columns=head)
 

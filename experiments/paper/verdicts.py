@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+import results
 from results import TASKS, Interval, has, read, score, signed
 
 from matchkernel.evaluation.spread import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
 LEVEL, LATER, NOTHING = "level", "not measured yet", "nothing to recover"
+ON_A = "holds for training on A"
 ONCE, ONCE_IN_PART = "holds for one training", "holds in part for one training"
 USUAL_SEEDS = 2  # what the page says of rows that say nothing else
 FULL, SHORT = "full", "descriptors"  # 39,060 and 10,000 updates
@@ -60,16 +62,18 @@ def by_intervals(differences: Sequence[Interval]) -> str:
 
 
 def spread(a: Spread, b: Spread) -> float:
-    """The larger standard deviation over seeds; where one was trained once, the largest of the HPatches experiment."""
+    """The larger standard deviation over seeds; where one was trained once, the largest of all."""
     known = [side.std for side in (a, b) if side.std is not None]
     return max(known) if len(known) == len((a, b)) else max(*known, usual_spread(), 0.0)
 
 
 @cache
 def usual_spread() -> float:
-    """The largest standard deviation over seeds among the descriptors trained for 10,000 updates."""
-    names = {job.rpartition("-seed")[0] for job in read(SHORT)}
-    return max(score(SHORT, name, "test", task).std or 0.0 for name, task in product(names, TASKS))
+    """The largest standard deviation over seeds on test among all descriptors."""
+    known = [e for e in (SHORT, FULL, "confirmed") if (results.RESULTS / f"{e}.json").exists()]
+    names = {(e, job.rpartition("-seed")[0]) for e in known for job in read(e)}
+    found = [score(*name, "test", task).std for name, task in product(sorted(names), TASKS) if has(*name, "test")]
+    return max(std or 0.0 for std in found)
 
 
 def better(a: Spread, b: Spread, low: bool = False) -> bool:
@@ -84,7 +88,7 @@ def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
 
 def once(verdict: str, seeds: int) -> str:
     """A verdict, weakened where it stands on one training."""
-    return {HOLDS: ONCE, PART: ONCE_IN_PART}.get(verdict, verdict) if seeds == 1 else verdict
+    return {HOLDS: ONCE, ON_A: ONCE, PART: ONCE_IN_PART}.get(verdict, verdict) if seeds == 1 else verdict
 
 
 def seeds_said(seeds: int) -> list[str]:

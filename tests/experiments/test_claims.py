@@ -11,7 +11,7 @@ import tables
 import verdicts
 from data import SEQUENCES
 from jobs import DUAL_GRID, FIGURE_3, best_of_grid
-from verdicts import FAILS, HOLDS, LATER, LEVEL, MIXED, NOTHING, ONCE, ONCE_IN_PART, PART
+from verdicts import FAILS, HOLDS, LATER, LEVEL, MIXED, NOTHING, ON_A, ONCE, ONCE_IN_PART, PART
 
 from matchkernel.evaluation.spread import Spread
 
@@ -240,15 +240,19 @@ def geometric(low):
 
 def test_fpr_by_geometry_is_decided_by_samples(stored):
     for two, one, expected in (
-        (0.010, 0.0151, [HOLDS, HOLDS]),
-        (0.015, 0.0164, [LEVEL, HOLDS]),
+        (0.010, 0.0151, [ON_A, ON_A]),
+        (0.015, 0.0164, [LEVEL, ON_A]),
         (0.018, 0.0200, [FAILS, FAILS]),
     ):
         models = {"fc-n32": geometric(0.015), "dual-s2-n32": geometric(two), "dual-s1-n32": geometric(one)}
         stored("full", models)
         found = [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
         assert [claim.verdict for claim in found] == expected
-        assert "trained on A" in found[0].figures
+        assert "2 of 6 combinations" in found[0].figures
+    names = {"fc": 0.015, "dual-s2": 0.010, "dual-s1": 0.015}
+    stored("full", {f"{name}-n32": geometric(low) for name, low in names.items()})
+    stored("full_transfer", {f"{name}-on-{group}": geometric(low) for name, low in names.items() for group in "BC"})
+    assert {claim.verdict for claim in claims.transferred_by_geometry()} == {HOLDS}
 
 
 def test_tables_of_models_that_are_partly_trained(stored):
