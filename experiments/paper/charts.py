@@ -12,7 +12,7 @@ from matchkernel.plots.scores import Bar, draw_scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLAIN = "no geometric changes"
+PLAIN = "unaugmented"
 # Models of the chart of tolerances -> label, colour, style. Distinguishable for colour-blind readers (Okabe and Ito).
 TOLERANCE = {
     ("full", "fc-n32"): ("fc", BLACK, "-"),
