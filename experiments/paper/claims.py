@@ -172,10 +172,21 @@ def tolerance() -> Iterator[Claim]:
             continue
         found = {words: paired(two[one], two[other], change, "first") for words, two in ready.items()}
         seeds = min(len(trained) for two in ready.values() for trained in two.values())
-        figures = "; ".join([f"{words} {gap.text()}" for words, gap in found.items()] + seeds_said(seeds))
+        said = [f"{words} {gap.text()}" for words, gap in found.items()] + seeds_said(seeds)
+        figures = "; ".join(said + (about_the_pole() if change == "rotation" else []))
         verdict = by_intervals([gap for words, gap in found.items() if "pole" not in words])
         yield Claim(5, text, once(verdict, seeds), figures, rule)
     yield both_tolerances()
+
+
+def about_the_pole() -> list[str]:
+    """The same for turns about the pole of the polar grid, which lies 1.5 px beside the centre of a patch."""
+    ready = {
+        words: paired(runs(experiment, polar), runs(experiment, cartesian), "pole", "first").text()
+        for words, (experiment, cartesian, polar) in TOLERANT.items()
+        if has(experiment, cartesian, "pole") and has(experiment, polar, "pole")
+    }
+    return ["about the polar grid's own pole, 1.5 px aside: " + ", ".join(ready.values())] if ready else []
 
 
 def both_tolerances() -> Claim:

@@ -63,7 +63,9 @@ AMOUNTS = {
     "shift": np.linspace(0, 0.6, 9),  # half sides, in a direction drawn for each keypoint
     "rotation": np.linspace(0, 45, 10),  # degrees
     "scale": np.linspace(-1, 1, 9),  # octaves
+    "pole": np.linspace(0, 45, 10),  # degrees, about the pole of the polar grid
 }
+POLE = (14 - 15.5) / 16  # x and y of the pixel of 32 that the cells around it see, in half sides: see grid="fields"
 
 
 def scenes_of(group: str) -> tuple[str, ...]:
@@ -107,13 +109,15 @@ def copy_strips(source: Path, target: Path) -> None:
 
 
 def changed(frames: Frames, kind: str, amount: float, directions: np.ndarray) -> Frames:
-    """Frames shifted, rotated or scaled in the coordinates of their own patches."""
+    """Frames shifted, rotated (about their centre, or about the pole) or scaled in coordinates of their patches."""
     if kind == "shift":
         step = amount * np.stack([np.cos(directions), np.sin(directions)], -1)
         return Frames(frames.centers + (frames.shapes @ step[..., None])[..., 0], frames.shapes)
-    if kind == "rotation":
+    if kind in ("rotation", "pole"):
         t = np.deg2rad(amount)
-        return Frames(frames.centers, frames.shapes @ np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]))
+        turn = np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]])
+        fixed = np.full(2, POLE if kind == "pole" else 0.0)
+        return Frames(frames.centers + frames.shapes @ (fixed - turn @ fixed), frames.shapes @ turn)
     return Frames(frames.centers, frames.shapes * 2**amount)
 
 

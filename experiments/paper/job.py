@@ -27,7 +27,7 @@ class Job:
     train: str  # a group of scenes, see data.scenes_of
     settings: Settings  # override the preset `paper`
     scores: tuple[str, ...] = ()  # beyond validation: test, strips, groups, sizes, tolerance, maps, separability,
-    #                        places, geometry
+    #                        pole, places, geometry
     train_cut: str = ""  # trained on SETS/<train_cut>/<scene>: another cut of the same photos
     score_cut: str = ""  # scored on SETS/<score_cut>/...
     teachers: tuple[str, ...] = ()  # KEEP/<teacher>.safetensors each

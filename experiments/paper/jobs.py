@@ -130,7 +130,8 @@ def full() -> Iterator[Job]:
     """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
     for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
         maps = () if name.startswith("concat") else ("maps",)
-        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", "places", *maps))
+        pole = ("pole",) if name.startswith(("cartesian", "polar")) else ()
+        yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", "places", *pole, *maps))
 
 
 def full_64() -> Iterator[Job]:
@@ -180,7 +181,7 @@ def turned() -> Iterator[Job]:
     """Models whose tolerance is compared: with geometric augmentation and without."""
     amounts = {"": "", "-plain": GEOMETRY.format(0.0, 0.0, 0.0)}
     for seed, (name, text), (ending, geometry) in product(SEEDS, TURNED.items(), amounts.items()):
-        yield seeded(f"{name}{ending}", "A", f"{text} {geometry} {STEPS}", seed, ("separability",))
+        yield seeded(f"{name}{ending}", "A", f"{text} {geometry} {STEPS}", seed, ("separability", "pole"))
 
 
 def large() -> Iterator[Job]:

@@ -126,12 +126,12 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
     Args:
         ours: trainings of a model.
         theirs: of another.
-        change: shift, rotation or scale.
+        change: shift, rotation, scale, or pole.
         what: "first", share found first, or "auc", share of other patches that are less similar.
     """
     sides = []
     for found in (ours, theirs):
-        curves = [look(run, "separability", change) for run in found]
+        curves = [look(run, "pole" if change == "pole" else "separability", change) for run in found]
         units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
         sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides

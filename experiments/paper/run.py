@@ -54,7 +54,7 @@ from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
 
 # Beyond those of validation:
-MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "geometry", "places")
+MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "pole", "geometry", "places")
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
 
 
@@ -186,6 +186,7 @@ def measure(job: Job, sets: Path, device: str, weights: Path, done: Collection[s
             method, sets / "geometry", {other: GROUPS[other] for other in "ABC" if other not in job.train}
         ),
         "separability": lambda: score_separability(model, sets / "tolerance.npz", device),
+        "pole": lambda: score_separability(model, sets / "tolerance.npz", device, ["pole"]),
         "places": lambda: score_places(model, sets / "tolerance.npz", device),
         "maps": lambda: score_maps(model, sets / "tolerance.npz", device),
     }

@@ -175,13 +175,16 @@ def _row_distances(rows: np.ndarray, pairs: np.ndarray, piece: int = 2**16) -> n
 
 
 @torch.no_grad()
-def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, Any]:
+def score_separability(
+    model: Descriptor, path: Path, device: str, kinds: Sequence[str] = tuple(CHANGES)
+) -> dict[str, Any]:
     """Kind of change -> how well changed patches are told from non-matches; a model that sees no change gains nothing.
 
     Args:
         model: the descriptor.
         path: as for score_tolerance.
         device: where to compute.
+        kinds: of change.
 
     Returns:
         By kind: `amounts`; `auc`, the share of references of other patches that are less similar than the own one, and
@@ -193,7 +196,7 @@ def score_separability(model: Descriptor, path: Path, device: str) -> dict[str, 
     with np.load(path) as file:
         reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
         found = {}
-        for kind in CHANGES:
+        for kind in kinds:
             less, first = [], []
             for patches in file[kind]:
                 rows = torch.from_numpy(describe(patches, model, resize=True, device=device)).to(device)

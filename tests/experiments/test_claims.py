@@ -176,7 +176,7 @@ def separable(rate, patches=400, amounts=9):
         random = np.random.default_rng(seed)
         first = (random.random((amounts, patches)) < rate).sum(0)
         part = {"amounts": [*range(amounts + 1)], "first_by_patch": " ".join(map(str, first))}
-        return {"separability": dict.fromkeys(("shift", "rotation", "scale"), part)}
+        return {"separability": dict.fromkeys(("shift", "rotation", "scale"), part), "pole": {"pole": part}}
 
     return scores
 
@@ -205,6 +205,14 @@ def test_tolerance_is_decided_by_patches_found_first(stored, polar, expected):
         wanted = [verdicts.once(verdict, seeds) for verdict in expected]
         assert [row(found, word).verdict for word in ("rotation", "scale", "shift")] == wanted
         assert ("1 seed" in found[0].figures) == (seeds == 1)
+
+
+def test_turns_about_the_pole_are_shown_where_they_are_measured(stored):
+    polar = dict.fromkeys(("polar-s2-n32", "polar-s1-n32", "polar-s2-plain"), 0.8)
+    store_tolerance(stored, polar, seeds=3)
+    rotation, scale = (row(claims.tolerance(), word).figures for word in ("rotation", "scale"))
+    assert "own pole, 1.5 px aside: +9.38 [" in rotation
+    assert "pole" not in scale
 
 
 def test_the_pole_in_the_centre_is_shown_and_decides_nothing(stored):

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import data
 import jobs
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from matchkernel.data import hpatches
 from matchkernel.data.hpatches import IMAGES, open_hpatches
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.methods import Method
+from matchkernel.geometry.frames import Frames
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import similarity_map
@@ -113,6 +115,17 @@ def changed_patches(folder, reference, changed):
     amounts = {f"{kind}_amounts": np.arange(len(changed)) for kind in score.CHANGES}
     np.savez(folder / "tolerance.npz", reference=reference, **kinds, **amounts)
     return folder / "tolerance.npz"
+
+
+@pytest.mark.parametrize(("kind", "fixed"), [("rotation", 0.0), ("pole", data.POLE)])
+def test_a_turn_leaves_its_centre_where_it_was(kind, fixed):
+    random = np.random.default_rng(0)
+    frames = Frames(random.uniform(0, 100, (5, 2)), random.normal(0, 10, (5, 2, 2)))
+    turned = data.changed(frames, kind, 30.0, np.zeros(5))
+    point = np.full(2, fixed)
+    np.testing.assert_allclose(turned.centers + turned.shapes @ point, frames.centers + frames.shapes @ point)
+    angle = np.degrees(np.arctan2(*(np.linalg.inv(frames.shapes) @ turned.shapes)[0, ::-1, 0]))
+    assert angle == pytest.approx(30)
 
 
 def test_separability_of_copies_strangers_and_of_a_model_that_sees_nothing(tmp_path, textures, monkeypatch):
