@@ -3,6 +3,7 @@
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from claims import WITHOUT
 from own_jobs import BEST, BEST_CHANGES, RECIPE
 from results import CHANGES, TASKS, at_full_length, look, parameters, percent, read, runs, score, signed
 
@@ -12,7 +13,6 @@ from matchkernel.plots.scores import Bar, draw_scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLAIN = "unaugmented"
 # Models of the chart of tolerances -> label, colour, style. Distinguishable for colour-blind readers (Okabe and Ito).
 TOLERANCE = {
     ("full", "fc-n32"): ("fc", BLACK, "-"),
@@ -20,8 +20,8 @@ TOLERANCE = {
     ("full", "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
     ("full", "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
     ("full", "sum-n32"): ("sum", GRAY, "-"),
-    ("turned", "cartesian-s2-plain"): (f"cartesian, {PLAIN}", ORANGE, ":"),
-    ("turned", "polar-s2-plain"): (f"polar, {PLAIN}", GREEN, ":"),
+    ("turned", "cartesian-s2-plain"): (f"cartesian, {WITHOUT}", ORANGE, ":"),
+    ("turned", "polar-s2-plain"): (f"polar, {WITHOUT}", GREEN, ":"),
 }
 ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
 

@@ -1,6 +1,6 @@
 """The claims that the HPatches tasks decide: statements 3, 4 and 8."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from data import SEQUENCES
 from jobs import AT_64, DUAL_GRID, FIGURE_3, LARGE_REGIONS, best_of_grid
@@ -23,6 +23,8 @@ from verdicts import (
     plain,
     seeds_said,
 )
+
+from matchkernel.evaluation.spread import Spread
 
 # The paper's competitors beside SIFT, RootSIFT, BRIEF, ORB, MKD and TFeat, by their names in the results.
 COMPETITORS = {
@@ -96,6 +98,12 @@ def best_s() -> Claim:
     return Claim(3, text, once(judged(list(zip(two, one, strict=True))), seeds), figures, rule)
 
 
+def short_note(is_short: bool, *sides: Sequence[Spread]) -> str:
+    """What must be said of the length and the number of seeds of models that are compared."""
+    words = ["10,000 updates"] * is_short + seeds_said(min(len(side[0].values) for side in sides))
+    return f" ({', '.join(words)})" if words else ""
+
+
 def sizes() -> Iterator[Claim]:
     """64 against 32 px, on all regions and on those that have 64 px."""
     rule = "better in all three, all of these"
@@ -105,7 +113,7 @@ def sizes() -> Iterator[Claim]:
         n: [[score(e, f"{n}-n{k}", "test", t) for t in TASKS] for e, k in ((large, 64), (experiment, 32))]
         for n in AT_64
     }
-    note = "" if experiment == FULL else " (10,000 updates, 3 seeds)"
+    note = short_note(experiment != FULL, *(side for both in pairs.values() for side in both))
     text = "; ".join(f"`{n}` {gaps(*both)}" for n, both in pairs.items()) + note
     every = [pair for both in pairs.values() for pair in zip(*both, strict=True)]
     yield Claim(3, "64×64 patches are better than 32×32, all regions", judged(every), text, rule)
@@ -169,12 +177,10 @@ def abstract() -> Iterator[Claim]:
     """Statement 4: both versions, of 32×32 and of 64×64 patches, are ahead of all other methods."""
     found = Trained("dual-s2", "fc")
     at_64 = "full_64" if all(has("full_64", f"{n}-n64", "test") for n in ("fc", "dual-s2")) else SHORT
+    large = [[score(at_64, f"{n}-n64", "test", t) for t in TASKS] for n in ("dual-s2", "fc")]
     sides = {
         "32×32": (found.three["dual-s2"], found.three["fc"], found.note),
-        "64×64": (
-            *([score(at_64, f"{n}-n64", "test", t) for t in TASKS] for n in ("dual-s2", "fc")),
-            "" if at_64 == "full_64" else " (10,000 updates, 3 seeds)",
-        ),
+        "64×64": (*large, short_note(at_64 == SHORT, *large)),
     }
     baselines = {name: result for name, result in read("baselines").items() if "test" in result["scores"]}
     best = [max(100 * look(result, "test", "tie_safe", task) for result in baselines.values()) for task in TASKS]
