@@ -211,7 +211,7 @@ def test_turns_about_the_pole_are_shown_where_they_are_measured(stored):
     polar = dict.fromkeys(("polar-s2-n32", "polar-s1-n32", "polar-s2-plain"), 0.8)
     store_tolerance(stored, polar, seeds=3)
     rotation, scale = (row(claims.tolerance(), word).figures for word in ("rotation", "scale"))
-    assert "own pole, 1.5 px aside: +9.38 [" in rotation
+    assert "own pole, 1.5 px aside, it holds: +9.38 [" in rotation
     assert "pole" not in scale
 
 
@@ -221,6 +221,7 @@ def test_the_pole_in_the_centre_is_shown_and_decides_nothing(stored):
     found = row(claims.tolerance(), "rotation")
     assert found.verdict == HOLDS
     assert "pole in the centre −19" in found.figures
+    assert found.figures.partition("aside, it holds:")[2].count("[") == 3  # not of the one whose pole is the centre
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(0.75, HOLDS), (0.7, HOLDS), (0.65, PART), (0.5, FAILS)])
@@ -230,6 +231,26 @@ def test_the_combined_encoding_is_compared_with_the_better_one(stored, rate, ver
     found = claims.both_tolerances()
     assert found.verdict == verdict
     assert [f"to `{name}`" in found.figures for name in ("cartesian", "polar")] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [((0.6, 0.6), HOLDS), ((0.6, 0.7), PART), ((0.8, 0.6), MIXED), ((0.7, 0.7), LEVEL), ((0.8, 0.7), FAILS)],
+)
+def test_concat_is_compared_with_and_without_batch_norm(stored, rates, verdict):
+    assert row(claims.tolerance(), "`concat`").verdict == LATER
+    models = {"cartesian-s2-n32": 0.7, "concat-n32": rates[0], "concat-batch-n32": rates[1]}
+    stored("full", {name: separable(share) for name, share in models.items()})
+    found = row(claims.tolerance(), "`concat`")
+    assert found.verdict == verdict
+    assert [f"to `{name}`" in found.figures for name in ("concat", "concat-batch")] == [True, True]
+
+
+def test_fc_is_compared_under_every_change(stored):
+    stored("full", {"dual-s2-n32": separable(0.7), "fc-n32": separable(0.6)})
+    found = row(claims.tolerance(), "`fc`")
+    assert found.verdict == HOLDS
+    assert [part.split()[0] for part in found.figures.split("; ")[:3]] == ["shift", "rotation", "scale"]
 
 
 def test_one_training_weakens_what_holds():
@@ -272,7 +293,7 @@ def test_tables_of_models_that_are_partly_trained(stored):
     assert {f"`sum`{tables.SHORTER}", f"`sum-m-plain`{tables.SHORTER}", f"`fc`, 64 px{tables.SHORTER}"} <= lines.keys()
     stored("untried", {"fc-dropout-0": on_test(0.1), "dual-text": on_test(0.0)}, seeds=2)
     compared = [line.split("|")[2].strip() for line in tables.untried().splitlines()[2:]]
-    assert compared == ["`fc-n32`", "`dual-s2-n32`"]
+    assert compared == ["`fc`", "`dual-s2`"]
 
 
 def test_shipped_weights_stand_in_until_full_ones_are_there(stored):

@@ -53,7 +53,6 @@ UNFINISHED = (
     "full",
     "full_64",
     "full_transfer",
-    "dual_grid",
     "confirmed",
     "untried",
     "turned",
