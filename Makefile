@@ -68,6 +68,7 @@ clean:  ## remove everything the other targets made
 # Set-up: once, and again when the dependencies change. `dev` includes `demo`.
 .venv/demo .venv/dev: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "setting up .venv (up to 3.4 GB, mostly torch), which takes some minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(@F)]'
 	@touch .venv/demo $@

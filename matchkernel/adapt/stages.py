@@ -39,6 +39,7 @@ from matchkernel.model.weights import load, save, state_digest
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash
 from matchkernel.storage.folders import LOCK, exclusive
+from matchkernel.storage.photo_folders import check_photo_folder
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference
 from matchkernel.training.distributed import chosen_device
@@ -93,9 +94,11 @@ def adapt(
     need_opencv()
     need("matplotlib.figure", "plots", "drawing the report")
     place = chosen_device(device).type
-    for folder in (photos, *([] if model is None else [Path(model)])):
-        if not folder.is_dir():
-            raise FileError(f"{folder}: no such folder")
+    check_photo_folder(photos)
+    if model is not None and not Path(model).is_dir():
+        raise FileError(
+            f"{model}: no such folder; --model is a COLMAP model of the photos, weights are given by --base"
+        )
     if model is None and database is not None:
         raise ArgumentError("--database belongs to --model, which is not given")
     given = None if model is None else Source(photos, Path(model), _database(Path(model), database))

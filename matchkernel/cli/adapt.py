@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import answer, progress_bar, say, user_errors
 from matchkernel.cli.options import Device, Json, Seed
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def adapt(
             say(f"stopped; run the same command again to go on in {out}")
             return
         for gain in (*result.gains, *result.elsewhere):
-            say(f"{gain.place}: {gain.words()}")
-        say(result.verdict)
+            answer(f"{gain.place}: {gain.words()}", as_json)
+        answer(result.verdict, as_json)
         say(f"-> {result.weights}" if result.weights else f"use {base} as before; report: {out / 'report.html'}")
         if as_json:
             gains = {"test": result.gains, "elsewhere": result.elsewhere}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from matchkernel.cli.interrupts import raised_inside
@@ -30,6 +31,17 @@ stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 def say(line: str) -> None:
     """Print a line to stderr without interpreting markup."""
     stderr.print(line, markup=False)
+
+
+def answer(line: str, as_json: bool = False) -> None:
+    """Print the answer of a verb to stdout; to stderr where stdout has it as JSON."""
+    (stderr if as_json else stdout).print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_table(table: Table) -> None:
+    """Print a table to stdout; nothing is cut off, however narrow the window."""
+    width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
+    Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
 
 
 def say_stages(stages: "Stages") -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import answer, progress_bar, say, user_errors
 from matchkernel.cli.options import Json, Picture, Seed
 from matchkernel.geometry.conventions import MAGNIFICATION
 
@@ -42,7 +42,7 @@ def verify(folder: Set) -> None:
 
     with user_errors():
         summary.verify(folder)
-        say(f"intact: {summary.one_line(folder)}")
+        answer(f"intact: {summary.one_line(folder)}")
 
 
 @app.command("from-colmap")

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.cli.console import plain_table, say, show_table, user_errors
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import ImageMatches, match_images
@@ -55,7 +55,7 @@ def demo(out: Annotated[Path, typer.Option("--out", "-o", help="folder for the p
     """Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches."""
     with user_errors():
         rows = run_demo(out)
-        stdout.print(results_table(rows))
+        show_table(results_table(rows))
         for row in rows:
             say(f"-> {row.picture}")
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.measure import Measurement
 
-from matchkernel.cli.console import plain_table, progress_bar, say, stdout, user_errors
+from matchkernel.cli.console import plain_table, progress_bar, say, show_table, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Engine, Json, weight_files
 from matchkernel.errors import ArgumentError
@@ -286,9 +284,7 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
         for row in rows:
             table.add_row(*row)
         table.caption, table.caption_justify = note_of(results), "left"
-        width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-        # numbers are never truncated, however narrow the window
-        Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
+        show_table(table)
     for result in results:
         where = result.get("split") or result.get("test_set")
         for warning in result["warnings"]:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.cli.console import plain_table, say, show_table, stdout, user_errors
 from matchkernel.cli.options import Json
 from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
 
@@ -29,11 +29,10 @@ def info(
             print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2, ensure_ascii=False))
             return
         numbers = ("parameters", "D")
-        table = plain_table("descriptor", "symbol", *numbers, "patch sizes", "trained weights", numbers=numbers)
+        table = plain_table("descriptor", "symbol", *numbers, "patch sizes", numbers=numbers)
         for row in rows:
-            names = ", ".join(row.weights) or "none"
-            table.add_row(row.variant, row.symbol, f"{row.parameters:,}", str(row.D), row.sizes, names)
-        stdout.print(table)
+            table.add_row(row.variant, row.symbol, f"{row.parameters:,}", str(row.D), row.sizes)
+        show_table(table)
         _list_weights()
 
 
@@ -49,7 +48,7 @@ def _list_weights() -> None:
             "matching: mAP on validation photos, see docs/models.md; `info NAME` shows more",
             "left",
         )
-        stdout.print(table)
+        show_table(table)
 
 
 def _show_card(weights: str, facts: dict[str, Any], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
+from matchkernel.cli.console import answer, progress_bar, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import (
     Device,
@@ -81,6 +81,6 @@ def match(
                     save_picture(found, a, b, path)
         if as_json:
             print(json.dumps({**found.to_json(), **({"seconds": stages.rounded()} if profile else {})}))
-        say(found.one_line())
+        answer(found.one_line(), as_json)
         if profile:
             say_stages(stages)

@@ -5,7 +5,7 @@ import json
 
 import typer
 
-from matchkernel.cli.console import plain_table, say, stdout, user_errors
+from matchkernel.cli.console import answer, plain_table, show_table, user_errors
 from matchkernel.cli.options import Json
 
 
@@ -24,8 +24,8 @@ def params(as_json: Json = False) -> None:
         if as_json:
             print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2, ensure_ascii=False))
         else:
-            stdout.print(table)
+            show_table(table)
         agreeing = sum(row.agrees for row in rows)
-        say(f"{agreeing} of {len(rows)} rows agree with the paper (M, m / W and total)")
+        answer(f"{agreeing} of {len(rows)} rows agree with the paper (M, m / W and total)", as_json)
         if agreeing < len(rows):
             raise typer.Exit(1)

@@ -54,7 +54,9 @@ def maps(
     ] = None,
     a: Annotated[int, typer.Option(help="index of patch a in a stack or strip")] = 0,
     b: Annotated[int, typer.Option(help="index of patch b in a stack or strip")] = 1,
-    match: Annotated[int, typer.Option(help="which match of two photos, closest first")] = 1,
+    match: Annotated[
+        int, typer.Option(help="which match of two photos, of their strongest 1,000 keypoints, closest first")
+    ] = 1,
     at: Annotated[
         list[str] | None,
         typer.Option(help="rows: position in patch a as X,Y from 0 to 1; may be given several times"),
@@ -70,7 +72,7 @@ def maps(
         check_output(out, *(files or []), *weight_files(*names), suffixes=(".png",))
         positions = [_position(text) for text in at] if at else POSITIONS
         columns = [MapColumn.open(name) for name in names]
-        similarity_picture(out, columns, *two_patches(files or [], a, b, match), positions)
+        similarity_picture(out, columns, *two_patches(files or [], a, b, match, say), positions)
         say(f"-> {out}")
 
 

@@ -31,6 +31,7 @@ from matchkernel.storage.photo_folders import photos_at
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
+NO_FOLDER = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # a name with one of these is meant to be a file
 TASKS_EACH, MOST_AT_ONCE = 8, 16  # tasks per worker, if there are enough images; images per task
 
 
@@ -158,8 +159,9 @@ def _report(outcomes: Sequence[Extracted | Skipped], facts: dict[str, Any]) -> E
 
 def _check_target(out: Path, images: dict[str, Path]) -> None:
     """Refuse a place that cannot be written before any work is done."""
-    if not is_h5(out) and (out.is_file() or out.suffix.lower() == SUFFIX):
-        raise FileError(f"{out}: is a file, not a folder; features go into a folder or an .h5")
+    if not is_h5(out) and (out.is_file() or (out.suffix.lower() in NO_FOLDER and not out.is_dir())):
+        kind = "a file" if out.is_file() else "the name of a file"
+        raise FileError(f"{out}: is {kind}, not a folder; features go into a folder or an .h5")
     if not is_h5(out):
         check_folder(out)
         return

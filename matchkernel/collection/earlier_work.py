@@ -65,7 +65,7 @@ def take_features(
     taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
     for name, path in taken.items():
         there = facts_of(path)
-        check_same_settings(there["model"], there["settings"], facts, name, place)
+        check_same_settings(there["model"], there["settings"], facts, name, place, advice="give the same settings here")
     for name, path in taken.items():
         link_or_copy(path, out / f"{name}{SUFFIX}")
     say(f"taking features of {len(taken)} of {len(now)} photos from {place}")

@@ -22,6 +22,7 @@ from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import check_name
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray
+from matchkernel.storage.settings import told_differences
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
@@ -247,18 +248,21 @@ def _or_skipped(photo: Photo, step: Callable[[], Result]) -> Result | Skipped:
         return Skipped(photo.name, f"{photo.path}: not extracted: {described(error)}")
 
 
-def check_same_settings(model: str, settings: Any, facts: dict[str, Any], name: str, out: Path) -> None:
+def check_same_settings(
+    model: str, settings: Any, facts: dict[str, Any], name: str, out: Path, advice: str = "remove them"
+) -> None:
     """Refuse features made in another way than those that facts (of an Extractor) describe."""
     first = {ENGINE: TORCH, STORE: "float32"}  # the only ones there were
     before = {**first, "model": model, **settings}
     now = {**first, "model": facts["name"], **facts["settings"]}
-    for key in ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]:
-        if before.get(key) != now.get(key):
-            other = f"use --engine {before[ENGINE]}, " if key == ENGINE else ""
-            raise ArgumentError(
-                f"{out}: features of {name} were made with {key} {before.get(key)!r}, now {now.get(key)!r}; "
-                f"{other}remove them or choose another place"
-            )
+    keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
+    readable = [key for key in keys if not key.endswith("sha256")]
+    for some in (readable, keys):  # digests are told only if all else is the same
+        told = told_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        if not told:
+            continue
+        other = f"use --engine {before[ENGINE]}, " if before[ENGINE] != now[ENGINE] else ""
+        raise ArgumentError(f"{out}: features of {name} were {told}; {other}{advice} or choose another place")
 
 
 def _check_name(name: str, is_h5: bool) -> None:

@@ -280,7 +280,9 @@ def _unchanged(before: Finished | None, inputs: dict[str, Any], skipped: dict[st
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
     """Write the features and COLMAP's keypoint text of every image; returns those that cannot be read, and why."""
-    job.say(f"extracting {describer.label} features ({len(names)} images)")
+    there = sum((job.build.folder / "features" / f"{name}{SUFFIX}").exists() for name in names)
+    count = f"{len(names) - there} of {len(names)} images" if there else f"{len(names)} images"
+    job.say(f"extracting {describer.label} features ({count})")
     detector, paths = job.settings.detector, {name: job.images / name for name in names}
     report = extract_images(
         paths,

@@ -10,6 +10,7 @@ from typing import Any
 
 from matchkernel.errors import FileError
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
+from matchkernel.storage.settings import told_differences
 
 SUMMARY, MATCHES = "summary.json", "matches.h5"
 
@@ -33,12 +34,8 @@ def read_finished(folder: Path, settings: Mapping[str, Any]) -> Finished | None:
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    for key in sorted(before.keys() | settings.keys()):
-        if before.get(key) != settings.get(key):
-            raise FileError(
-                f"{folder}: already exists, made with {key} {before.get(key)!r}, now {settings.get(key)!r}; remove it "
-                "or choose another place"
-            )
+    if told := told_differences(before, settings):
+        raise FileError(f"{folder}: already exists, {told}; remove it or choose another place")
     return Finished(folder, inputs, facts)
 
 

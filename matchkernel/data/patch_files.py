@@ -12,6 +12,8 @@ from matchkernel.storage.npy import map_npy
 if TYPE_CHECKING:
     from PIL import Image
 
+OF_PHOTOS = "; `matchkernel extract` describes photos"  # in errors about what may be one
+
 
 def read_patches(path: str | Path) -> np.ndarray:
     """Read a stack of square patches, chosen by the file's suffix.
@@ -30,7 +32,7 @@ def read_patches(path: str | Path) -> np.ndarray:
     readers = {".npy": _read_npy, ".png": _read_strip}
     if path.suffix.lower() not in readers:
         raise FileError(
-            f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}"
+            f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}{OF_PHOTOS}"
         )
     return readers[path.suffix.lower()](path)
 
@@ -63,7 +65,8 @@ def _read_strip(path: Path) -> np.ndarray:
 def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
     width, height = image.size
     if height % width:
-        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {width} x {height} pixels")
+        size = f"{width} x {height} pixels"
+        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {size}{OF_PHOTOS}")
     if image.mode not in ("L", "I;16"):
         raise FileError(f"{path}: a strip must be 8 or 16 bit gray or RGB, got mode {image.mode}")
     return np.asarray(image).reshape(height // width, width, width)

@@ -13,13 +13,16 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.extract import Image, as_gray
 from matchkernel.photos.pipeline import match_images
+from matchkernel.storage.progress import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo
 MOST_SIDE = 128  # a square picture up to this size is a patch, any other a photo
 KEYPOINTS = 1000
 
 
-def two_patches(files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1) -> tuple[Tensor, Tensor]:
+def two_patches(
+    files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1, say: Say = lambda line: None
+) -> tuple[Tensor, Tensor]:
     """Two patches of the same size, (N, N) floats.
 
     Args:
@@ -28,6 +31,7 @@ def two_patches(files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1) -
         a: index of the first patch, for a stack or strip.
         b: index of the second.
         match: which match of two photos, 1 for the closest pair of descriptors.
+        say: told which match of two photos this is, and where.
     """
     if len(files) > 2:
         raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")
@@ -36,19 +40,24 @@ def two_patches(files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1) -
     photos: Sequence[Image] = files or sample_pair()
     grays = [as_gray(photo) for photo in photos]
     if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):
-        grays = matched_patches(photos, match)
+        grays = matched_patches(photos, match, say)
     elif grays[0].shape != grays[1].shape:
         raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(grays[0])} and {len(grays[1])} px")
     return _floats(grays[0]), _floats(grays[1])
 
 
-def matched_patches(photos: Sequence[Image], number: int = 1) -> list[np.ndarray]:
+def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda line: None) -> list[np.ndarray]:
     """(64, 64) of each photo around a match that agrees with the geometry of the two; 1 is the closest."""
     found = match_images(photos[0], photos[1], keypoints=KEYPOINTS)
     order = np.argsort(found.matches.distances, kind="stable")
     chosen = order[found.inliers[order]]
     if not 1 <= number <= len(chosen):
-        raise ArgumentError(f"the two photos have {len(chosen)} matches that agree, cannot draw match {number}")
+        raise ArgumentError(
+            f"the strongest {KEYPOINTS:,} keypoints of the photos have {len(chosen)} matches that agree, cannot draw "
+            f"match {number}"
+        )
+    places = [f"({points[chosen[number - 1]][0]:.0f}, {points[chosen[number - 1]][1]:.0f})" for points in found.points]
+    say(f"match {number} of {len(chosen)} among the strongest {KEYPOINTS:,} keypoints, at {' and '.join(places)}")
     cut = []
     for photo, features, index in zip(photos, found.features, found.matches.indices[chosen[number - 1]], strict=True):
         cut.append(extract_patches(as_gray(photo), features.frames[index : index + 1], SIDE)[0])

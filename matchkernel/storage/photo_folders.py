@@ -14,6 +14,13 @@ from matchkernel.storage.images import SUFFIXES
 NAMED_IN_MESSAGES = 6  # kinds of ignored files
 
 
+def check_photo_folder(folder: Path) -> None:
+    """Refuse what is no folder."""
+    if not folder.is_dir():
+        reason = "is a file; a folder of photos is needed" if folder.exists() else "no such folder"
+        raise FileError(f"{folder}: {reason}")
+
+
 @dataclass(frozen=True)
 class Photos:
     """Photos by name, sorted, and the number of other files by kind: suffix, "hidden" or "not chosen"."""
@@ -47,10 +54,7 @@ def photos_in(
         without: folder of masks to leave out: those of a folder inside this one, or `IMG.jpg.png` beside `IMG.jpg`.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise FileError(
-            f"{folder}: " + ("is a file; a folder of photos is needed" if folder.exists() else "no such folder")
-        )
+    check_photo_folder(folder)
     found, ignored = {}, Counter[str]()
     for path in _files(folder):
         kind = _kind(path, folder)

@@ -6,7 +6,7 @@ import numbers
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,19 +194,26 @@ def parse_override(text: str) -> dict[str, Any]:
     return dict(parsed)
 
 
-def first_difference(
-    mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
-) -> tuple[str, Any, Any] | None:
-    """The first key (dotted) at which two nested tables differ, with both values."""
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The keys (dotted) at which two nested tables differ, with both values."""
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         a, b = mine.get(name), theirs.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found = first_difference(a, b, f"{prefix}{name}.")
-            if found:
-                return found
+            yield from differences(a, b, f"{prefix}{name}.")
         elif a != b or type(a) is not type(b):
-            return prefix + name, a, b
-    return None
+            yield prefix + name, a, b
+
+
+def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first of the differences, if there is one."""
+    return next(differences(mine, theirs), None)
+
+
+def told_differences(before: Mapping[str, Any], now: Mapping[str, Any], most: int = 3) -> str:
+    """`made with keypoints 500, now 600`, of up to so many differences; empty if there is none."""
+    found = [f"{name} {short_repr(a)}, now {short_repr(b)}" for name, a, b in differences(before, now) if a != b]
+    more = [f"{len(found) - most} more"] * (len(found) > most)
+    return f"made with {' and '.join(found[:most] + more)}" if found else ""
 
 
 def short_repr(value: object) -> str:

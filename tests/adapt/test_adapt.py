@@ -278,6 +278,11 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
     assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)  # says what there was
     for arguments, told in (
         ((tmp_path / "none", "-o", tmp_path / "a"), "no such folder"),
+        ((next(images.glob("*.*")), "-o", tmp_path / "a"), "is a file; a folder of photos is needed"),
+        (
+            (images, "-o", tmp_path / "a", "--model", "light"),
+            "is a COLMAP model of the photos, weights are given by --base",
+        ),
         ((images, "-o", images / "inside", *model), "is inside the input"),
         ((images, "-o", tmp_path / "a", "--model", tmp_path), "no database.db in it or beside it"),
         ((images, "-o", tmp_path / "a", "--model", tmp_path / "none"), "none: no such folder"),

@@ -40,11 +40,11 @@ def test_params_prints_table_1_beside_the_papers():
     assert result.exit_code == 0
     for count in ("433,568", "695,712", "581,024", "1,105,312", "867,008", "1,391,296", "1,334,560", "4,480,288"):
         assert result.stdout.count(count) >= 2
-    assert "10 of 10 rows agree with the paper" in result.stderr
+    assert "10 of 10 rows agree with the paper" in result.stdout
     assert len(json.loads(run("params", "--json").stdout)) == 10
 
 
-def test_info_lists_every_descriptor():
+def test_info_lists_every_descriptor(monkeypatch):
     result = run("info")
     assert result.exit_code == 0
     rows = json.loads(run("info", "--json").stdout)
@@ -54,6 +54,8 @@ def test_info_lists_every_descriptor():
         assert f"{row['parameters']:,}" in result.stdout
     assert sorted(name for row in rows for name in row["weights"]) == matchkernel.available()
     assert "39,060 x 512" in result.stdout
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "…" not in run("info").stdout  # nothing is cut, however narrow the window
 
 
 def test_info_tells_what_weights_say_of_themselves(weights):

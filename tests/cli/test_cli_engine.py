@@ -84,4 +84,4 @@ def test_a_mistake_is_one_line(here, monkeypatch):
     result = run(*words, "--engine", "onnx-int8")
     assert result.exit_code == 2
     assert "engine onnx-int8 needs onnxruntime: pip install 'matchkernel[onnx]'" in result.stderr
-    assert "(light, torch)" in good(*words).stderr
+    assert "(light, torch)" in good(*words).stdout

@@ -99,7 +99,8 @@ def test_guided_matching_is_an_option(pair):
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(pair, monkeypatch):
     options = ("match", "a.png", "b.png", "--model", "sum", "--untrained", "--keypoints", 60)
-    assert run(*options).stderr.count("\n") == 1
+    result = run(*options)
+    assert (result.stdout.count("\n"), result.stderr) == (1, "")  # the answer, also where it is piped
     seen = []
     monkeypatch.setattr(console.Bar, "rename", lambda bar, what: seen.append(what))
     monkeypatch.setattr(console.Bar, "__call__", lambda bar, done, total: seen.append((done, total)))
@@ -129,7 +130,7 @@ def test_without_weights_the_way_on_is_said(pair):
     assert result.stderr.count("\n") == 1
     result = run("match", "a.png", "b.png", "--model", "sum", "--untrained", "--keypoints", 30, "--geometry", "none")
     assert result.exit_code == 0
-    assert "sum, untrained" in result.stderr
+    assert "sum, untrained" in result.stdout
 
 
 def test_images_without_keypoints_end_well(pair, tmp_path):

@@ -30,7 +30,7 @@ def test_synthetic_info_verify_show(synthetic, tmp_path):
     assert "patches: 90" in run("info", synthetic).stdout
     result = run("verify", synthetic)
     assert result.exit_code == 0
-    assert result.stderr.startswith("intact: 90 patches of 30 points")
+    assert result.stdout.startswith("intact: 90 patches of 30 points")
     assert run("show", synthetic, "-o", tmp_path / "sheet.png", "--points", 5).exit_code == 0
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.height > 5 * 64

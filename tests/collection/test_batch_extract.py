@@ -210,6 +210,11 @@ def test_names_and_places_that_cannot_be(photos, sift, tmp_path):
         find_images([tmp_path / "empty"])
     with pytest.raises(FileError, match="is a file"):
         extract_images(find_images([photos]), photos / "notes.txt", sift)
+    with pytest.raises(
+        FileError, match=r"rows\.csv: is the name of a file, not a folder; features go into a folder or an"
+    ):
+        extract_images(find_images([photos]), tmp_path / "rows.csv", sift)
+    assert not (tmp_path / "rows.csv").exists()
     with pytest.raises(FileError, match="is not a folder"):
         extract_images(find_images([photos]), photos / "notes.txt" / "features.h5", sift)
     (tmp_path / "words.h5").write_text("hello")

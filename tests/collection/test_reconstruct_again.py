@@ -157,6 +157,11 @@ def test_names_with_spaces_and_photos_added_to_a_finished_workspace(scene, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my photos", "ws"]
     with pytest.raises(FileError, match="already exists, made with filter 'ratio', now 'none'"):
         reconstruct(images, workspace, "rootsift", ReconstructSettings(SETTINGS.detector, "none"))
+    fewer = dataclasses.replace(SETTINGS, detector=Detector(keypoints=400))
+    with pytest.raises(
+        FileError, match=r"made with detector\.keypoints 500, now 400; remove it or choose another place$"
+    ):
+        reconstruct(images, workspace, "rootsift", fewer)
 
 
 @needs_colmap
@@ -177,11 +182,13 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     extract_images({"0a.png": images / "0a.png"}, tmp_path / "before", describer, SETTINGS.detector)
     said = []
     other = dataclasses.replace(settings, detector=Detector(keypoints=400))
-    with pytest.raises(ArgumentError, match=r"before: features of 0a\.png were made with .*500, now .*400"):
+    words = r"before: features of 0a\.png were made with keypoints 500, now 400; give the same settings here or choose"
+    with pytest.raises(ArgumentError, match=words):
         reconstruct(images, tmp_path / "ws", describer, other, features=tmp_path / "before")
     assert not (tmp_path / "ws.part").exists()
     summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before", say=said.append)
     assert f"taking features of 1 of 12 photos from {tmp_path / 'before'}" in said
+    assert "extracting rootsift features (11 of 12 images)" in said
     assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
     assert summary.models == [6, 6]
     for folder in model_folders(tmp_path / "ws"):

@@ -72,7 +72,10 @@ def test_files_that_are_refused(patches, tmp_path):
     np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
     refused(tmp_path / "object.npy", "not a whole .npy array")
     Image.fromarray(patches[0][:, :5]).save(tmp_path / "odd.png")
-    refused(tmp_path / "odd.png", "must be a multiple of its width")
+    refused(
+        tmp_path / "odd.png",
+        "must be a multiple of its width, got 5 x 9 pixels; `matchkernel extract` describes photos",
+    )
     strip_of(patches, tmp_path / "rgba.png", "RGBA")
     refused(tmp_path / "rgba.png", "mode RGBA")
     Image.fromarray(patches[0]).save(tmp_path / "jpeg.jpg")

@@ -1,5 +1,6 @@
 """The paper's figures drawn by command: what is in them, and what cannot be drawn."""
 
+import re
 import shutil
 
 import numpy as np
@@ -105,7 +106,11 @@ def test_patches_of_a_stack_of_pictures_and_of_photos(tmp_path):
     for number, photo in enumerate(rendered_pair(320, 240)):
         Image.fromarray(photo).save(tmp_path / f"photo{number}.png")
     photos = [tmp_path / f"photo{number}.png" for number in range(2)]
-    a, b = two_patches(photos)
+    said = []
+    a, b = two_patches(photos, match=2, say=said.append)
+    assert re.fullmatch(
+        r"match 2 of \d+ among the strongest 1,000 keypoints, at \(\d+, \d+\) and \(\d+, \d+\)", said[0]
+    )
     assert a.shape == b.shape == (SIDE, SIDE)
     assert np.corrcoef(a.flatten(), b.flatten())[0, 1] > 0.8  # the same place of the scene
     with pytest.raises(ArgumentError, match=r"matches that agree, cannot draw match 99999"):

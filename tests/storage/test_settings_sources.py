@@ -15,6 +15,7 @@ from matchkernel.storage.settings import (
     merged,
     parse_override,
     read_toml,
+    told_differences,
 )
 
 
@@ -125,6 +126,16 @@ def test_the_first_difference():
         assert found == difference, (mine, theirs)
         types = [type(value) for value in found or ()]
         assert types == [type(value) for value in difference or ()], (mine, theirs)
+
+
+def test_differences_are_told_by_name_at_most_three():
+    before, now = {"detector": {"keypoints": 500, "contrast": 0.01}, "pixels": 3}, {"detector": {"keypoints": 600}}
+    assert told_differences(before, {**now, "pixels": 3.0}) == (
+        "made with detector.keypoints 500, now 600 and detector.contrast 0.01, now None"
+    )
+    assert told_differences({"a": 1, "b": 1.0}, {"a": 1.0, "b": 1}) == ""  # the same value
+    told = told_differences(dict.fromkeys("abcde", 1), dict.fromkeys("abcde", 2))
+    assert told == "made with a 1, now 2 and b 1, now 2 and c 1, now 2 and 2 more"
 
 
 @given(tables, tables)
