@@ -46,6 +46,13 @@ OPTIONAL = {
 }
 
 
+def test_the_readme_names_the_rooms_in_order():
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"from those below it: {', '.join(ROOMS[:-2])}." in said
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras) == set(re.findall(r"`(\w+)`", said.partition("Extras: ")[2].partition("## ")[0]))
+
+
 def room(path):
     """The part of the package a file belongs to: a top-level module or a folder."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
