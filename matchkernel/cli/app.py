@@ -1,5 +1,7 @@
 """The command line: its verbs, each loaded when it is used, and the options before the verb."""
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -8,7 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import matchkernel
-from matchkernel.cli.console import show_traceback
+from matchkernel.cli.console import say_error, show_traceback
 
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
@@ -32,9 +34,27 @@ VERBS = {
     "evaluate": "Score a model, a baseline or descriptor files.",
 }
 
+Mistake: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
+
 
 class Verbs(TyperGroup):
     """A group of verbs of which only the names and help texts are loaded until one of them is run."""
+
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **settings: Any) -> Any:  # type: ignore[override]
+        """Run a command line; a mistake in it is told in one line, as every other."""
+        if not standalone_mode:
+            return super().main(args, standalone_mode=False, **settings)
+        try:
+            code = super().main(args, standalone_mode=False, **settings)
+        except Mistake as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # no mistake
+                print(error.ctx.get_help())
+            else:
+                say_error(f"{error.format_message()} (see {error.ctx.command_path} --help)")
+            code = error.exit_code
+        except typer.Abort:
+            code = 1
+        sys.exit(code)
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """Replace the placeholder that is listed in the help with the verb itself."""

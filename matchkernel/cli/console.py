@@ -69,7 +69,7 @@ def user_errors() -> Iterator[None]:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
-        _report(" ".join(str(error).split()) or type(error).__name__)
+        _report(str(error).strip() or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
     except RuntimeError as error:  # torch has no MemoryError
@@ -90,10 +90,15 @@ def run_script(main: Callable[[], None]) -> None:
         raise SystemExit(stop.exit_code) from None
 
 
+def say_error(message: str) -> None:
+    """Print what went wrong to stderr, on one line."""
+    stderr.print(f"error: {' '.join(message.split())}", style="red", markup=False)
+
+
 def _report(message: str) -> None:
     if show_traceback.get():
         traceback.print_exc()
-    stderr.print(f"error: {message}", style="red", markup=False)
+    say_error(message)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -188,6 +188,35 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("match a.png b.png --kyepoints 3", "--keypoints"),
+        ("mtach", "Did you mean 'match'? (see python -m matchkernel --help)"),
+        ("match a.png", "Missing argument 'B'. (see python -m matchkernel match --help)"),
+        ("match a.png b.png --keypoints many", "Invalid value for '--keypoints'"),
+        ("match a.png b.png --geometry flat", "'flat' is not one of"),
+        ("data frm-colmap", "No such command 'frm-colmap'"),
+        ("plot maps", "Missing option '--out'"),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_one_line(words, told, tmp_path):
+    command = [sys.executable, "-m", "matchkernel", *words.split()]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["", "data"])
+def test_without_a_verb_the_help_is_shown(words):
+    result = run(*words.split())
+    assert "Usage" in result.stdout
+    assert result.stderr == ""
+
+
 def test_a_users_mistake_is_one_line_and_exit_2(patches, weights, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("odd.npy", np.zeros((2, 30, 30)))
