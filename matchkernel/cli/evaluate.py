@@ -90,8 +90,9 @@ def phototourism(
                 say=bar.rename,
                 progress=bar,
             )
-        left_out = len(methods) * len(tests) - len(results)
-        _finish(results, out, as_json, f"; {left_out} not scored: trained on the test set" if left_out else "")
+        left = [f"{m.name} on {test}" for m in methods for test in tests if m.was_trained_on(test, tests[test])]
+        told = f"; {len(left)} not scored, as trained on it: {', '.join(left[:5])}{', …' * (len(left) > 5)}"
+        _finish(results, out, as_json, told if left else "")
 
 
 @app.command()

@@ -33,6 +33,8 @@ def train(
         begin = [] if start is None else [f"start.weights={json.dumps(start)}"]
         run = TrainingConfig.from_toml(config, [*begin, *(settings or [])])
         folder = out or default_folder(config)
+        for place in sorted({*run.data.train} & {*run.data.validation}):
+            say(f"warning: {place} is trained on and validated on: its scores also show what was memorised")
         with _bar(run.sampling.steps) as bar:
             outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))
         if not outcome.is_first:

@@ -105,7 +105,8 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
         homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
         found.append(_Sequence(folder.name, [path for path in images if path], homographies))
     if not found:
-        raise FileError(f"{source}: contains no sequence of six images")
+        inside = f"; is it a sequence itself? Then give {source.parent}" if _image(source, 1) else ""
+        raise FileError(f"{source}: contains no sequence of six images{inside}")
     return found
 
 

@@ -153,7 +153,7 @@ def open_patch_set(folder: str | Path) -> PatchSet:
 
 
 def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str, PatchSet]:
-    """Open patch sets by name.
+    """Open patch sets by name; one whose patches are not those of its manifest is refused.
 
     Args:
         folders: name and folder of each set; a set without a name gets the name of its folder. Sets with the same
@@ -165,7 +165,7 @@ def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str
     unnamed = set()
     for name, folder in folders:
         shown = name or Path(folder).resolve().name
-        opened[shown].append(open_patch_set(folder))
+        opened[shown].append(_intact(open_patch_set(folder)))
         unnamed |= {shown} if name is None else set()
     clash = next((name for name, parts in opened.items() if len(parts) > 1 and name in unnamed), None)
     if clash:
@@ -173,6 +173,13 @@ def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str
             f"two sets have the name {clash!r}: name them with NAME=FOLDER (giving both the same name joins them)"
         )
     return {name: parts[0] if len(parts) == 1 else join_patch_sets(name, parts) for name, parts in opened.items()}
+
+
+def _intact(patches: PatchSet) -> PatchSet:
+    """Refuse a set whose patches have changed: results tell sets apart by what the manifest says of them."""
+    if file_hash(patches.folder / "patches.npy") not in patches_sha256(patches):
+        raise FileError(f"{patches.folder}: patches.npy is damaged, its sha256 does not match the manifest")
+    return patches
 
 
 def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:

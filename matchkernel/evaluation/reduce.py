@@ -10,7 +10,7 @@ from matchkernel.evaluation.held_out import shown_and_held_out
 from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.reduce import principal_directions, reduced
+from matchkernel.model.reduce import check_dimensions, principal_directions, reduced
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def reduce_rows(model: Descriptor, D: int, sets: Sequence[PatchSet]) -> Reductio
         D: dimensions to keep.
         sets: patches like those it was trained on, with at least two patches of some points.
     """
+    check_dimensions(model, D)
     shown, held_out, labels = shown_and_held_out(sets, model.config.patch_size)
     directions = principal_directions(describe(shown.numpy(), model), D)
     shorter = reduced(model, directions)

@@ -187,6 +187,8 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
 
 def note_of(results: Sequence[Mapping[str, Any]]) -> str:
     """What the numbers of such a table mean."""
+    if results and results[0]["kind"] == "phototourism" and not any(result["pairs"] for result in results):
+        return "In %. mAP of retrieval within the set: step, ties as errors. Without lists of pairs there is no FPR@95."
     return NOTES[results[0]["kind"]] if results else ""
 
 

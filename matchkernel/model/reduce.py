@@ -19,6 +19,12 @@ def principal_directions(rows: np.ndarray, D: int) -> np.ndarray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :D].T)
 
 
+def check_dimensions(model: Descriptor, D: int) -> None:
+    """Refuse as many dimensions as the model has, or more."""
+    if not 0 < D < (model.config.D or 0):
+        raise ArgumentError(f"dimensions must be from 1 to {(model.config.D or 0) - 1}, got {D}")
+
+
 @torch.no_grad()
 def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
     """A model whose rows are those of `model` along so many directions, scaled to unit length again.
@@ -34,8 +40,7 @@ def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
         raise ArgumentError(
             f"{model.name} cannot be reduced: that takes a descriptor with M or W, as it was trained, at one patch size"
         )
-    if not 0 < D < (model.config.D or 0):
-        raise ArgumentError(f"dimensions must be from 1 to {(model.config.D or 0) - 1}, got {D}")
+    check_dimensions(model, D)
     P = torch.from_numpy(directions).double()
     result = Descriptor(replace(model.config, D=D)).to(next(model.parameters()).dtype).eval()
     for name in ("backbones", "aggregations"):

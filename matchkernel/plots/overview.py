@@ -50,8 +50,10 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor) -> None
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")
-    if patch.ndim != 2 or patch.shape[0] != patch.shape[1] or not bool(patch.isfinite().all()):
-        raise ArgumentError(f"expected a finite (N, N) patch, got shape {tuple(patch.shape)}")
+    if patch.ndim != 2 or patch.shape[0] != patch.shape[1]:
+        raise ArgumentError(f"expected an (N, N) patch, got shape {tuple(patch.shape)}")
+    if not bool(patch.isfinite().all()):
+        raise ArgumentError("the patch has pixels that are not finite; choose another by --patch")
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
     branches, descriptor = follow(model, sized)
     symbol = mathtext(VARIANTS[model.config.variant].symbol)

@@ -20,7 +20,7 @@ class Bar:
     """A method with its scores in percent.
 
     Attributes:
-        name: as printed.
+        name: as printed; with † where a score is the tie-safe one.
         parameters: learned numbers; None if not known.
         scores: one for each panel; None where there is none.
         is_ours: trained by this package; others are set apart.
@@ -66,7 +66,8 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> 
         axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("mAP (%)", fontsize=9)
+        is_any_safe = any("†" in bar.name for bar in rows)
+        axes.set_xlabel("mAP (%; †: ties as errors)" if is_any_safe else "mAP (%)", fontsize=9)
     labels = [f"{bar.name}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}" for bar in rows]
     sheets[0].set_yticks(places, labels, fontsize=9)
     sheets[0].invert_yaxis()
@@ -85,7 +86,9 @@ def _kind(bar: Bar) -> tuple[str, str, str | None]:
         return "fc (HardNet+)", ORANGE, None
     if bar.is_ours:
         return "this package", BLUE, None
-    return ("hand-crafted", "white", "////") if bar.is_hand_crafted else ("others, learned", GREEN, None)
+    if bar.is_hand_crafted:
+        return "hand-crafted", "white", "////"
+    return ("descriptor files", GRAY, None) if bar.parameters is None else ("others, learned", GREEN, None)
 
 
 def _draw_bar(axes: "Axes", place: float, bar: Bar, score: Spread | None) -> None:

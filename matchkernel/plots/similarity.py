@@ -101,9 +101,10 @@ def similarity_picture(
     maps = [column.maps(pair, positions) for column in columns]
     config = columns[0].model.config
     a, b = resize_patches(pair, config.patch_size)[:, 0].cpu().numpy()
-    cells = [cell_at(position, config.n) for position in positions]
-    boxes = [receptive_field(config, *cell) for cell in cells]
-    save_png(draw_similarity_maps(a, b, dict(zip((c.title for c in columns), maps, strict=True)), boxes, cells), path)
+    cells = [[cell_at(position, column.model.config.n) for position in positions] for column in columns]
+    boxes = [receptive_field(config, *cell) for cell in cells[0]]
+    titled = list(zip((column.title for column in columns), maps, strict=True))
+    save_png(draw_similarity_maps(a, b, titled, boxes, cells), path)
 
 
 def cell_at(position: tuple[float, float], n: int) -> tuple[int, int]:
@@ -115,18 +116,18 @@ def cell_at(position: tuple[float, float], n: int) -> tuple[int, int]:
 def draw_similarity_maps(
     patch_a: np.ndarray,
     patch_b: np.ndarray,
-    maps: dict[str, list[np.ndarray]],
+    maps: Sequence[tuple[str, list[np.ndarray]]],
     boxes: Sequence[tuple[int, int, int, int]],
-    cells: Sequence[tuple[int, int]],
+    cells: Sequence[Sequence[tuple[int, int]]],
 ) -> "Figure":
     """A row for each position: patch a with the receptive field boxed, then its map over patch b for each model.
 
     Args:
         patch_a: (N, N) gray.
         patch_b: (N, N) gray.
-        maps: title of a model -> (N', N') in [0, 1] for each position; N' may be another size than N.
+        maps: title of each model, with (N', N') in [0, 1] for each position; N' may be another size than N.
         boxes: left, top, right, bottom pixel of the receptive field of each position.
-        cells: row and column of each position in the map of patch a.
+        cells: for each model, row and column of each position in its own map of patch a.
     """
     side = 1.45
     figure = new_figure(side * (len(maps) + 1) + 0.7, side * (len(boxes) + 1) + 0.5)
@@ -134,20 +135,20 @@ def draw_similarity_maps(
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
     panels[0, 0].set_axis_off()
-    size = min(9, 9 * FITTING / max(len(title.rpartition("\n")[2]) for title in maps))
-    for axes, title in zip(panels[0, 1:], maps, strict=True):
+    size = min(9, 9 * FITTING / max(len(title.rpartition("\n")[2]) for title, _ in maps))
+    for axes, (title, _) in zip(panels[0, 1:], maps, strict=True):
         axes.imshow(patch_b, cmap="gray")
         axes.set_title(title, fontsize=size)
     panels[0, 1].set_ylabel("patch b", fontsize=9)
-    for row, (box, (cell_row, cell_column)) in enumerate(zip(boxes, cells, strict=True)):
+    for row, box in enumerate(boxes):
         left, *others = panels[row + 1]
         left.imshow(patch_a, cmap="gray")
         _draw_box(left, box, len(patch_a))
-        left.set_ylabel(f"cell {cell_row + 1}, {cell_column + 1}", fontsize=8)
-        for axes, values in zip(others, (of_model[row] for of_model in maps.values()), strict=True):
-            image = axes.imshow(values, cmap="viridis", vmin=0, vmax=1)
-            scale = len(values) / len(patch_a)
-            axes.plot(STRIDE * cell_column * scale, STRIDE * cell_row * scale, "+", color=ORANGE, markersize=9, mew=2)
+        left.set_ylabel(f"cell {cells[0][row][0] + 1}, {cells[0][row][1] + 1}", fontsize=8)
+        for axes, (_, of_model), own in zip(others, maps, cells, strict=True):
+            image = axes.imshow(of_model[row], cmap="viridis", vmin=0, vmax=1)
+            y, x = (STRIDE * cell for cell in own[row])
+            axes.plot(x, y, "+", color=ORANGE, markersize=9, mew=2)
     panels[1, 0].set_title("patch a,\nfield of p", fontsize=9)
     bar = figure.colorbar(image, ax=panels[1:, 1:], ticks=(0, 1), shrink=0.6, aspect=30)
     bar.set_label("similarity to p, scaled map by map (+: p)", fontsize=9)

@@ -123,7 +123,8 @@ def _grid(title: str, paths: Mapping[ScoredRun, str], columns: Columns, *, lower
     shown = ("mean", *columns)
     is_whole = any("mean" in scores for scores in rows.values())
     bars = "mean" if is_whole else next(column for column in shown if any(column in row for row in rows.values()))
-    words = f"mean of {len(columns)} columns" if bars == "mean" else bars
+    words = f"mean of {len(columns)} columns" if len(columns) > 1 else next(iter(columns))
+    words = words if bars == "mean" else f"chart of {bars}"
     note = f"{title} in %, {words}; {'lower' if lower_is_better else 'higher'} is better."
     return Grid(title, shown, rows, lower_is_better=lower_is_better, bars=bars, note=note)
 

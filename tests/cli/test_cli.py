@@ -136,6 +136,10 @@ def test_describe(suffix, patches, weights, tmp_path):
     assert (summary["patches"], summary["D"], summary["invalid"]) == (20, 128, [4])
     assert "1 without content" in result.stderr
     assert "small.safetensors" in summary["weights"]
+    assert "--resize" not in result.stderr
+    np.save(tmp_path / "large.npy", np.load(patches).repeat(2, 1).repeat(2, 2))
+    told = run("describe", tmp_path / "large.npy", "-o", out, "--model", weights).stderr
+    assert "was trained on 32 px: --resize describes them as such" in told
 
 
 def test_describe_a_strip_with_untrained_weights(tmp_path):

@@ -43,7 +43,8 @@ def test_weights_over_seeds_are_tested_where_they_were_not_trained(here, tmp_pat
         *(("one", test, seed) for test in ("two", "three") for seed in (7, 8)),
         *(("three", test, seed) for test in ("one", "two") for seed in (0, 1)),
     }
-    assert "8 results; 4 not scored: trained on the test set" in result.stderr
+    assert "8 results; 4 not scored, as trained on it: " in result.stderr
+    assert " on one, " in result.stderr
     assert {part["configuration"] for part in found} == {"cartesian-s1-n32-D=8-d=4"}
     assert all(part["parameters"] > 0 and not part["hand_crafted"] for part in found)
     assert (tmp_path / "phototourism-two-cartesian-s1-n32-D=8-d=4-three-seed1.json").is_file()
@@ -86,7 +87,7 @@ def test_baseline_weights_that_say_their_training_set(here, tmp_path):
     torch.save(kornia.feature.TFeat(pretrained=False).state_dict(), tmp_path / "w.pth")
     common = ("evaluate", "phototourism", "one", "two", "--baseline", "tfeat", "-o", tmp_path / "new")
     result = good(*common, "--baseline-weights", f"two={tmp_path / 'w.pth'}")
-    assert "1 result; 1 not scored: trained on the test set" in result.stderr
+    assert "1 result; 1 not scored, as trained on it: tfeat on two" in result.stderr
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["phototourism-one-tfeat-two.json"]
     result = good(*common, "--baseline-weights", tmp_path / "w.pth")
     assert "warning: tfeat on two: the training set of these weights is not known" in result.stderr

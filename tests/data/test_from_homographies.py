@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -179,6 +180,8 @@ def test_points_behind_the_plane_are_dropped(tmp_path):
 def test_folders_that_are_refused(source, tmp_path):
     with pytest.raises(FileError, match="no sequence of six"):
         build_from_homographies(source / "pair", tmp_path / "set")
+    with pytest.raises(FileError, match=f"is it a sequence itself\\? Then give {re.escape(str(source))}$"):
+        build_from_homographies(source / "v_one", tmp_path / "set")
     with pytest.raises(FileError, match="image 2 is missing"):
         build_from_homographies(source, tmp_path / "set", sequences=["pair"])
     copy = Path(shutil.copytree(source / "v_one", tmp_path / "broken" / "v_one"))

@@ -12,7 +12,7 @@ import torch
 
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.methods import (
     UNKNOWN,
     baseline_method,
@@ -167,8 +167,14 @@ def test_joined_sets_keep_labels_and_pairs_apart(sets):
         join_patch_sets("both", [parts[0], other])
 
 
-def test_sets_share_a_name_only_where_it_was_given(sets):
+def test_sets_share_a_name_only_where_it_was_given_and_are_intact(sets, tmp_path):
     assert list(open_test_sets([(None, sets / "a"), ("x", sets / "b")])) == ["a", "x"]
+    changed = Path(shutil.copytree(sets / "a", tmp_path / "changed"))
+    stack = np.load(changed / "patches.npy")
+    stack[-1, -1, -1] ^= 1
+    np.save(changed / "patches.npy", stack)
+    with pytest.raises(FileError, match=r"changed: patches\.npy is damaged, its sha256 does not match the manifest"):
+        open_test_sets([("a", changed)])
     joined = open_test_sets([("x", sets / "a"), ("x", sets / "b")])
     assert len(joined["x"]) == 42
     for clash in ([(None, sets / "a"), (None, sets / "a")], [("a", sets / "b"), (None, sets / "a")]):

@@ -39,7 +39,8 @@ def test_the_command_writes_weights_and_says_what_is_lost(patch_set, weights, tm
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--dimensions", 24], "dimensions must be from 1 to 23"),
+        (["--dimensions", 24], "dimensions must be from 1 to 23, got 24"),
+        (["--dimensions", 200], "dimensions must be from 1 to 23, got 200"),
         (["--dimensions", 0], "0 is not in the range"),
         (["--calibrate", "nowhere"], "nowhere"),
         (["-o", "short.onnx"], ".safetensors"),

@@ -60,14 +60,18 @@ def test_a_run_is_called_by_its_folder(weights, tmp_path):
 
 
 def test_rows_are_positions_and_columns_are_models():
-    maps = {"one": [np.eye(32)] * 3, "two": [np.eye(64)] * 3}
-    figure = draw_similarity_maps(np.eye(32), np.eye(32), maps, [(0, 0, 9, 9)] * 3, [(0, 0), (3, 5), (7, 7)])
+    maps = [("one", [np.eye(32)] * 3), ("two", [np.eye(16)] * 3)]
+    cells = [[(0, 0), (3, 5), (7, 7)], [(0, 0), (1, 2), (3, 3)]]
+    figure = draw_similarity_maps(np.eye(32), np.eye(32), maps, [(0, 0, 9, 9)] * 3, cells)
     panels = np.array([axes for axes in figure.axes if axes.get_label() != "<colorbar>"]).reshape(4, 3)
     assert [axes.get_title() for axes in panels[0]] == ["", "one", "two"]
     assert all(len(axes.images) == 1 for axes in panels.flat[1:])
-    for column, scale in ((1, 1), (2, 2)):  # p is marked where its field is centred, at any patch size
+    for column, place in (
+        (1, [20, 12]),
+        (2, [8, 4]),
+    ):  # p is marked where its field is centred, in each model's own map
         (mark,) = panels[2, column].lines
-        assert mark.get_xydata().tolist() == [[20 * scale, 12 * scale]]
+        assert mark.get_xydata().tolist() == [place]
     (box,) = panels[1, 0].lines
     assert box.get_xydata().min() == -0.5
     assert box.get_xydata().max() == 9.5
@@ -178,7 +182,12 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     assert [bar.get_width() for bar in drawn] == [20, 5, 50, 62]  # none for what has no score
     assert [bool(bar.get_hatch()) for bar in drawn] == [True, False, False, False]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["hand-crafted", "others, learned", "this package"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "hand-crafted", "others, learned", "descriptor files", "this package",
+    ]  # fmt: skip
+    assert axes.get_xlabel() == "mAP (%)"
+    (marked,) = draw_scores([Bar("orb †", 0, [Spread((5.0,))])], ["matching"]).axes
+    assert marked.get_xlabel() == "mAP (%; †: ties as errors)"
     gaps = np.diff(axes.get_yticks())
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the least demanding on top

@@ -27,11 +27,12 @@ def test_a_value_raised_by_ties_counts_with_its_safe_value(tmp_path):
     raised["retrieval"]["python"]["mean"]["20000"] |= {"ap_trapezoid": 1.0, "ap_trapezoid_tie_safe": 0.25}
     (bar,), _ = score_bars([written(tmp_path / "results", raised)])
     assert bar.scores[2].mean == 25
+    assert bar.name == "ties †"
 
 
 def test_results_that_share_no_chart(tmp_path):
     with pytest.raises(ArgumentError, match="no results of `matchkernel evaluate hpatches`"):
         score_bars([written(tmp_path / "pairs", pairs("sift", "A", 0.1))])
     mixed = written(tmp_path / "mixed", hpatches("a", set="one"), hpatches("b", set="two"))
-    with pytest.raises(ArgumentError, match="on different data"):
+    with pytest.raises(ArgumentError, match="give those of one set, split, distance and choice of tasks"):
         score_bars([mixed])
