@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from made_runs import assert_equal, config, tree, weights
+from typer.testing import CliRunner
 
 from matchkernel import describe, load
+from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
@@ -255,3 +257,13 @@ def test_speed_is_that_of_training_alone(small, tmp_path, slow_clock):
     often = {"log_every": 4, "save_every": 1, "validate_every": 3}
     train(config(small, loop=often), tmp_path / "run", device="cpu", report=lines.append)
     assert [line.patches_per_second for line in lines if line.validation is None] == [16, 16, 16]
+
+
+def test_a_set_that_is_trained_on_and_validated_on_is_named(small_toml, small_sets, tmp_path):
+    words = ["train", small_toml, "-o", tmp_path / "run", "--device", "cpu", "--set", "sampling.steps=1"]
+    told = [
+        CliRunner().invoke(app, [*map(str, words), "--set", f"data.validation={small_sets / name}"]).stderr
+        for name in ("train", "validation")
+    ]
+    assert f"warning: {small_sets / 'train'} is trained on and validated on" in told[0]
+    assert "warning" not in told[1]
