@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BARS = 60
+SAFE = "†"  # after a name
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,13 @@ class Bar:
     """A method with its scores in percent.
 
     Attributes:
-        name: as printed; with † where a score is the tie-safe one.
+        name: as printed.
         parameters: learned numbers; None if not known.
         scores: one for each panel; None where there is none.
         is_ours: trained by this package; others are set apart.
         is_hand_crafted: nothing in it but perhaps a whitening is learned: a striped bar.
         is_reference: the paper's baseline, `fc`: another colour.
+        is_tie_safe: the order of tied distances would raise a score, which has ties as errors: marked.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Bar:
     is_ours: bool = False
     is_hand_crafted: bool = False
     is_reference: bool = False
+    is_tie_safe: bool = False
 
 
 def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
@@ -66,16 +69,21 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> 
         axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
-        is_any_safe = any("†" in bar.name for bar in rows)
-        axes.set_xlabel("mAP (%; †: ties as errors)" if is_any_safe else "mAP (%)", fontsize=9)
-    labels = [f"{bar.name}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}" for bar in rows]
+        note = f"; {SAFE}: ties as errors" if any(bar.is_tie_safe for bar in rows) else ""
+        axes.set_xlabel(f"mAP (%{note})", fontsize=9)
+    names = [f"{bar.name} {SAFE}" if bar.is_tie_safe else bar.name for bar in rows]
+    labels = [
+        f"{name}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
+        for name, bar in zip(names, rows, strict=True)
+    ]
     sheets[0].set_yticks(places, labels, fontsize=9)
     sheets[0].invert_yaxis()
     sheets[0].set_ylim(max(places) + 0.6, -0.6)
     kinds = dict.fromkeys(_kind(bar) for bar in rows)
     handles = [sheets[0].barh(0, 0, color=colour, hatch=hatch, edgecolor=GRAY) for _, colour, hatch in kinds]
-    names = [name for name, *_ in kinds]
-    figure.legend(handles, names, loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9)
+    figure.legend(
+        handles, [name for name, *_ in kinds], loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9
+    )
     figure.suptitle(title, fontsize=12)
     return figure
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.spread import Spread
 from matchkernel.plots.scores import Bar
-from matchkernel.report.blocks import RAISED, Grid, ReportedMethod
+from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.hpatches import HEADLINES, hpatches_sections
 from matchkernel.report.runs import read_runs
 
@@ -35,8 +35,8 @@ def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
 def _bar(method: ReportedMethod, grids: Sequence[Grid]) -> Bar:
     is_reference = method.configuration.startswith("fc-")
     scores = [_score(grid, method) for grid in grids]
-    name = f"{method.name} {RAISED}" if any(grid.is_raised(method, "mean") for grid in grids) else method.name
-    return Bar(name, method.parameters, scores, method.is_ours, method.hand_crafted, is_reference)
+    is_raised = any(grid.is_raised(method, "mean") for grid in grids)
+    return Bar(method.name, method.parameters, scores, method.is_ours, method.hand_crafted, is_reference, is_raised)
 
 
 def _score(grid: Grid, method: ReportedMethod) -> Spread:

@@ -194,6 +194,9 @@ def parse_override(text: str) -> dict[str, Any]:
     return dict(parsed)
 
 
+TOLD = 3  # differences named in a message
+
+
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The keys (dotted) at which two nested tables differ, with both values."""
     for name in [*mine, *(name for name in theirs if name not in mine)]:
@@ -209,11 +212,11 @@ def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> tupl
     return next(differences(mine, theirs), None)
 
 
-def told_differences(before: Mapping[str, Any], now: Mapping[str, Any], most: int = 3) -> str:
-    """`made with keypoints 500, now 600`, of up to so many differences; empty if there is none."""
+def told_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """`made with keypoints 500, now 600`, of the first differences; empty if there is none."""
     found = [f"{name} {short_repr(a)}, now {short_repr(b)}" for name, a, b in differences(before, now) if a != b]
-    more = [f"{len(found) - most} more"] * (len(found) > most)
-    return f"made with {' and '.join(found[:most] + more)}" if found else ""
+    more = [f"{len(found) - TOLD} more"] * (len(found) > TOLD)
+    return f"made with {' and '.join(found[:TOLD] + more)}" if found else ""
 
 
 def short_repr(value: object) -> str:

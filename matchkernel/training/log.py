@@ -37,18 +37,22 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The entries of a log; a truncated last line is ignored, any other line that is not an entry is refused."""
     path = Path(path)
     lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
-    entries: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-            if not entries:
-                raise FileError(f"{path}: not a training log; it is called log.jsonl, in the folder of a run")
-            raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to continue")
-        entries.append(entry)
-    return entries
+    entries = [_entry(line) for line in lines[:-1]]
+    if None in entries and not any(entries):
+        raise FileError(f"{path}: not a training log; it is called log.jsonl, in the folder of a run")
+    if None in entries:
+        number = entries.index(None) + 1
+        raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to continue")
+    return [entry for entry in entries if entry is not None]
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """An entry of a log; None if the line is none."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
 
 
 class Log:

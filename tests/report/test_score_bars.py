@@ -17,6 +17,7 @@ def test_bars_of_results(tmp_path):
     found = {bar.name: bar for bar in bars}
     assert (found["fc"].is_ours, found["fc"].is_reference, found["fc"].parameters) == (True, True, 9)
     assert (found["sift"].is_ours, found["sift"].is_hand_crafted) == (False, True)
+    assert not found["fc"].is_tie_safe
     assert [len(score.values) for score in found["fc"].scores] == [3, 3, 3]
     expected = 100 * other["matching"]["mean"]["all"]["ap_trapezoid"]
     assert found["sift"].scores[1].mean == pytest.approx(expected)
@@ -27,7 +28,7 @@ def test_a_value_raised_by_ties_counts_with_its_safe_value(tmp_path):
     raised["retrieval"]["python"]["mean"]["20000"] |= {"ap_trapezoid": 1.0, "ap_trapezoid_tie_safe": 0.25}
     (bar,), _ = score_bars([written(tmp_path / "results", raised)])
     assert bar.scores[2].mean == 25
-    assert bar.name == "ties †"
+    assert bar.is_tie_safe
 
 
 def test_results_that_share_no_chart(tmp_path):

@@ -93,6 +93,9 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, line):
     with pytest.raises(FileError) as caught:
         read_log(path)
     assert str(caught.value) == f"{path}, line 3: not an entry of a training log; remove that line to continue"
+    path.write_bytes(b"\n".join([b"[]", *lines]))
+    with pytest.raises(FileError, match="line 1: not an entry"):
+        read_log(path)
     path.write_text("preset = 'paper'\n", encoding="utf-8")
     with pytest.raises(FileError, match=r"not a training log; it is called log\.jsonl, in the folder of a run"):
         read_log(path)
