@@ -145,33 +145,39 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
 
 
 def geometric(models: Sequence[tuple[str, str]], pairs: str) -> Spread:
-    """FPR@95 of positives found by geometry: mean over what models were trained and tested on, by seed."""
-    return percent(fmean(values) for values in _geometric_values(models, pairs, 0))
+    """FPR@95 of positives found by geometry: mean over the groups that models were trained on, by seed if all have it.
+
+    Args:
+        models: experiment and name, one for each group to train on.
+        pairs: ordinary or hard.
+    """
+    by_group = _geometric_values(models, pairs, 0)
+    if len({len(values) for values in by_group}) == 1:
+        return percent(fmean(seed) for seed in zip(*by_group, strict=True))
+    return percent([fmean(map(fmean, by_group))])
 
 
 def geometric_difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], pairs: str) -> Interval:
-    """FPR@95 of one kind of model less that of another, over samples of points and of trainings."""
-    mean = geometric(ours, pairs).mean - geometric(theirs, pairs).mean
+    """FPR@95 of one kind of model less that of another, over samples of points and of the trainings on each group."""
     random, draws = np.random.default_rng(0), []
     for draw in range(1, 1 + GEOMETRY_DRAWS):
         sides = []
         for models in (ours, theirs):
-            values = _geometric_values(models, pairs, draw)
-            sides.append(fmean(fmean(values[k]) for k in random.integers(len(values), size=len(values))))
+            by_group = _geometric_values(models, pairs, draw)
+            sides.append(fmean(fmean(random.choice(values, len(values))) for values in by_group))
         draws.append(100 * (sides[0] - sides[1]))
+    mean = geometric(ours, pairs).mean - geometric(theirs, pairs).mean
     return Interval(mean, *map(float, np.quantile(draws, [0.025, 0.975])))
 
 
 def _geometric_values(models: Sequence[tuple[str, str]], pairs: str, draw: int) -> list[list[float]]:
-    """By seed, FPR@95 of every group a model was tested on; `draw` from 1 is a bootstrap sample, 0 is all pairs."""
-    values: dict[int, list[float]] = defaultdict(list)
-    for experiment, name in models:
-        for run in runs(experiment, name):
-            for part in look(run, "geometry").values():
-                found = part[pairs]
-                values[run["settings"]["seed"]].append(found["draws"][draw - 1] if draw else found["fpr95"])
-    most = max(map(len, values.values()))
-    return [found for _, found in sorted(values.items()) if len(found) == most]
+    """By model and seed, FPR@95 as mean over the groups it was tested on; `draw` from 1 is a sample, 0 is all pairs."""
+
+    def value(run: Result) -> float:
+        parts = [part[pairs] for part in look(run, "geometry").values()]
+        return fmean(part["draws"][draw - 1] if draw else part["fpr95"] for part in parts)
+
+    return [[value(run) for run in runs(*model)] for model in models]
 
 
 @cache

@@ -11,6 +11,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "photos"))
@@ -21,7 +22,7 @@ import photo_charts
 import photo_tables
 import sources
 from charts import CHARTS
-from claims import paper_claims, tests
+from claims import paper_claims, tests, trained_on
 from data import GROUPS, RESULTS, SEQUENCES
 from prose import PROSE
 from results import (
@@ -99,6 +100,22 @@ def hpatches() -> str:
         rows[method] = {task: percent([look(result, "test", task)]) for task in TASKS}
         safe[method] = {task: percent([look(result, "test", "tie_safe", task)]) for task in TASKS}
     return grid_markdown(Grid("HPatches tasks", TASKS, rows, safe=safe))
+
+
+def combinations() -> str:
+    """FPR@95 of every group to train on and to test on, as the paper's Table 2, ordinary / hard pairs."""
+    pairs, rows = list(permutations("ABC", 2)), []
+    for name in jobs.TRANSFERRED:
+        cells = []
+        for train, test in pairs:
+            model = trained_on(name, train)
+            if has(*model, "geometry"):
+                found = [score(*model, "geometry", test, kind, "fpr95").mean for kind in ("ordinary", "hard")]
+                cells.append(" / ".join(f"{value:.2f}" for value in found))
+            else:
+                cells.append(NOTHING)
+        rows.append([f"`{name}`", *cells])
+    return markdown_table(["", *(" → ".join(pair) for pair in pairs)], rows)
 
 
 # Switch, default, the ablation that has it, others tried, and what was decided.
@@ -312,6 +329,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tests": tests_table,
     "targets": lambda: claims_table(list(own_targets())),
     "groups": groups,
+    "combinations": combinations,
     "hpatches": hpatches,
     "defaults": defaults,
     "ingredients": ingredients,

@@ -12,12 +12,9 @@ from matchkernel.evaluation.spread import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
 LEVEL, LATER, NOTHING = "level", "not measured yet", "nothing to recover"
-ON_A = "holds for training on A"
 ONCE, ONCE_IN_PART = "holds for one training", "holds in part for one training"
 USUAL_SEEDS = 2  # what the page says of rows that say nothing else
 FULL, SHORT = "full", "descriptors"  # 39,060 and 10,000 updates
-# Until those of `full` are there: shipped weights at the paper's length, trained on all groups, two seeds.
-SHIPPED_FULL = {"dual-s2": "dual-paper", "fc": "fc"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
 
 def once(verdict: str, seeds: int) -> str:
     """A verdict, weakened where it stands on one training."""
-    return {HOLDS: ONCE, ON_A: ONCE, PART: ONCE_IN_PART}.get(verdict, verdict) if seeds == 1 else verdict
+    return {PART: ONCE_IN_PART}.get(verdict, ONCE) if seeds == 1 and verdict.startswith(HOLDS) else verdict
 
 
 def seeds_said(seeds: int) -> list[str]:
@@ -108,11 +105,8 @@ class Trained:
         self.experiment, self.names = SHORT, names
         if all(has(FULL, f"{name}-n32", "test") for name in names):
             self.experiment = FULL
-        elif SHIPPED_FULL.keys() >= set(names):
-            self.experiment = "ship"
         every = (*names, *beside)
-        jobs = {name: SHIPPED_FULL[name] if self.experiment == "ship" else f"{name}-n32" for name in every}
-        self.jobs = {name: job for name, job in jobs.items() if has(self.experiment, job, "test")}
+        self.jobs = {name: f"{name}-n32" for name in every if has(self.experiment, f"{name}-n32", "test")}
         self.missing = [name for name in every if name not in self.jobs]
         self.three = {
             name: [score(self.experiment, job, "test", task) for task in TASKS] for name, job in self.jobs.items()
@@ -134,8 +128,7 @@ class Trained:
     @property
     def note(self) -> str:
         """What must be said of the length and the number of seeds."""
-        words = {SHORT: ["10,000 updates"], "ship": ["shipped weights, trained on all groups"]}.get(self.experiment, [])
-        words += seeds_said(self.seeds)
+        words = ["10,000 updates"] * (self.experiment == SHORT) + seeds_said(self.seeds)
         less = [name for name in self.three if self.trainings(name) < self.seeds]
         words += [f"{len(less)} others: {min(map(self.trainings, less))} seed"] if less else []
         words += [f"without {names(self.missing)}"] if self.missing else []

@@ -11,7 +11,7 @@ import tables
 import verdicts
 from data import SEQUENCES
 from jobs import DUAL_GRID, FIGURE_3, best_of_grid
-from verdicts import FAILS, HOLDS, LATER, LEVEL, MIXED, NOTHING, ON_A, ONCE, ONCE_IN_PART, PART
+from verdicts import FAILS, HOLDS, LATER, LEVEL, MIXED, NOTHING, ONCE, ONCE_IN_PART, PART
 
 from matchkernel.evaluation.spread import Spread
 
@@ -91,7 +91,6 @@ def test_full_length_is_taken_when_all_of_it_is_there(stored):
     assert "updates" not in best.figures
     assert row(found, "beats").figures.startswith("+2.00 (0.05)")
     assert row(found, "`sum` is far behind").verdict == FAILS  # level with `fc`
-    assert "shipped" not in row(found, "beats").figures
     names = [name for name in FIGURE_3 if name != "combined-s2"]
     stored("full", {f"{name}-n32": on_test(0.0) for name in names})
     assert row(hpatches_claims.on_hpatches(), "is the best").figures.endswith("(3 seeds, without `combined-s2`)")
@@ -267,21 +266,55 @@ def geometric(low):
     return scores
 
 
+def ordinary():
+    return [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
+
+
 def test_fpr_by_geometry_is_decided_by_samples(stored):
     for two, one, expected in (
-        (0.010, 0.0151, [ON_A, ON_A]),
-        (0.015, 0.0164, [LEVEL, ON_A]),
+        (0.010, 0.0151, ["holds for training on A"] * 2),
+        (0.015, 0.0164, [LEVEL, "holds for training on A"]),
         (0.018, 0.0200, [FAILS, FAILS]),
     ):
         models = {"fc-n32": geometric(0.015), "dual-s2-n32": geometric(two), "dual-s1-n32": geometric(one)}
         stored("full", models)
-        found = [claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text]
-        assert [claim.verdict for claim in found] == expected
-        assert "2 of 6 combinations" in found[0].figures
+        assert [claim.verdict for claim in ordinary()] == expected
+
+
+def test_fpr_by_geometry_is_the_mean_over_groups_that_both_were_trained_on(stored):
     names = {"fc": 0.015, "dual-s2": 0.010, "dual-s1": 0.015}
-    stored("full", {f"{name}-n32": geometric(low) for name, low in names.items()})
+    stored("full", {f"{name}-n32": geometric(low) for name, low in names.items()}, seeds=2)
+    on_c = {"fc": 0.030, "dual-s2": 0.020}
+    trained = {f"{name}-on-B": geometric(low) for name, low in names.items()}
+    stored("full_transfer", trained | {f"{name}-on-C": geometric(low) for name, low in on_c.items()}, seeds=1)
+    two, one = ordinary()
+    assert (two.verdict, one.verdict) == (HOLDS, "holds for training on A and B")
+    assert two.figures.startswith("1.33 against 2.00, −0.67")  # (1.005 + 1 + 2) / 3, (1.505 + 1.5 + 3) / 3
+    assert two.figures.endswith("; seeds: A 2, B 1, C 1")
+    assert one.figures.startswith("1.50 against 1.50, +0.00")
+    stored("full", {f"{name}-n32": geometric(low) for name, low in names.items()}, seeds=1)
+    assert [claim.verdict for claim in ordinary()] == [ONCE, ONCE]
     stored("full_transfer", {f"{name}-on-{group}": geometric(low) for name, low in names.items() for group in "BC"})
+    stored("full", {f"{name}-n32": geometric(low) for name, low in names.items()})
     assert {claim.verdict for claim in claims.transferred_by_geometry()} == {HOLDS}
+
+
+def test_one_training_at_64_px_needs_three_shorter_ones_that_agree(stored):
+    def at_64(gain):
+        stored("full_64", {"dual-s2-n64": on_test(gain), "fc-n64": on_test(0.0)}, seeds=1)
+        return row(hpatches_claims.abstract(), "64×64")
+
+    def shorter(gain):
+        (results.RESULTS / "descriptors.json").unlink()  # a link to the real ones
+        stored("descriptors", {"dual-s2-n64": on_test(gain), "fc-n64": on_test(0.0)})
+
+    shorter(0.02)
+    assert at_64(0.02).verdict == HOLDS
+    assert at_64(0.02).figures.split("; ")[2:4] == ["1 seed", "after 10,000 updates, 3 seeds: holds"]
+    assert at_64(-0.02).verdict == FAILS
+    shorter(0.0)
+    assert at_64(0.02).verdict == ONCE
+    assert row(hpatches_claims.abstract(), "32×32").verdict == LATER
 
 
 def test_tables_of_models_that_are_partly_trained(stored):
@@ -294,14 +327,6 @@ def test_tables_of_models_that_are_partly_trained(stored):
     stored("untried", {"fc-dropout-0": on_test(0.1), "dual-text": on_test(0.0)}, seeds=2)
     compared = [line.split("|")[2].strip() for line in tables.untried().splitlines()[2:]]
     assert compared == ["`fc`", "`dual-s2`"]
-
-
-def test_shipped_weights_stand_in_until_full_ones_are_there(stored):
-    assert "shipped weights, trained on all groups" in row(hpatches_claims.on_hpatches(), "beats").figures
-    stored("geometry", {"fc": geometric(0.015), "dual-paper": geometric(0.010)}, seeds=1)
-    two, one = (claim for claim in claims.transferred_by_geometry() if "ordinary" in claim.text)
-    assert (two.verdict, one.verdict) == (ONCE, LATER)
-    assert two.figures.endswith("shipped weights on the validation scenes; 1 seed")
 
 
 def test_rows_without_results_say_so(stored):

@@ -8,7 +8,6 @@ from pathlib import Path
 import choose
 import colmap_scene
 import data
-import geometry
 import make_int8
 import make_vocabularies
 import pytest
@@ -31,8 +30,6 @@ MISTAKES = [
     (data, ["none", "sets", "--tolerance"], "none/homography/oxford_graf/1.jpg: no such file"),
     (data, ["none", "sets", "--scenes", "fox", "--sequences", "--processes", "1"], "none/scenes/fox"),
     (ship, ["none"], "none: no such folder"),
-    (geometry, ["none", "--models", "rootsift"], "none/geometry/sceaux.npz: no such file"),
-    (geometry, ["none", "--models", "rootsift", "--groups", "D"], "invalid choice: 'D'"),
     (data, ["none", "sets", "--geometry", "--scenes", "fox"], "none/scenes/fox"),
     (run, ["ship", "--sets", "sets", "--only", "dual"], "no such jobs: dual"),
     (unrelated_photos, ["none", "--cache", "cache"], "none"),
