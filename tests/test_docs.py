@@ -76,10 +76,20 @@ def test_code_blocks_run_as_pasted(page, tmp_path, monkeypatch, request):
                 assert done.exit_code == 0, f"{line}: {done.stderr}"
 
 
+def anchors(page):
+    """What links to the headings of a page end with, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = [title.lower() for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return [re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles]
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            file, _, anchor = target.partition("#")
+            place = page.parent / file if file else page
+            assert place.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(place), f"{page.name}: {target}"
 
 
 def test_make_targets_named_in_the_readme_exist():

@@ -3,9 +3,9 @@
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from claims import WITHOUT
+from claims import UNAUGMENTED
 from own_jobs import BEST, BEST_CHANGES, RECIPE
-from results import CHANGES, TASKS, at_full_length, look, parameters, percent, read, runs, score, signed
+from results import CHANGES, FULL, TASKS, look, parameters, percent, read, runs, score, signed
 
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
 from matchkernel.plots.scores import Bar, draw_scores
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 # Models of the chart of tolerances -> label, colour, style. Distinguishable for colour-blind readers (Okabe and Ito).
 TOLERANCE = {
-    ("full", "fc-n32"): ("fc", BLACK, "-"),
-    ("full", "dual-s2-n32"): ("dual, s = 2", BLUE, "-"),
-    ("full", "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
-    ("full", "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
-    ("full", "sum-n32"): ("sum", GRAY, "-"),
-    ("turned", "cartesian-s2-plain"): (f"cartesian, {WITHOUT}", ORANGE, ":"),
-    ("turned", "polar-s2-plain"): (f"polar, {WITHOUT}", GREEN, ":"),
+    (FULL, "fc-n32"): ("fc", BLACK, "-"),
+    (FULL, "dual-s2-n32"): ("dual, s = 2", BLUE, "-"),
+    (FULL, "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
+    (FULL, "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
+    (FULL, "sum-n32"): ("sum", GRAY, "-"),
+    ("turned", "cartesian-s2-plain"): (f"cartesian, {UNAUGMENTED}", ORANGE, ":"),
+    ("turned", "polar-s2-plain"): (f"polar, {UNAUGMENTED}", GREEN, ":"),
 }
 ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
 
@@ -38,7 +38,7 @@ def own_bars(*names: str) -> list[Bar]:
     """Descriptors with results on the test sequences: those that start with one of these names, or all."""
     found = dict.fromkeys(
         (experiment, job.rpartition("-seed")[0])
-        for experiment in at_full_length("descriptors", "full", "full_64")
+        for experiment in (FULL, "full_64")
         for job, result in read(experiment).items()
         if "test" in result["scores"]
     )
@@ -51,7 +51,7 @@ def draw_figure_3() -> "Figure":
 
 
 def draw_figure_4() -> "Figure":
-    """Other descriptors beside three of ours, as in the paper's Figure 4; tie-safe values."""
+    """Other descriptors beside three of ours at 32 and 64 px, as in the paper's Figure 4; tie-safe values."""
     others = []
     for name, result in read("baselines").items():
         if "test" in result["scores"]:

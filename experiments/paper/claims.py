@@ -10,29 +10,25 @@ import numpy as np
 from data import AMOUNTS
 from hpatches_claims import abstract, on_hpatches, projected_sums
 from jobs import LARGE_REGIONS, MAPPED
-from results import CHANGES, geometric, geometric_difference, has, look, paired, parameters, runs, score
-from verdicts import (
-    FAILS,
+from results import (
+    CHANGES,
     FULL,
-    HOLDS,
-    LEVEL,
-    MIXED,
-    PART,
-    SHORT,
-    Claim,
-    better,
-    by_intervals,
-    later,
-    once,
-    plain,
-    seeds_said,
+    geometric,
+    geometric_difference,
+    has,
+    look,
+    paired,
+    parameters,
+    runs,
+    score,
 )
+from verdicts import FAILS, HOLDS, LEVEL, PART, Claim, better, by_intervals, with_trainings, yes_or_no
 
 from matchkernel.model.table_1 import CountedRow, table_1
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 ABOUT = 0.1  # "about equal": within this share
-WITHOUT = "unaugmented"  # s = 2 trained for 10,000 updates without geometric changes
+UNAUGMENTED = "unaugmented"  # s = 2 trained for 10,000 updates without geometric changes
 
 
 @dataclass(frozen=True)
@@ -48,23 +44,25 @@ class Test:
 def tests() -> list[Test]:
     """The tests of the statements."""
     most = {kind: f"{np.abs(amounts).max():g}" for kind, amounts in AMOUNTS.items()}
-    groups = {g: part for k in "AB" for g, part in look(runs(*trained_on("fc", k))[0], "geometry").items()}
-    drawn = f"{sum(part['ordinary']['negatives'] for part in groups.values()):,}"
+    tested = {g: part for k in "ABC" for g, part in look(runs(*trained_on("fc", k))[0], "geometry").items()}
+    drawn = [part["ordinary"]["negatives"] for part in tested.values()]
+    matches = sum(part["positives"] for part in tested.values())
     sequences, large = (len(look(runs(e, "fc-n32")[0], "test", "by_sequence")) for e in (FULL, LARGE_REGIONS))
     return [
         Test(1, "counted from live models", "whether the models work"),
         Test(
             2,
-            "FPR@95 on the groups a model was not trained on; matches that geometry found and SIFT's matcher missed;"
-            f" {drawn} random non-matches, and the most similar; bootstrap over points and trainings",
-            "matches where no detector finds a keypoint; other scenes; how much trainings on B and C vary: one each",
+            f"FPR@95 on the groups a model was not trained on; {matches:,} matches that geometry found and SIFT's"
+            f" matcher missed; {min(drawn):,} to {max(drawn):,} random non-matches of a group, and the most similar;"
+            " bootstrap over points and, where there are two, trainings on a group",
+            "matches where no detector finds a keypoint; other scenes; how trainings vary on a group trained on once",
             "SIFT's own tracks: next to no errors to count",
         ),
         Test(
             3,
             f"the three HPatches tasks on {sequences} test sequences ({large} have regions of 64 px)",
-            "less than the spread over seeds; other κ and augmentation than those tried; detail beyond 64 px in photos"
-            " of 1,000 px",
+            "less than the spread over seeds; other sequences; other κ and augmentation than those tried; detail beyond"
+            " 64 px in photos of 1,000 px",
             "10,000 updates; no s=2 of single networks; `sum` and `concat` without BatchNorm only; 64×64 on regions"
             " most of which have fewer than 32 px",
         ),
@@ -76,7 +74,8 @@ def tests() -> list[Test]:
         ),
         Test(
             5,
-            "share of patches changed by a known amount that are found first among all, paired patch by patch",
+            "share of patches changed by a known amount that are found first among all, paired patch by patch;"
+            " bootstrap over sequences, patches and trainings; beside it AUC, the share of other patches less similar",
             f"changes of both patches at once, or larger than {most['shift']} half sides, {most['rotation']} degrees,"
             f" {most['scale']} octave",
             "mean similarity that is kept, which a descriptor that sees nothing keeps best; s=1, 10,000 updates",
@@ -104,9 +103,11 @@ def counts() -> Iterator[Claim]:
     dual, fc = (parameters(c) for c in ({"variant": "dual", "s": 2}, {"variant": "fc"}))
     large = parameters({"variant": "fc", "patch_size": 64})
     text = f"{same} of {len(rows)} rows; `dual` s=2 {dual:,}, `fc` {fc:,}"
-    yield Claim(1, "Parameter counts of Table 1", plain(same == len(rows)), text, "every row equal")
+    yield Claim(1, "Parameter counts of Table 1", yes_or_no(same == len(rows)), text, "every row equal")
     text = f"{independent} of {len(free)}; `fc` grows to {large:,} at N = 64"
-    yield Claim(1, "Counts do not depend on the patch size", plain(independent == len(free)), text, "equal at N and 2N")
+    yield Claim(
+        1, "Counts do not depend on the patch size", yes_or_no(independent == len(free)), text, "equal at N and 2N"
+    )
 
 
 def trained_on(name: str, group: str) -> tuple[str, str]:
@@ -127,56 +128,48 @@ def transferred_by_geometry() -> Iterator[Claim]:
 
 def lower_by_geometry(name: str, pairs: str, text: str, rule: str, share: float) -> Claim:
     """A descriptor against `fc`, on the groups that both were trained on; it may be worse by a share of `fc`."""
-    groups = [g for g in "ABC" if all(has(*trained_on(n, g), "geometry") for n in (name, "fc"))]
-    if not groups:
-        return later(2, text, "models at full length are not scored on positives found by geometry", rule)
+    groups = [g for g in "ABC" if has(*trained_on(name, g), "geometry")]
     sides = [[trained_on(n, group) for group in groups] for n in (name, "fc")]
     ours, fc = (geometric(side, pairs) for side in sides)
-    gap = geometric_difference(*sides, pairs)
+    gap, limit = geometric_difference(*sides, pairs), share * fc.mean
     figures = [f"{ours.text()} against {fc.text()}, {gap.text()}"]
-    seeds = [min(len(runs(*side)) for side in two) for two in zip(*sides, strict=True)]
-    if len(set(seeds)) == 1:
-        figures += seeds_said(seeds[0])
-    else:
-        figures.append("seeds: " + ", ".join(f"{group} {count}" for group, count in zip(groups, seeds, strict=True)))
+    for group, one, two in zip(groups, *sides, strict=True):
+        trainings = min(len(runs(*one)), len(runs(*two)))
+        alone = geometric_difference([one], [two], pairs)
+        figures.append(f"{group} ({trainings} ×) {alone.text()}")
     holds = HOLDS if len(groups) == 3 else f"{HOLDS} for training on {' and '.join(groups)}"
-    limit = share * fc.mean
     verdict = holds if gap.high < limit else FAILS if gap.low > limit else LEVEL
-    return Claim(2, text, once(verdict, max(seeds)), "; ".join(figures), rule)
+    return Claim(2, text, verdict, "; ".join(figures), rule)
 
 
-CENTRED = f"{WITHOUT}, pole in the centre"
 # What statement 5 is tested with -> its experiment, and the names of the two in it.
 TOLERANT = {
     "s=2": (FULL, "cartesian-s2-n32", "polar-s2-n32"),
     "s=1": (FULL, "cartesian-s1-n32", "polar-s1-n32"),
-    WITHOUT: ("turned", "cartesian-s2-plain", "polar-s2-plain"),
-    CENTRED: ("turned", "cartesian-s2-plain", "polar-fields-s2-plain"),
+    UNAUGMENTED: ("turned", "cartesian-s2-plain", "polar-s2-plain"),
 }
-IN_WORDS = {LEVEL: "is level", MIXED: "is better in some, worse in others"}  # others are verbs already
+CENTRED = ("polar-fields-s2-plain", "cartesian-s2-plain")  # the first with its pole in the centre of a patch
 BETTER_AT = {"shift": "cartesian", "rotation": "polar", "scale": "polar"}
+BY_FIRST = " by the share found first"  # after a verdict that AUC does not share
 
 
 def tolerance() -> Iterator[Claim]:
     """Statement 5: which coordinates tell patches apart under which change."""
-    ready = {
-        words: dict(zip(("cartesian", "polar"), (runs(experiment, name) for name in two), strict=True))
-        for words, (experiment, *two) in TOLERANT.items()
-        if all(has(experiment, name, "separability") for name in two)
-    }
     for change, one in BETTER_AT.items():
         (other,) = {"cartesian", "polar"} - {one}
+        pairs = {
+            words: tuple(runs(experiment, {"cartesian": cartesian, "polar": polar}[n]) for n in (one, other))
+            for words, (experiment, cartesian, polar) in TOLERANT.items()
+        }
+        first, auc = ({words: paired(*pairs[words], change, what) for words in pairs} for what in ("first", "auc"))
+        by_first, by_auc = (by_intervals([gaps[words] for words in TOLERANT]) for gaps in (first, auc))
+        said = [f"{words} {gap.text()}" for words, gap in first.items()] + [said_of_auc(by_auc)]
+        if change == "rotation":
+            said += about_the_pole()
         text = f"`{one}` tolerates {change} better than `{other}`"
-        rule = f"both ends above 0 for s=2, s=1 and {WITHOUT}"
-        if not ready.keys() >= {"s=2", "s=1", WITHOUT}:
-            yield later(5, text, "not trained", rule)
-            continue
-        found = {words: paired(two[one], two[other], change, "first") for words, two in ready.items()}
-        seeds = min(len(trained) for two in ready.values() for trained in two.values())
-        said = [f"{words} {gap.text()}" for words, gap in found.items()] + seeds_said(seeds)
-        figures = "; ".join(said + (about_the_pole() if change == "rotation" else []))
-        verdict = by_intervals([gap for words, gap in found.items() if words != CENTRED])
-        yield Claim(5, text, once(verdict, seeds), figures, rule)
+        rule = f"both ends above 0 for s=2, s=1 and {UNAUGMENTED}"
+        claim = Claim(5, text, with_auc(by_first, by_auc), "; ".join(said), rule)
+        yield with_trainings(claim, min(len(side) for two in pairs.values() for side in two))
     yield both_tolerances()
     weak = "One fully connected layer (`fc`) is weaker under displacement than `dual` s=2"
     yield more_tolerant("dual-s2", ("fc",), weak, tuple(CHANGES))
@@ -184,68 +177,76 @@ def tolerance() -> Iterator[Claim]:
     yield more_tolerant("cartesian-s2", ("concat", "concat-batch"), rigid, ("shift",))
 
 
+def with_auc(by_first: str, by_auc: str) -> str:
+    """The verdict by the share found first, which says so where AUC has another."""
+    return by_first if by_auc == by_first else by_first + BY_FIRST
+
+
+def said_of_auc(verdict: str) -> str:
+    """What AUC says, beside the differences that decide."""
+    return f"AUC: {verdict}"
+
+
 def about_the_pole() -> list[str]:
-    """The same for turns about the pole of the polar grid, which lies 1.5 px beside the centre of a patch."""
-    ready = [
+    """Turns about the pole of the polar grid, 1.5 px beside the centre of a patch, and a grid with it in the centre."""
+    found = [
         paired(runs(experiment, polar), runs(experiment, cartesian), "pole", "first")
-        for words, (experiment, cartesian, polar) in TOLERANT.items()
-        if words != CENTRED and has(experiment, cartesian, "pole") and has(experiment, polar, "pole")
+        for experiment, cartesian, polar in TOLERANT.values()
     ]
-    said, verdict = ", ".join(gap.text() for gap in ready), by_intervals(ready)
-    return (
-        [f"about the polar grid's own pole, 1.5 px aside, it {IN_WORDS.get(verdict, verdict)}: {said}"] if ready else []
-    )
+    said = ", ".join(gap.text() for gap in found)
+    centred = paired(*(runs("turned", name) for name in CENTRED), "rotation", "first")
+    return [
+        f"about the polar grid's own pole, 1.5 px aside: {said}, {by_intervals(found)}",
+        f"{UNAUGMENTED}, pole in the centre {centred.text()}",
+    ]
 
 
 def both_tolerances() -> Claim:
     """The combined encoding against the coordinates that should be better at each change."""
-    text, rule = "`combined` s=2 tolerates what either does", "no upper end below 0"
-    if not all(has(FULL, f"{name}-s2-n32", "separability") for name in ("combined", *set(BETTER_AT.values()))):
-        return later(5, text, "not trained", rule)
-    sides = {name: runs(FULL, f"{name}-s2-n32") for name in ("combined", *BETTER_AT.values())}
-    found = {change: paired(sides["combined"], sides[one], change, "first") for change, one in BETTER_AT.items()}
-    seeds = min(map(len, sides.values()))
-    words = [f"{change} {gap.text()} to `{BETTER_AT[change]}`" for change, gap in found.items()]
-    kept = [gap.high >= 0 for gap in found.values()]
-    verdict = HOLDS if all(kept) else PART if any(kept) else FAILS
-    return Claim(5, text, once(verdict, seeds), "; ".join(words + seeds_said(seeds)), rule)
+    sides = {name: runs(FULL, f"{name}-s2-n32") for name in ("combined", "cartesian", "polar")}
+    verdicts, found = [], {}
+    for what in ("first", "auc"):
+        found[what] = {c: paired(sides["combined"], sides[one], c, what) for c, one in BETTER_AT.items()}
+        kept = [gap.high >= 0 for gap in found[what].values()]
+        verdicts.append(HOLDS if all(kept) else PART if any(kept) else FAILS)
+    words = [f"{change} {gap.text()} to `{BETTER_AT[change]}`" for change, gap in found["first"].items()]
+    text = "; ".join([*words, said_of_auc(verdicts[1])])
+    claim = Claim(5, "`combined` s=2 tolerates what either does", with_auc(*verdicts), text, "no upper end below 0")
+    return with_trainings(claim, min(map(len, sides.values())))
 
 
 def more_tolerant(name: str, others: Sequence[str], text: str, changes: Sequence[str]) -> Claim:
     """An encoding against descriptors that the paper takes to be rigid."""
-    rule = "both ends above 0, all of these"
-    if not all(has(FULL, f"{n}-n32", "separability") for n in (name, *others)):
-        return later(5, text, "not trained", rule)
     sides = {n: runs(FULL, f"{n}-n32") for n in (name, *others)}
-    found = {(n, change): paired(sides[name], sides[n], change, "first") for n in others for change in changes}
-    seeds = min(map(len, sides.values()))
-    words = [f"{change} {gap.text()}" + f" to `{n}`" * (len(others) > 1) for (n, change), gap in found.items()]
-    return Claim(5, text, once(by_intervals(list(found.values())), seeds), "; ".join(words + seeds_said(seeds)), rule)
+    first, auc = (
+        {(n, change): paired(sides[name], sides[n], change, what) for n in others for change in changes}
+        for what in ("first", "auc")
+    )
+    words = [f"{change} {gap.text()}" + f" to `{n}`" * (len(others) > 1) for (n, change), gap in first.items()]
+    by_first, by_auc = (by_intervals(list(gaps.values())) for gaps in (first, auc))
+    figures, rule = "; ".join([*words, said_of_auc(by_auc)]), "both ends above 0, all of these"
+    claim = Claim(5, text, with_auc(by_first, by_auc), figures, rule)
+    return with_trainings(claim, min(map(len, sides.values())))
 
 
 def maps() -> Iterator[Claim]:
     """Statement 6: similarity maps are high at p and fall off around it."""
-    names, control = (*MAPPED, "cartesian-s2", "polar-s2", "combined-s2"), "sum"
-    experiment = FULL if all(has(FULL, f"{n}-n32", "maps") for n in (*names, control)) else SHORT
-    names = names if experiment == FULL else MAPPED
-    near = {name: score(experiment, f"{name}-n32", "maps", "near") for name in (*names, control)}
+    names, free = (*MAPPED, "cartesian-s2", "polar-s2", "combined-s2"), ("sum", "sum-batch", "sum-m")
+    near = {name: score(FULL, f"{name}-n32", "maps", "near") for name in (*names, *free)}
     high = True
-    for run in (run for name in names for run in runs(experiment, f"{name}-n32")):
+    for run in (run for name in names for run in runs(FULL, f"{name}-n32")):
         close, far = look(run, "maps", "by_distance")[:2], look(run, "maps", "by_distance")[2:]
         high &= look(run, "maps", "near") > 0.5 and min(close) > max(far)
-    holds = high and all(better(near[name], near[control]) for name in names)
-    chance = 100 * look(runs(experiment, "fc-n32")[0], "maps", "near_chance")
-    low, high_share = (pick(near[name].mean for name in names) for pick in (min, max))
-    free = [name for name in ("sum", "sum-batch", "sum-m") if has(experiment, f"{name}-n32", "maps")]
-    without = ", ".join(f"`{n}` {score(experiment, f'{n}-n32', 'maps', 'near').mean:.1f}" for n in free)
-    text = f"maximum within one cell of p in {low:.1f} to {high_share:.1f} % (`fc` {near['fc'].text(1)}; without codes"
+    holds = high and all(better(near[name], near["sum"]) for name in names)
+    chance = 100 * look(runs(FULL, "fc-n32")[0], "maps", "near_chance")
+    low, most = (pick(near[name].mean for name in names) for pick in (min, max))
+    without = ", ".join(f"`{name}` {near[name].mean:.1f}" for name in free)
+    text = f"maximum within one cell of p in {low:.1f} to {most:.1f} % (`fc` {near['fc'].text(1)}; without codes"
     text += f" {without}; chance {chance:.1f})"
-    seeds = sorted({len(found.values) for found in near.values()})
-    length = "10,000 updates, " if experiment != FULL else ""
-    text += f" ({length}{' or '.join(map(str, seeds))} seeds)"
     rule = "more than half and more than `sum`; mean at 0 and 1 cells above that further away; every training"
     words = "Similarity maps of every architecture are high near p, of `fc` too"
-    yield Claim(6, words, plain(holds), text, rule)
+    trainings = min(len(shares.values) for shares in near.values())
+    yield with_trainings(Claim(6, words, yes_or_no(holds), text, rule), trainings)
 
 
 def memory() -> Iterator[Claim]:
@@ -255,7 +256,9 @@ def memory() -> Iterator[Claim]:
     measured = {part["pass"]: part["ratio"] for part in found["measured"]}  # of the largest batch
     words = ", ".join(f"{ratio} × ({name})" for name, ratio in measured.items())
     text = f"{ratio:.1f} × counted; process memory {words}"
-    yield Claim(7, "20.9 times less memory in aggregation", plain(round(ratio, 1) == 20.9), text, "numbers per patch")
+    yield Claim(
+        7, "20.9 times less memory in aggregation", yes_or_no(round(ratio, 1) == 20.9), text, "numbers per patch"
+    )
 
 
 def paper_claims() -> list[Claim]:

@@ -2,22 +2,33 @@
 
 import json
 from collections import Counter, defaultdict
-from itertools import product
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from baselines import NAMES as BASELINES
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
-from claims import BENCHMARKS, TOLERANT, paper_claims
-from data import RESULTS
+from claims import BENCHMARKS, paper_claims
 from jobs import AT_64, EXPERIMENTS, FIGURE_3
 from own_jobs import AGAIN, BEST, FROM_STUDENTS, PACKAGE, REGIONS
-from results import CHANGES, TASKS, kind_mean, look, paired, photo_means, read, runs, scene_mean, score, signed
+from results import (
+    CHANGES,
+    FULL,
+    SHORT,
+    kind_mean,
+    look,
+    photo_means,
+    read,
+    runs,
+    scene_mean,
+    score,
+    signed,
+    three_tasks,
+)
 from targets import RIVALS, TARGET
-from verdicts import FULL, SHORT, usual_spread
+from verdicts import largest_spread
 
 from matchkernel.evaluation.photos.work import Protocol
+from matchkernel.evaluation.spread import Spread
 
 OURS = {"dual": "dual", "light": "light-cartesian"}  # models by our recipe -> their jobs, without the regions
 
@@ -34,46 +45,47 @@ def overview() -> list[str]:
     """Verdicts, models, machines."""
     claims = paper_claims()
     verdicts = Counter(claim.verdict for claim in claims)
-    trained = [name for name in EXPERIMENTS if (RESULTS / f"{name}.json").exists()]
-    every = [result for experiment in trained for result in read(experiment).values()]
+    every = [result for experiment in EXPERIMENTS for result in read(experiment).values()]
     minutes = sum(result.get("seconds", 0) for result in every) / 60
     (machine,) = {f"{r['hardware']}, torch {r['torch']}" for r in every if "hardware" in r}
     return [
-        f"({usual_spread():.2f}, the largest of all, where a model was trained once)",
+        f"({largest_spread():.2f}, the largest of all, where a model was trained once)",
         f"Of {len(claims)} rows: " + ", ".join(f"{count} *{verdict}*" for verdict, count in verdicts.items()) + ".",
         f"{len(every)} models were trained in {minutes:.0f} minutes on one GPU ({machine})",
     ]
 
 
 def hpatches() -> list[str]:
-    """By noise, and the sizes of regions."""
+    """By noise, and the dropout of `fc`."""
     names = ("fc", "dual-s1", "sum-batch")
     ends = {
-        noise: [score("full", f"{name}-n32", "test", "by_noise", "matching", noise).mean for name in names]
+        noise: [score(FULL, f"{name}-n32", "test", "by_noise", "matching", noise).mean for name in names]
         for noise in "et"
     }
-    found = read("regions")
-    small, large = (100 * found["share below"][size] for size in ("32", "64"))
-    left = [f"`{name}`" for name in BASELINES if "test" not in read("baselines").get(name, {"scores": ()})["scores"]]
     return [
-        *([f"Not scored on test yet: {', '.join(left)}."] if left else []),
         "ahead of `dual-s1` on easy frames ({:.2f} against {:.2f}) and far behind on tough ones ({:.2f} against"
         " {:.2f}; `sum-batch`, which has no position codes, has {:.2f})".format(*ends["e"][:2], *ends["t"]),
-        f"{found['median side']:.0f} px across in the median, {small:.0f} % of them less than 32 px and"
-        f" {large:.0f} % less than 64 px",
-        "`fc` has HardNet's dropout of {}".format(read("descriptors")["fc-n32-seed0"]["configuration"]["dropout"]),
+        "`fc` has HardNet's dropout of {}".format(read(SHORT)["fc-n32-seed0"]["configuration"]["dropout"]),
     ]
 
 
 def larger_patches() -> list[str]:
-    """What 64 px give in matching on larger regions without the sequence on which they lose most."""
+    """The sizes of regions; what 64 px give in matching on larger ones without the sequence on which they lose most."""
+    found = read("regions")
+    small, large = (100 * found["share below"][size] for size in ("32", "64"))
     gain = {}
     for name in AT_64:
-        large, small = (score_by_sequence(f"{name}-n{size}") for size in (64, 32))
-        gain[name] = fmean(large[s] - small[s] for s in large if s != "oxford_trees")
-    (beyond,) = [name for name in gain if gain[name] > usual_spread()]
+        at_64, at_32 = (score_by_sequence(f"{name}-n{size}") for size in (64, 32))
+        gain[name] = fmean(at_64[s] - at_32[s] for s in at_64 if s != "oxford_trees")
+    (beyond,) = [name for name in gain if gain[name] > largest_spread()]
     others = ", ".join(f"`{name}` {signed(gain[name])}" for name in gain if name != beyond)
-    return [f"only `{beyond}` gains more than chance ({signed(gain[beyond])}; {others})"]
+    matching = {name: score("large", f"{name}-n32", "test", "matching").mean for name in AT_64}
+    return [
+        f"{found['median side']:.0f} px across in the median, {small:.0f} % of them less than 32 px and"
+        f" {large:.0f} % less than 64 px",
+        f"only `{beyond}` gains more than chance ({signed(gain[beyond])}; {others})",
+        "(matching {dual-s2:.2f} against {fc:.2f}), `cartesian-s1` is ahead ({cartesian-s1:.2f})".format(**matching),
+    ]
 
 
 def score_by_sequence(name: str) -> dict[str, float]:
@@ -82,58 +94,58 @@ def score_by_sequence(name: str) -> dict[str, float]:
     return {s: score("large", name, "test", "by_sequence", s, "matching").mean for s in sequences}
 
 
-def gains(new: list[float], old: list[float]) -> str:
+def gains(new: list[Spread], old: list[Spread]) -> str:
     """Differences in the three tasks."""
-    return " / ".join(signed(a - b) for a, b in zip(new, old, strict=True))
+    return " / ".join(signed(a.mean - b.mean) for a, b in zip(new, old, strict=True))
 
 
-def positions() -> list[str]:
-    """What sums without positions give at the paper's length, and what features tell of places."""
+def sums() -> list[str]:
+    """What sums without position codes give."""
     names = ("sum-batch", "sum-m", "sum", "fc")
-    sums = {name: [score("full", f"{name}-n32", "test", task).mean for task in TASKS] for name in names}
-    behind = [b - a for name in names[:2] for a, b in zip(sums[name], sums["fc"], strict=True)]
-    told = {name: score("full", f"{name}-n32", "places", "decoded").mean for name in names}
-    chance = score("full", "fc-n32", "places", "decoded_chance").mean
-    around = score("full", "sum-batch-n32", "places", "decoded_around").mean
-    short = {name: [score(SHORT, f"{name}-n32", "test", task).mean for task in TASKS] for name in SHORT_SUMS}
+    full = {name: three_tasks(FULL, f"{name}-n32") for name in names}
+    behind = [b.mean - a.mean for name in names[:2] for a, b in zip(full[name], full["fc"], strict=True)]
+    short = {name: three_tasks(SHORT, f"{name}-n32") for name in SHORT_SUMS}
     plain, whole = (gains(short[name], short["sum"]) for name in ("sum-m-plain", "sum-m"))
-    normed = gains(sums["sum-batch"], sums["sum"])
-    left = [score(FULL, f"{name}-n32", "places", "decoded_around").mean for name in FIGURE_3]
     return [
         f"{min(behind):.2f} to {max(behind):.2f} points behind `fc`",
         f"M alone gains as much over plain `sum` ({plain}) as M with BatchNorm ({whole})",
-        f"BatchNorm alone was trained at full length only ({normed})",
-        f"from {told['sum-batch']:.1f} % of the features φ^p of `sum-batch` a linear map, learned on other patches,"
+        f"BatchNorm alone was trained at full length only ({gains(full['sum-batch'], full['sum'])})",
+    ]
+
+
+def places() -> list[str]:
+    """What features tell of their places."""
+    told = {n: score(FULL, f"{n}-n32", "places", "decoded").mean for n in ("sum-batch", "sum", "fc")}
+    chance = score(FULL, "fc-n32", "places", "decoded_chance").mean
+    around = {name: score(FULL, f"{name}-n32", "places", "decoded_around").mean for name in FIGURE_3}
+    low, high = min(around.values()), max(around.values())
+    return [
+        f"From {told['sum-batch']:.1f} % of the features φ^p of `sum-batch` a linear map, learned on other patches,"
         f" reads p to within one cell, from {told['sum']:.1f} % of those of plain `sum`, and from {told['fc']:.1f} % of"
         f" those of `fc` ({chance:.1f} by chance)",
-        f"where convolutions see the opposite side of the patch instead, {around:.1f} % are left, as of every network"
-        f" here ({min(left):.1f} to {max(left):.1f})",
+        f"where convolutions see the opposite side of the patch instead, it reads {around['sum-batch']:.1f} %, and"
+        f" {low:.1f} to {high:.1f} of every network here",
     ]
 
 
 def turns() -> list[str]:
-    """What is found after the largest turn, and how much the shares of less similar patches differ."""
-    models = [("full", f"{name}-n32") for name in ("polar-s2", "cartesian-s2", "fc", "sum-batch")]
+    """What is found after the largest turn, and what is best by AUC."""
+    models = [(FULL, f"{name}-n32") for name in ("polar-s2", "cartesian-s2", "fc", "sum-batch")]
     models += [("turned", "polar-s2-plain"), ("turned", "cartesian-s2-plain")]
     shares = [100 * fmean(look(run, "separability", "rotation")["first"][-1] for run in runs(*m)) for m in models]
-    pairs = [(experiment, two) for words, (experiment, *two) in TOLERANT.items() if "pole" not in words]
-    both = [
-        [paired(*(runs(experiment, name) for name in two), change, what).mean for what in ("auc", "first")]
-        for (experiment, two), change in product(pairs, CHANGES)
-    ]
-    most, same = max(abs(auc) for auc, _ in both), sum(auc * first > 0 for auc, first in both)
     return [
         "`polar` s=2 finds {:.1f} %, `cartesian` {:.1f}, `fc` {:.1f}, `sum-batch` {:.1f}".format(*shares),
         "Unaugmented ones find {:.1f} and {:.1f}".format(*shares[4:]),
-        f"`polar` and `cartesian` differ by at most {most:.2f}, with the same sign in {same} of {len(both)} cases, and"
-        f" `{max(FIGURE_3, key=mean_auc)}` is best",
+        f"By AUC `{max(FIGURE_3, key=mean_auc)}` is best",
     ]
 
 
 def mean_auc(name: str) -> float:
-    """The share of other patches that are less similar, over all changes and amounts."""
-    found = [look(run, "separability", change)["auc"] for run in runs("full", f"{name}-n32") for change in CHANGES]
-    return fmean(fmean(shares) for shares in found)
+    """The share of other patches that are less similar, over all changes."""
+    found = [look(run, "separability", change) for run in runs(FULL, f"{name}-n32") for change in CHANGES]
+    return fmean(
+        fmean(share for share, amount in zip(part["auc"], part["amounts"], strict=True) if amount) for part in found
+    )
 
 
 def recipe() -> list[str]:
@@ -213,7 +225,7 @@ def taken(job: str) -> str:
 
 def results_page() -> list[str]:
     """All sentences of docs/results.md."""
-    return [*overview(), *hpatches(), *larger_patches(), *positions(), *turns()]
+    return [*overview(), *hpatches(), *sums(), *turns()]
 
 
 def models_page() -> list[str]:
@@ -252,6 +264,8 @@ def models_page() -> list[str]:
         *recipe(),
         *larger_regions(),
         *photos(),
+        *places(),
+        *larger_patches(),
         f"for a gain of more than {limit():.2f}, three standard deviations of the base",
         "COLMAP 3.8",
         "Apache-2.0",

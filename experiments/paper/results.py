@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from data import RESULTS, SEQUENCES
-from jobs import EXPERIMENTS
+from data import RESULTS, SEQUENCES, sequences_of
 from score import AUC_UNITS
 from score import DRAWS as GEOMETRY_DRAWS
 
@@ -21,12 +20,13 @@ from matchkernel.model.descriptors import build
 from matchkernel.model.table_1 import count_parameters
 
 Result = dict[str, Any]  # what run.py writes of one model
+FULL, SHORT = "full", "descriptors"  # experiments of 39,060 and of 10,000 updates
 TASKS = ("verification", "matching", "retrieval")
 NOISES = {"e": "easy", "h": "hard", "t": "tough"}
 CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}  # of tolerance, with their units
 
 
-DRAWS = 1000  # bootstrap samples of patches and trainings
+DRAWS = 1000  # bootstrap samples of sequences, patches and trainings
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,10 @@ def runs(experiment: str, name: str) -> list[Result]:
     return [found[job] for job in sorted(found)]
 
 
-def at_full_length(stand_in: str, *experiments: str) -> list[str]:
-    """The experiments of the paper's length with a training of every model, or a shorter one that stands in."""
-    return [name for name in experiments if is_whole(name)] or [stand_in]
-
-
-def is_whole(experiment: str) -> bool:
-    """Whether every model of an experiment has been trained at least once."""
-    first = {job.name for job in EXPERIMENTS[experiment] if job.name.endswith("-seed0")}
-    return (RESULTS / f"{experiment}.json").exists() and first <= read(experiment).keys()
-
-
-def has(experiment: str, name: str, *keys: str) -> bool:
-    """Whether all trainings of a model that have results have this score."""
-    if not (RESULTS / f"{experiment}.json").exists():
-        return False
+def has(experiment: str, name: str, key: str) -> bool:
+    """Whether a model was trained, and all its trainings have this score."""
     found = [result for job, result in read(experiment).items() if re.sub(r"-seed\d+$", "", job) == name]
-    return bool(found) and all(keys[0] in result["scores"] if keys else True for result in found)
+    return bool(found) and all(key in result["scores"] for result in found)
 
 
 def look(result: Result, *keys: str) -> Any:
@@ -94,9 +81,9 @@ def score(experiment: str, name: str, *keys: str) -> Spread:
     return percent(look(run, *keys) for run in runs(experiment, name))
 
 
-def three(name: str, size: int = 32) -> list[Spread]:
-    """Verification, matching and retrieval of a descriptor of the HPatches experiment on the test sequences."""
-    return [score("descriptors", f"{name}-n{size}", "test", task) for task in TASKS]
+def three_tasks(experiment: str, name: str) -> list[Spread]:
+    """Verification, matching and retrieval of a model on the test sequences."""
+    return [score(experiment, name, "test", task) for task in TASKS]
 
 
 def scene_mean(experiment: str, name: str, *keys: str) -> Spread:
@@ -123,6 +110,8 @@ def transfer(name: str, *keys: str) -> Spread:
 def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> Interval:
     """How much better one model tells changed patches from others, in percent: patch by patch, over all changes.
 
+    Samples are of sequences, of patches of each, and of trainings: patches of one sequence are alike.
+
     Args:
         ours: trainings of a model.
         theirs: of another.
@@ -135,10 +124,12 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
         units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
         sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides
-    random, patches = np.random.default_rng(0), one.shape[1]
-    draws = []
+    sequences = len(sequences_of("validation"))
+    rows = np.arange(one.shape[1]).reshape(sequences, -1)  # data.py cuts as many patches of each
+    random, draws = np.random.default_rng(0), []
     for _ in range(DRAWS):
-        here = random.integers(patches, size=patches)
+        chosen = rows[random.integers(sequences, size=sequences)]
+        here = np.take_along_axis(chosen, random.integers(rows.shape[1], size=rows.shape), 1)
         means = [part[random.integers(len(part), size=len(part))][:, here].mean() for part in (one, two)]
         draws.append(means[0] - means[1])
     return Interval(float(one.mean() - two.mean()), *map(float, np.quantile(draws, [0.025, 0.975])))

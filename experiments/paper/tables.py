@@ -23,10 +23,12 @@ import photo_tables
 import sources
 from charts import CHARTS
 from claims import paper_claims, tests, trained_on
-from data import GROUPS, RESULTS, SEQUENCES
+from data import GROUPS, SEQUENCES
 from prose import PROSE
 from results import (
+    FULL,
     NOISES,
+    SHORT,
     TASKS,
     has,
     kind_mean,
@@ -87,11 +89,11 @@ def hpatches() -> str:
     """Every descriptor and baseline on the test sequences; of ours, the longest training there is."""
     rows, safe = {}, {}
     names = [f"{n}-n32" for n in (*jobs.FIGURE_3, "sum-m-plain")] + [f"{n}-n64" for n in jobs.AT_64]
-    names += [name for name in jobs.DUAL_GRID if has("confirmed", name, "test")]
+    names += jobs.best_of_grid(read("dual_grid")).values()
     for name in names:
-        experiment = next(e for e in ("full", "full_64", "confirmed", "descriptors") if has(e, name, "test"))
+        experiment = next(e for e in (FULL, "full_64", "confirmed", SHORT) if has(e, name, "test"))
         label = f"`{name.removesuffix('-n32').removesuffix('-n64')}`" + ", 64 px" * name.endswith("-n64")
-        label += SHORTER * (experiment == "descriptors")
+        label += SHORTER * (experiment == SHORT)
         method = ReportedMethod(label, parameters(runs(experiment, name)[0]["configuration"]), is_ours=True)
         rows[method] = {task: score(experiment, name, "test", task) for task in TASKS}
     scored = {name: result for name, result in read("baselines").items() if "test" in result["scores"]}
@@ -315,12 +317,9 @@ def untried() -> str:
     """Settings that had never been tried, as gains on validation over what they change."""
     rows = []
     for name in jobs.UNTRIED:
-        if has("untried", name):
-            base = "fc-n32" if name.startswith("fc") else "dual-s2-n32"
-            sides = [
-                (score("untried", name, "validation", t), score("descriptors", base, "validation", t)) for t in TASKS
-            ]
-            rows.append([f"`{name}`", f"`{base.removesuffix('-n32')}`", *(gaps([new], [old]) for new, old in sides)])
+        base = "fc-n32" if name.startswith("fc") else "dual-s2-n32"
+        sides = [(score("untried", name, "validation", t), score(SHORT, base, "validation", t)) for t in TASKS]
+        rows.append([f"`{name}`", f"`{base.removesuffix('-n32')}`", *(gaps([new], [old]) for new, old in sides)])
     return markdown_table(["setting", "compared with", *TASKS], rows, text_columns=["compared with"])
 
 
@@ -340,7 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "int8": int8,
     "students": students,
-    **({"untried": untried} if (RESULTS / "untried.json").exists() else {}),
+    "untried": untried,
     "short_rows": short_rows,
     "tiny": tiny,
     **photo_tables.TABLES,

@@ -16,7 +16,7 @@ from own_jobs import PACKAGE
 from matchkernel.evaluation.spread import Spread
 from matchkernel.plots.canvas import new_figure
 
-FIGURES = results.at_full_length("descriptors", "full", "full_64")
+FIGURES = ("full", "full_64")
 PAGE = (tables.DOCS / "results.md").read_text(encoding="utf-8")
 
 
