@@ -27,6 +27,7 @@ from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stored import read_json, write_json
 from matchkernel.collection.reconstruct import reconstruct
+from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import photos_of
 from matchkernel.data.from_colmap import CutSettings, build_parts
 from matchkernel.data.patch_set import PatchSet, open_patch_set
@@ -102,6 +103,8 @@ def adapt(
     if model is None and database is not None:
         raise ArgumentError("--database belongs to --model, which is not given")
     given = None if model is None else Source(photos, Path(model), _database(Path(model), database))
+    if given is not None:
+        _say_missing(given, say)
     check_folder(out, photos, *([given.sparse] if given else []))
     _check_sets(settings)
     identity = _identity(settings, photos, given)
@@ -125,6 +128,14 @@ def adapt(
             (out / ADAPTED).unlink()
             say(f"removed {out / ADAPTED}, which --keep had written")
     return result
+
+
+def _say_missing(source: Source, say: Say) -> None:
+    """Say how many photos of a model that was given are not in the folder."""
+    names = [image.name for image in read_reconstruction(source.sparse).images.values()]
+    missing = [name for name in names if not (source.photos / name).is_file()]
+    if missing:
+        say(f"{len(missing)} of the model's {len(names)} photos are not in {source.photos}, such as {missing[0]}")
 
 
 def _check_sets(settings: AdaptSettings) -> None:
@@ -275,6 +286,8 @@ def _judged(
         result = replace(result, gains=_read_gains(scores["test"]), elsewhere=_read_gains(scores["elsewhere"]))
         if result.is_better or settings.keep:
             result = replace(result, weights=_write_weights(result, settings))
+    elif settings.keep:
+        say("nothing for --keep to write: on validation no update was better than the base")
     write_page(result, source.photos, _scene("test", source, sets), settings, device)
     return result
 

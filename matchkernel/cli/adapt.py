@@ -37,7 +37,9 @@ def adapt(
         list[Path] | None,
         typer.Option(metavar="SET", help="patch set to see what is forgotten; may be given several times"),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="write the adapted weights even if they are no better")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="write the weights that are best on validation even if test does not gain")
+    ] = False,
     geometric: Annotated[
         bool, typer.Option(help="look for positives that no track contains; cutting takes longer")
     ] = True,

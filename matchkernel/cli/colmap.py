@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import goes_on, progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import (
     Device,
@@ -26,6 +26,7 @@ from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 
+NAMED = 5  # images in no model that are named
 UNITS = {"extracting": "images", "global": "images", "matching": "pairs", "colmap": ""}  # by the first word of a stage
 
 
@@ -80,7 +81,7 @@ def colmap(
         photos = photos_in(images, only=only or (), listed=listed, without=masks).paths
         crew = open_workers(on, workers, len(photos), device)
         start = time.monotonic()
-        with progress_bar("reconstructing") as progress:
+        with goes_on(out), progress_bar("reconstructing") as progress:
 
             def tell(line: str) -> None:
                 say(line)
@@ -103,6 +104,9 @@ def colmap(
         if as_json:
             rate = speed(found.images, time.monotonic() - start, "images")
             print(json.dumps({**dataclasses.asdict(found), "on": crew.label if crew else "local", **rate}))
+        if found.unregistered:
+            more = f" and {len(found.unregistered) - NAMED} more" * (len(found.unregistered) > NAMED)
+            say(f"in no model: {', '.join(found.unregistered[:NAMED])}{more}")
         others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
         counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
         counts += f" seen in {found.track_length:.2f} images on average"

@@ -1,11 +1,15 @@
 """What all verbs share: errors in one line, results on stdout, everything else on stderr."""
 
+import os
 import re
+import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -68,6 +72,9 @@ def user_errors() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        raise typer.Exit(128 + signal.SIGPIPE) from None
     except (MatchKernelError, OSError, MemoryError) as error:
         _report(str(error).strip() or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
@@ -79,6 +86,15 @@ def user_errors() -> Iterator[None]:
         reason = f" (tried to allocate {asked[1]})" if asked else ""
         _report(f"not enough memory{reason}; lower --batch-size or --keypoints, or sampling.pairs in training")
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def goes_on(out: Path) -> Iterator[None]:
+    """Say at Ctrl-C that work is kept, for verbs that resume."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"run the same command again to go on with {out}") from None
 
 
 def run_script(main: Callable[[], None]) -> None:

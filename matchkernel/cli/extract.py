@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, say_stages, user_errors
+from matchkernel.cli.console import goes_on, progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Device, Engine, Json, Listed, Masks, Only, PhotoModel, Profile, Stored, Untrained
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
@@ -50,7 +50,7 @@ def extract(
             say(photos.what_was_ignored())
         crew = open_workers(on, workers, len(found), device)
         start = time.monotonic()
-        with progress_bar("extracting features", len(found), unit="images") as progress:
+        with goes_on(out), progress_bar("extracting features", len(found), unit="images") as progress:
             report = extract_images(
                 found, out, recipe, detector, store=store, masks=masks, workers=crew, say=say, progress=progress
             )

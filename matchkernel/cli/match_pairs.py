@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import goes_on, progress_bar, say, user_errors
 from matchkernel.cli.match import Geometry
 from matchkernel.cli.options import Device, Guided, InlierPixels, Json, MatchFilter, Mutual
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
@@ -50,7 +50,7 @@ def match_pairs(
             raise FileError(f"{pairs}: contains no pairs")
         crew = open_workers(on, workers, len(wanted), device)
         start = time.monotonic()
-        with progress_bar("matching", len(wanted), unit="pairs") as progress:
+        with goes_on(out[0]), progress_bar("matching", len(wanted), unit="pairs") as progress:
             report = run(features, wanted, out, settings, device=device, workers=crew, say=say, progress=progress)
         rate = speed(report.done, time.monotonic() - start, "pairs")
         if as_json:

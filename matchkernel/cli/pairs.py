@@ -47,7 +47,7 @@ def pairs(
     from matchkernel.collection.choose_pairs import TOP, PairChoice
     from matchkernel.collection.feature_files import open_features
     from matchkernel.collection.make_pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.collection.pairs_file import write_pairs
+    from matchkernel.collection.pairs_file import read_pairs_of, write_pairs
     from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.files import check_output
 
@@ -58,16 +58,24 @@ def pairs(
         wants_top = sources != Sources() or not (exhaustive or sequential or files)
         choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
         files_of_features = open_features(source) if has_features(source) else None
+        for path in files:
+            read_pairs_of(path, names)  # refused before anything is extracted
+        unusable: dict[str, str] = {}
         if files_of_features is None and choice.top and not exhaustive and sources == Sources():
             recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
             kept = features or Path(temporary) / "features"
+            keeps = "" if features else "; --features FOLDER would keep them"
+            say(f"extracting features ({len(names)} images{keeps})")
             with progress_bar("extracting features", len(names), unit="images") as progress:
                 images = {name: source / name for name in names}
                 report = extract_images(images, kept, recipe, detector, say=say, progress=progress)
-            names = [name for name in names if name not in report.skipped]
+            unusable = report.skipped
+            names = [name for name in names if name not in unusable]
             files_of_features = open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
-            chosen = make_pairs(names, choice, files_of_features, sources, say=say, progress=progress)
+            chosen = make_pairs(
+                names, choice, files_of_features, sources, unusable=unusable, say=say, progress=progress
+            )
         written = write_pairs(out, chosen)
         possible = len(names) * (len(names) - 1) // 2
         if as_json:

@@ -108,12 +108,14 @@ def extract_images(
                 found[outcome.name] = outcome
                 if isinstance(outcome, Skipped):
                     say(f"skipped {outcome.reason}")
+                elif not outcome.keypoints:
+                    say(f"{outcome.name}: no keypoints; is it blank, very dark, or 10 or 12 bits in a 16 bit file?")
                 progress(len(found), len(photos))
         in_order = [found[name] for name in images]
         if is_h5(out):
             with stage("write"):
                 _gather(folder, out, [one for one in in_order if isinstance(one, Extracted)])
-    return _report(in_order, facts)
+    return _report(in_order, facts, are_shared=is_h5(out))
 
 
 Run = Callable[[Sequence[Photo]], Iterator[Extracted | Skipped]]
@@ -145,11 +147,12 @@ def _as_json(facts: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(facts)))
 
 
-def _report(outcomes: Sequence[Extracted | Skipped], facts: dict[str, Any]) -> Extraction:
+def _report(outcomes: Sequence[Extracted | Skipped], facts: dict[str, Any], *, are_shared: bool) -> Extraction:
     there = [one for one in outcomes if isinstance(one, Extracted)]
+    made = {one.file for one in there if one.is_new and are_shared}  # copies of a photo share a part of an .h5
     return Extraction(
-        [one.name for one in there if one.is_new],
-        [one.name for one in there if not one.is_new],
+        [one.name for one in there if one.is_new or one.file in made],
+        [one.name for one in there if not one.is_new and one.file not in made],
         {one.name: one.reason for one in outcomes if isinstance(one, Skipped)},
         sum(one.keypoints for one in there),
         facts["name"],

@@ -1,7 +1,7 @@
 """Choose which images of a collection to match: all pairs, neighbours in name order, or each with the most similar."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,14 +46,20 @@ class PairChoice:
         words += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
         return "+".join([*words, *map(str, self.files)])
 
-    def pairs(self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]]) -> list[Pair]:
+    def pairs(
+        self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]], unusable: Collection[str] = ()
+    ) -> list[Pair]:
         """The pairs of these images, each once.
 
         Args:
             names: of all images.
             most_similar: called with `top` if that is needed; gives each image with so many others.
+            unusable: further images, which files may name: their pairs are left out.
         """
-        parts: list[Iterable[Pair]] = [read_pairs_of(path, names) for path in self.files]
+        parts: list[Iterable[Pair]] = [
+            [pair for pair in read_pairs_of(path, [*names, *unusable]) if not set(pair) & set(unusable)]
+            for path in self.files
+        ]
         if self.exhaustive:
             parts.append(all_pairs(names))
         if self.sequential:

@@ -1,6 +1,6 @@
 """Lists of pairs for a folder of photos or of features, as `matchkernel pairs` writes them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def make_pairs(
     features: FeatureFiles | None = None,
     sources: Sources | None = None,
     *,
+    unusable: Collection[str] = (),
     say: Say = lambda line: None,
     progress: Progress | None = None,
 ) -> list[Pair]:
@@ -66,6 +67,7 @@ def make_pairs(
             vectors if there are any.
         features: of the images; only our vectors need them.
         sources: other places to look for similar images.
+        unusable: further images, which files of pairs may name: their pairs are left out.
         say: called with a line about each source.
         progress: called with the number of images done and the total.
     """
@@ -90,7 +92,7 @@ def make_pairs(
         vectors = image_vectors(files, vocabulary, progress)
         return top_pairs(names, vectors, count, similarities, progress=progress)
 
-    return list(unique_pairs(*parts, choice.pairs(names, most_similar)))
+    return list(unique_pairs(*parts, choice.pairs(names, most_similar, unusable)))
 
 
 def _from_retrieval(names: list[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:

@@ -21,7 +21,7 @@ from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.collection.pairs_file import Pair, unique_pairs
 from matchkernel.collection.shards import key_of, visible_mark
 from matchkernel.collection.workers import Lost, Workers
-from matchkernel.colmap.text_files import check_match_name, write_match_list
+from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.hloc import PairMatches, pair_key, read_matches, recorded_matches, write_matches
 from matchkernel.photos.pipeline import MatchSettings
@@ -103,6 +103,8 @@ def match_pairs(
         for path in (left for target in targets for left in leftovers_of(target)):
             path.unlink(missing_ok=True)
         tasks, skipped = pair_tasks(files, wanted, chosen, say)
+        if not tasks:
+            raise FileError(f"{files.place}: has the features of no pair{_other_names(files, skipped)}")
         there = _kept(h5, tasks, chosen)
         left = [task for task in tasks if task.key not in there]
         work = MatchWork(files.place, chosen, folder, device)
@@ -130,6 +132,12 @@ def pair_tasks(
     if tasks:
         settings.filter.check_recorded(files.load(tasks[0].a).settings)
     return tasks, skipped
+
+
+def _other_names(files: FeatureFiles, missing: Iterable[str]) -> str:
+    """A hint where images are called otherwise: `; it has images/a.jpg, ...`."""
+    others = [name for name in files.names if name not in missing]
+    return f"; it has {', '.join(others[:2])}{', ...' * (len(others) > 2)}" if others else ""
 
 
 def run_blocks(
@@ -180,8 +188,7 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
     for target in targets:
         check_output(target, files.place, suffixes=MATCH_SUFFIXES)
         if not is_h5(target):
-            for name in {name for pair in pairs for name in pair}:
-                check_match_name(name)
+            check_match_names(name for pair in pairs for name in pair)
             continue
         keys: dict[str, Pair] = {}
         for pair in pairs:

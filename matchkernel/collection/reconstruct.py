@@ -16,7 +16,7 @@ from matchkernel.collection.extract_shards import mask_of, photo_digest
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.pairs_file import Pair, write_pairs
+from matchkernel.collection.pairs_file import Pair, read_pairs_of, write_pairs
 from matchkernel.collection.shards import key_of
 from matchkernel.collection.workers import Workers
 from matchkernel.collection.workspace import MATCHES, SUMMARY, Finished, read_finished, write_json
@@ -25,6 +25,7 @@ from matchkernel.colmap.model import CAMERA_MODELS, read_reconstruction
 from matchkernel.colmap.model_analyzer import analyze
 from matchkernel.colmap.program import (
     SMALLEST_MODEL,
+    check_camera_model,
     find_colmap,
     find_mapper,
     on_cpu,
@@ -111,6 +112,7 @@ class Summary:
         pairs: number of pairs of images that were matched.
         models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
         ignored: number of files that are no photos, by kind.
+        unregistered: images that were used and are in no model.
     """
 
     images: int
@@ -123,6 +125,7 @@ class Summary:
     pairs: int = 0
     models: list[int] = dataclasses.field(default_factory=list)
     ignored: dict[str, int] = dataclasses.field(default_factory=dict)
+    unregistered: list[str] = dataclasses.field(default_factory=list)
 
 
 def reconstruct(
@@ -169,6 +172,7 @@ def reconstruct(
     settings = settings or ReconstructSettings()
     images, describer, program = Path(images), open_describer(model, engine=engine), find_colmap()
     mapper = find_mapper(program, settings.mapper)
+    check_camera_model(program, settings.camera_model)
     settings.filter.check_recorded(describer.settings)
     masks = None if masks is None else Path(masks)
     features = folder_of_features(features)
@@ -181,6 +185,8 @@ def reconstruct(
         say(photos.what_was_ignored())
     found, unreadable = _digests(photos.paths, masks, say)
     choice = parse_choice(settings.pairs, len(found))
+    for path in choice.files:
+        read_pairs_of(path, photos.paths)  # refused before anything is extracted
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
     chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
     how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
@@ -203,7 +209,7 @@ def reconstruct(
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
         files = FeatureFiles(build.folder / "features", names)
-        pairs = make_pairs(names, choice, files, say=say, progress=job.tell)
+        pairs = make_pairs(names, choice, files, unusable=skipped, say=say, progress=job.tell)
         write_pairs(build.folder / "pairs.txt", pairs)
         skipped |= _match(job, pairs, str(describer.device))
         if known := _unchanged(before, inputs, skipped, say):
@@ -217,9 +223,18 @@ def reconstruct(
         _import(job, names, pairs, imported)
         _map(job, mapper, program)
         facts = analyze(build.folder / "sparse", program)
-        sizes = [len(read_reconstruction(folder).images) for folder in model_folders(build.folder)]
+        models = [
+            [image.name for image in read_reconstruction(folder).images.values()]
+            for folder in model_folders(build.folder)
+        ]
         summary = Summary(
-            len(photos.paths), skipped=skipped, pairs=len(pairs), models=sizes, ignored=photos.ignored, **facts
+            len(photos.paths),
+            skipped=skipped,
+            pairs=len(pairs),
+            models=[len(model) for model in models],
+            ignored=photos.ignored,
+            unregistered=sorted(set(names).difference(*models)),
+            **facts,
         )
         write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "inputs": inputs, "settings": how})
         write_json(build.folder / PHOTOS, found)

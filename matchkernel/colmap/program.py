@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,10 @@ COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
 MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them
+OLD_CAMERA_MODELS = (  # that every COLMAP has
+    *("SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV"),
+    *("SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "THIN_PRISM_FISHEYE"),
+)
 SMALLEST_MODEL = 3  # images; COLMAP's own limit, 10, would drop the models of small scenes
 
 
@@ -53,10 +58,28 @@ def find_mapper(program: str, kind: str) -> str:
     """The stage that maps in this way, or an error if the installed COLMAP has none."""
     stage = MAPPERS[kind]
     if kind != "incremental" and not re.search(rf"^\s+{stage}\s*$", _help(program, "help"), re.MULTILINE):
-        version = re.search(r"COLMAP (\d[\w.]*)", _help(program, "help"))
-        found = f"this one is {version[1]}" if version else f"{program} has no {stage}"
-        raise MissingExtraError(f"the {kind} mapper needs COLMAP 4 ({found}); leave --mapper out for the usual one")
+        raise MissingExtraError(
+            f"the {kind} mapper needs COLMAP 4 ({_version(program)}); leave --mapper out for the usual one"
+        )
     return stage
+
+
+def check_camera_model(program: str, model: str) -> None:
+    """Refuse a camera model that the installed COLMAP does not have; newer ones are tried on an empty folder."""
+    if model in OLD_CAMERA_MODELS:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"--{name}" for name in ("image_path", "import_path")]
+        words = [word for name in paths for word in (name, folder)] + ["--database_path", f"{folder}/empty.db"]
+        command = [program, "feature_importer", *words, "--ImageReader.camera_model", model]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
+    if re.search(r"camera_model|CameraModel|Invalid options", done.stdout + done.stderr):
+        raise MissingExtraError(f"camera model {model} needs a newer COLMAP ({_version(program)})")
+
+
+def _version(program: str) -> str:
+    version = re.search(r"COLMAP (\d[\w.]*)", _help(program, "help"))
+    return f"this one is {version[1]}" if version else program
 
 
 @cache

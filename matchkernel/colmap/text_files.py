@@ -71,8 +71,7 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
     written = 0
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
         for name0, name1, indices in pairs:
-            check_match_name(name0)
-            check_match_name(name1)
+            check_match_names((name0, name1))
             if len(indices):
                 lines = "".join(f"{i} {j}\n" for i, j in np.asarray(indices).tolist())
                 file.write(f"{name0} {name1}\n{lines}\n")
@@ -93,9 +92,21 @@ def check_image_name(name: str) -> None:
         raise ArgumentError(f"COLMAP's lists have one name per line: rename the image {name!r}")
 
 
-def check_match_name(name: str) -> None:
-    """Refuse an image name that a match list cannot contain."""
-    if any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes of a file name that are not UTF-8
-        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename the image {name!a}")
-    if name.split() != [name]:
-        raise ArgumentError(f"COLMAP's match lists separate names with spaces: rename the image {name!r}")
+def check_match_names(names: Iterable[str]) -> None:
+    """Refuse image names that a match list cannot contain."""
+    unique = sorted(set(names))
+    odd = [name for name in unique if any("\ud800" <= letter <= "\udfff" for letter in name)]  # not UTF-8
+    if odd:
+        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename {_some(ascii(name) for name in odd)}")
+    spaced = [repr(name) for name in unique if name.split() != [name]]
+    if spaced:
+        raise ArgumentError(
+            f"COLMAP's match lists separate names with spaces: rename {_some(spaced)}, write an .h5 instead, or use"
+            " `matchkernel colmap`, which takes such names"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first names, and how many there are beyond."""
+    every = list(names)
+    return ", ".join(every[:3]) + f" and {len(every) - 3} more" * (len(every) > 3)

@@ -167,11 +167,13 @@ def as_gray(image: Image) -> np.ndarray:
     if isinstance(image, str | Path):
         return read_gray(image)
     if not isinstance(image, np.ndarray):
-        raise ArgumentTypeError(f"an image must be a file or a numpy array, got {type(image).__name__}")
+        raise ArgumentTypeError(
+            f"an image must be a file or a numpy array, got {type(image).__name__}; numpy.asarray(image) makes one"
+        )
     if image.dtype not in (np.uint8, np.uint16):
         raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; scale them to 0..255 first")
     if not image.size or (image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4))):
-        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3) RGB and not empty, got shape {image.shape}")
+        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3 or 4) RGB(A) and not empty, got {image.shape}")
     pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
     if pixels.ndim == 3:
         weights = np.array([19595, 38470, 7471], np.uint32)  # of 2^16: ITU-R 601-2

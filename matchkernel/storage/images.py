@@ -123,7 +123,7 @@ def _open(
     except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
-        raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}") from None
+        raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}, HEIC") from None
     except pillow.DecompressionBombError:
         raise FileError(f"{path}: claims far more than {most_pixels:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors

@@ -105,12 +105,16 @@ def photos_at(
             named, more = _matching(place, without)
         else:
             named, more = {place.name: place}, {}  # opened later: one missing file must not stop the others
-        twice = named.keys() & found.keys()
+        twice = {name for name in named.keys() & found.keys() if not _is_same(named[name], found[name])}
         if twice:
             raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
         found |= named
         ignored.update(more)
     return Photos(dict(sorted(found.items())), dict(ignored))
+
+
+def _is_same(one: Path, two: Path) -> bool:
+    return one == two or one.absolute() == two.absolute()
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -264,6 +264,21 @@ def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path):
     assert sum(count.photos for count in result.counts.values()) == 6
 
 
+def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp_path):
+    images = shutil.copytree(scene / "images", tmp_path / "images")
+    for name in ("001.png", "004.png"):
+        (images / name).unlink()
+    lines = words(images, "-o", tmp_path / "out", "--model", scene / "sparse", "--base", base)[1]
+    assert lines[0] == f"2 of the model's 7 photos are not in {images}, such as 001.png"
+
+
+def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path):
+    said = []
+    found = run(scene, tmp_path / "out", base, rate=1e-9, keep=True, say=said.append)
+    assert found.weights is None
+    assert "nothing for --keep to write: on validation no update was better than the base" in said
+
+
 def words(*arguments):
     result = CliRunner().invoke(app, ["adapt", *map(str, arguments)])
     return result.exit_code, result.stderr.strip().splitlines()

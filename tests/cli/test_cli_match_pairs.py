@@ -57,6 +57,23 @@ def test_mistakes_take_one_line(features):
     assert not Path("m.h5").exists()
 
 
+def test_a_list_of_other_names_is_refused_and_the_names_are_shown(features):
+    Path("other.txt").write_text("photos/0.png photos/1.png\n")
+    result = run("match-pairs", features, "other.txt", "-o", "m.h5", "-o", "m.txt")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == (
+        "error: features.h5: has the features of no pair; it has 0.png, 1.png, ..."
+    )
+    assert not list(Path().glob("m.*"))
+
+
+def test_names_that_a_match_list_cannot_hold_are_all_named(features):
+    Path("spaced.txt").write_text("0.png\ta b.png\n0.png\tc d.png\n")
+    result = run("match-pairs", features, "spaced.txt", "-o", "m.txt")
+    assert result.exit_code == 2
+    assert "rename 'a b.png', 'c d.png', write an .h5 instead, or use `matchkernel colmap`" in result.stderr
+
+
 def test_the_bar_shows_pairs_per_second(features, monkeypatch):
     terminal = Console(file=StringIO(), force_terminal=True, width=120)
     monkeypatch.setattr(console, "stderr", terminal)

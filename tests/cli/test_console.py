@@ -1,5 +1,9 @@
 import re
+import signal
+import subprocess
+import sys
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,7 +11,7 @@ import typer
 from rich.console import Console
 
 from matchkernel.cli import console
-from matchkernel.cli.console import show_traceback, user_errors
+from matchkernel.cli.console import goes_on, show_traceback, user_errors
 from matchkernel.errors import FileError, WorkError
 
 ADVICE = "lower --batch-size or --keypoints, or sampling.pairs in training"
@@ -85,3 +89,19 @@ def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
             said = shown()
             assert what in said
             assert set(re.findall(r"\d (\w+)/s", said)) == ({unit} if unit else set())
+
+
+def test_a_pipe_that_is_closed_ends_quietly():
+    code = "from matchkernel.cli.console import run_script; run_script(lambda: [print('x' * 9999) for _ in range(99)])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
+
+
+def test_ctrl_c_says_how_to_go_on(capsys):
+    with pytest.raises(typer.Exit) as end, user_errors(), goes_on(Path("out.h5")):
+        raise KeyboardInterrupt
+    assert end.value.exit_code == 130
+    assert capsys.readouterr().err == "interrupted: run the same command again to go on with out.h5\n"

@@ -1,5 +1,6 @@
 """Reconstructions by COLMAP from our features: what its database holds, and what is refused."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -19,7 +20,7 @@ from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.model_analyzer import analyze
-from matchkernel.colmap.program import find_colmap, on_cpu
+from matchkernel.colmap.program import OLD_CAMERA_MODELS, check_camera_model, find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
@@ -185,6 +186,43 @@ def test_the_global_mapper_needs_a_newer_colmap(scene, tmp_path):
     with pytest.raises(MissingExtraError, match=r"the global mapper needs COLMAP 4 \(this one is 3\.\d"):
         reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(mapper="global"))
     assert not list(tmp_path.iterdir())
+
+
+@needs_colmap
+def test_a_camera_model_that_this_colmap_lacks_is_refused_first(scene, tmp_path):
+    """3.8 has eleven; a later one may have this too."""
+    version = subprocess.run([find_colmap(), "help"], capture_output=True, text=True, check=True).stdout
+    if "COLMAP 3.8" not in version:
+        pytest.skip("which camera models this COLMAP has is not known")
+    with pytest.raises(MissingExtraError, match=r"camera model EUCM needs a newer COLMAP \(this one is 3\.8"):
+        reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(camera_model="EUCM"))
+    assert not list(tmp_path.iterdir())
+    for model in OLD_CAMERA_MODELS:
+        check_camera_model("/no/such/program", model)
+
+
+@needs_colmap
+def test_photos_in_no_model_are_named_and_pairs_of_unreadable_ones_left_out(scene, tmp_path):
+    """A photo of something else and a damaged one; the list of pairs names both."""
+    images, pairs = tmp_path / "images", tmp_path / "pairs.txt"
+    shutil.copytree(scene, images)
+    names = sorted(path.name for path in images.iterdir())
+    noise = np.random.default_rng(0).integers(0, 256, (150, 150), dtype=np.uint8)
+    Image.fromarray(noise).save(images / "other.png")
+    (images / "bad.png").write_bytes((images / names[0]).read_bytes()[:200])
+    listed = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
+    listed += [(names[0], "bad.png"), (names[0], "other.png")]
+    pairs.write_text("".join(f"{a} {b}\n" for a, b in [*listed, (names[0], "absent.png")]))
+    said = []
+    how = dataclasses.replace(SETTINGS, pairs=str(pairs))
+    with pytest.raises(FileError, match=r"line \d+: there is no image 'absent\.png'"):
+        reconstruct(images, tmp_path / "ws", "rootsift", how, say=said.append)
+    assert not any(line.startswith("extracting") for line in said)
+    pairs.write_text("".join(f"{a} {b}\n" for a, b in listed))
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", how)
+    assert (summary.unregistered, list(summary.skipped)) == (["other.png"], ["bad.png"])
+    assert summary.registered == len(names)
+    assert json.loads((tmp_path / "ws" / "summary.json").read_text())["unregistered"] == ["other.png"]
 
 
 @needs_colmap

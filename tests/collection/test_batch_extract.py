@@ -202,6 +202,13 @@ def test_an_image_without_keypoints_has_features_too(sift, tmp_path):
         assert features_in(tmp_path / target, "gray.png").descriptors.shape == (0, 128)
 
 
+def test_an_image_without_keypoints_is_named(sift, tmp_path):
+    save(np.zeros((60, 80), np.uint8), tmp_path / "dark.png")
+    said = []
+    extract_images(find_images([tmp_path / "dark.png"]), tmp_path / "out", sift, DETECTOR, say=said.append)
+    assert said == ["dark.png: no keypoints; is it blank, very dark, or 10 or 12 bits in a 16 bit file?"]
+
+
 def test_names_and_places_that_cannot_be(photos, sift, tmp_path):
     with pytest.raises(ArgumentError, match=r"two images are called a\.jpg"):
         find_images([photos, photos / "day"])
@@ -248,3 +255,13 @@ def test_a_file_of_another_program_is_not_added_to(photos, sift, tmp_path):
     with pytest.raises(ArgumentError, match=r"theirs\.png have 256 dimensions, those of sift 128"):
         extract_images(find_images([photos]), out, sift, DETECTOR)
     assert out.read_bytes() == before
+
+
+def test_copies_of_a_photo_are_all_new(sift, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name in "abc":
+        save(texture(0, 90, 110), tmp_path / "photos" / f"{name}.png")
+    images = find_images([tmp_path / "photos"])
+    for expected in (3, 0):
+        report = extract_images(images, tmp_path / "f.h5", sift, DETECTOR)
+        assert (len(report.done), len(report.kept)) == (expected, 3 - expected)

@@ -1,3 +1,5 @@
+import os
+import subprocess
 import sys
 
 import numpy
@@ -28,3 +30,23 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
         with pytest.raises(MissingExtraError) as caught:
             need(module, "photos", "matching")
         assert str(caught.value) == message, module
+
+
+def test_onnxruntime_reports_to_nobody(tmp_path):
+    """Its telemetry leaves files in the home, also when nothing can be sent."""
+    pytest.importorskip("onnxruntime")
+    code = (
+        "import numpy, matchkernel\n"
+        "matchkernel.describe(numpy.zeros((2, 32, 32), numpy.uint8), matchkernel.load('light'), engine='onnx')\n"
+    )
+    keep = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    subprocess.run([sys.executable, "-c", code], env={**keep, **home}, check=True)
+    assert not [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name or "Microsoft" in path.name]
+
+
+def test_what_a_user_has_set_stays(monkeypatch):
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    monkeypatch.setitem(sys.modules, "onnxruntime", numpy)
+    need("onnxruntime", "onnx", "it")
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "0"

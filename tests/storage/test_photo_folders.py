@@ -77,7 +77,7 @@ def test_masks_beside_the_photos_are_left_out(folder):
 
 def test_what_is_refused(folder, tmp_path):
     with pytest.raises(ArgumentError, match=r"two images are called b\.JPG"):
-        photos_at([folder, folder / "b.JPG"])
+        photos_at([folder, tmp_path / "b.JPG"])
     with pytest.raises(FileError, match="matches no image"):
         photos_at([f"{folder}/*.tif"])
     with pytest.raises(FileError, match="contains no images"):
@@ -110,3 +110,9 @@ def test_any_list_gives_photos_or_our_error(tmp_path_factory, content):
     listed.write_bytes(content)
     with suppress(MatchKernelError):
         assert list(photos_in(base, listed=listed).paths) == ["a.jpg"]
+
+
+def test_a_photo_that_is_named_twice_is_taken_once(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert list(photos_at([folder / "b.JPG", "b.JPG"]).paths) == ["b.JPG"]
+    assert photos_at([folder, f"{folder}/**/*"]).paths.keys() == photos_in(folder).paths.keys()
