@@ -18,7 +18,8 @@ from mixed_features import features_of
 from one_folder import TRUTH, mix
 
 from matchkernel.cli.console import run_script, say
-from matchkernel.collection.reconstruct import ReconstructSettings, model_folders, reconstruct
+from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import WorkError
 from matchkernel.geometry.detect import Detector

@@ -138,6 +138,7 @@ def cut_tolerance(data: Path, sets: Path) -> None:
             cut = [extract_patches(two, changed(exact[chosen], kind, a, directions), PAIR_SIZE) for a in amounts]
             parts[kind].append(np.stack(cut))
         print(name, len(chosen), flush=True)
+    assert all(len(part) == PAIRS for part in parts["reference"])  # results.paired draws whole sequences
     arrays = {kind: np.concatenate(cuts, 0 if kind == "reference" else 1) for kind, cuts in parts.items()}
     arrays |= {f"{kind}_amounts": amounts for kind, amounts in AMOUNTS.items()}
     with replacing(sets / "tolerance.npz") as part, part.open("wb") as file:

@@ -101,7 +101,7 @@ def kind_mean(found: Iterable[Result], kind: str) -> Spread:
 
 def transfer(name: str, *keys: str) -> Spread:
     """The mean of the six combinations of the paper's Table 2, of every seed."""
-    models = {"A": runs("descriptors", f"{name}-n32"), **{g: runs("transfer", f"{name}-on-{g}") for g in "BC"}}
+    models = {"A": runs(SHORT, f"{name}-n32"), **{g: runs("transfer", f"{name}-on-{g}") for g in "BC"}}
     seeds = zip(*models.values(), strict=True)
     pairs = [(k, test) for k, train in enumerate(models) for test in "ABC" if test != train]
     return percent(fmean(look(seed[k], "groups", test, *keys) for k, test in pairs) for seed in seeds)
@@ -125,7 +125,7 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
         sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides
     sequences = len(sequences_of("validation"))
-    rows = np.arange(one.shape[1]).reshape(sequences, -1)  # data.py cuts as many patches of each
+    rows = np.arange(one.shape[1]).reshape(sequences, -1)  # as many patches of each: data.py sees to it
     random, draws = np.random.default_rng(0), []
     for _ in range(DRAWS):
         chosen = rows[random.integers(sequences, size=sequences)]

@@ -10,7 +10,7 @@ from results import FULL, SHORT, TASKS, Interval, has, read, score, signed
 from matchkernel.evaluation.spread import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
-LEVEL = "level"
+LEVEL, NOTHING = "level", "nothing to recover"
 ONE_TRAINING = " for one training"  # after a verdict that stands on a model trained once
 USUAL_SEEDS = 2  # what the page says of rows that say nothing else
 

@@ -5,6 +5,7 @@ is written whole; running the same command again goes on where it stopped.
 """
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -103,10 +104,10 @@ def adapt(
     if model is None and database is not None:
         raise ArgumentError("--database belongs to --model, which is not given")
     given = None if model is None else Source(photos, Path(model), _database(Path(model), database))
-    if given is not None:
-        _say_missing(given, say)
     check_folder(out, photos, *([given.sparse] if given else []))
     _check_sets(settings)
+    if given is not None:
+        _say_missing(given, say)
     identity = _identity(settings, photos, given)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         _check_same(out, identity)
@@ -133,9 +134,9 @@ def adapt(
 def _say_missing(source: Source, say: Say) -> None:
     """Say how many photos of a model that was given are not in the folder."""
     names = [image.name for image in read_reconstruction(source.sparse).images.values()]
-    missing = [name for name in names if not (source.photos / name).is_file()]
+    missing = [name for name in names if not os.path.isfile(source.photos / name)]  # noqa: PTH113 - long names
     if missing:
-        say(f"{len(missing)} of the model's {len(names)} photos are not in {source.photos}, such as {missing[0]}")
+        say(f"{len(missing)} of the model's {len(names)} photos are not in {source.photos}, such as {missing[0]!r}")
 
 
 def _check_sets(settings: AdaptSettings) -> None:

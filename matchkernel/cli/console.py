@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,17 +65,19 @@ def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn errors into one line on stderr and an exit code: 2 wrong input, 1 failed work, 130 Ctrl-C."""
+    """Turn errors into one line on stderr and an exit code: 2 wrong input, 1 failed work, 130 Ctrl-C.
+
+    Where nobody reads stdout any more, the exit code is 141 and nothing is said.
+    """
     try:
         with raised_inside():
             yield
     except KeyboardInterrupt as stop:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
-        raise typer.Exit(128 + signal.SIGPIPE) from None
     except (MatchKernelError, OSError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError) and _is_stdout_closed():  # `| head` has read enough
+            raise typer.Exit(128 + signal.SIGPIPE) from None
         _report(str(error).strip() or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
@@ -115,6 +117,17 @@ def _report(message: str) -> None:
     if show_traceback.get():
         traceback.print_exc()
     say_error(message)
+
+
+def _is_stdout_closed() -> bool:
+    """Whether nobody reads stdout any more; then it is pointed elsewhere, or Python would complain when it ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with suppress(OSError, ValueError):  # one that is no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -47,7 +47,7 @@ def pairs(
     from matchkernel.collection.choose_pairs import TOP, PairChoice
     from matchkernel.collection.feature_files import open_features
     from matchkernel.collection.make_pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.collection.pairs_file import read_pairs_of, write_pairs
+    from matchkernel.collection.pairs_file import write_pairs
     from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.files import check_output
 
@@ -58,8 +58,7 @@ def pairs(
         wants_top = sources != Sources() or not (exhaustive or sequential or files)
         choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
         files_of_features = open_features(source) if has_features(source) else None
-        for path in files:
-            read_pairs_of(path, names)  # refused before anything is extracted
+        choice.check(names)  # before anything is extracted
         unusable: dict[str, str] = {}
         if files_of_features is None and choice.top and not exhaustive and sources == Sources():
             recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)

@@ -46,6 +46,12 @@ class PairChoice:
         words += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
         return "+".join([*words, *map(str, self.files)])
 
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse files that name other images than these."""
+        known = list(names)
+        for path in self.files:
+            read_pairs_of(path, known)
+
     def pairs(
         self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]], unusable: Collection[str] = ()
     ) -> list[Pair]:
@@ -56,8 +62,9 @@ class PairChoice:
             most_similar: called with `top` if that is needed; gives each image with so many others.
             unusable: further images, which files may name: their pairs are left out.
         """
+        left_out = set(unusable)
         parts: list[Iterable[Pair]] = [
-            [pair for pair in read_pairs_of(path, [*names, *unusable]) if not set(pair) & set(unusable)]
+            [pair for pair in read_pairs_of(path, [*names, *unusable]) if left_out.isdisjoint(pair)]
             for path in self.files
         ]
         if self.exhaustive:

@@ -103,7 +103,7 @@ def match_pairs(
         for path in (left for target in targets for left in leftovers_of(target)):
             path.unlink(missing_ok=True)
         tasks, skipped = pair_tasks(files, wanted, chosen, say)
-        if not tasks:
+        if wanted and not tasks:
             raise FileError(f"{files.place}: has the features of no pair{_other_names(files, skipped)}")
         there = _kept(h5, tasks, chosen)
         left = [task for task in tasks if task.key not in there]

@@ -10,18 +10,26 @@ from typing import Any, Literal
 import numpy as np
 
 from matchkernel.collection.batch_extract import extract_images
-from matchkernel.collection.choose_pairs import parse_choice
+from matchkernel.collection.choose_pairs import PairChoice, parse_choice
 from matchkernel.collection.earlier_work import drop_other_photos, folder_of_features, take_features, take_over
 from matchkernel.collection.extract_shards import mask_of, photo_digest
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.pairs_file import Pair, read_pairs_of, write_pairs
+from matchkernel.collection.pairs_file import Pair, write_pairs
 from matchkernel.collection.shards import key_of
 from matchkernel.collection.workers import Workers
-from matchkernel.collection.workspace import MATCHES, SUMMARY, Finished, read_finished, write_json
+from matchkernel.collection.workspace import (
+    MATCHES,
+    SUMMARY,
+    Finished,
+    Summary,
+    names_by_model,
+    read_finished,
+    write_json,
+)
 from matchkernel.colmap.database import rename_images
-from matchkernel.colmap.model import CAMERA_MODELS, read_reconstruction
+from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.colmap.model_analyzer import analyze
 from matchkernel.colmap.program import (
     SMALLEST_MODEL,
@@ -97,37 +105,6 @@ def _check_params(model: str, text: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The result of a reconstruction.
-
-    Attributes:
-        images: number of images given.
-        registered: number of images with a pose in the largest model.
-        points: number of points in that model.
-        observations: number of observations of these points in images.
-        track_length: mean number of images in which a point is seen.
-        error: mean reprojection error in pixels.
-        skipped: images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
-        pairs: number of pairs of images that were matched.
-        models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
-        ignored: number of files that are no photos, by kind.
-        unregistered: images that were used and are in no model.
-    """
-
-    images: int
-    registered: int
-    points: int
-    observations: int
-    track_length: float
-    error: float
-    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
-    pairs: int = 0
-    models: list[int] = dataclasses.field(default_factory=list)
-    ignored: dict[str, int] = dataclasses.field(default_factory=dict)
-    unregistered: list[str] = dataclasses.field(default_factory=list)
-
-
 def reconstruct(
     images: str | Path,
     workspace: str | Path,
@@ -185,8 +162,7 @@ def reconstruct(
         say(photos.what_was_ignored())
     found, unreadable = _digests(photos.paths, masks, say)
     choice = parse_choice(settings.pairs, len(found))
-    for path in choice.files:
-        read_pairs_of(path, photos.paths)  # refused before anything is extracted
+    choice.check(photos.paths)  # before anything is extracted
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
     chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
     how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
@@ -208,9 +184,7 @@ def reconstruct(
         names = [name for name in found if name not in skipped]
         if len(names) < 2:
             raise FileError(f"{images}: only {len(names)} images can be read: {_first(skipped)}")
-        files = FeatureFiles(build.folder / "features", names)
-        pairs = make_pairs(names, choice, files, unusable=skipped, say=say, progress=job.tell)
-        write_pairs(build.folder / "pairs.txt", pairs)
+        pairs = _pairs(job, names, choice, skipped)
         skipped |= _match(job, pairs, str(describer.device))
         if known := _unchanged(before, inputs, skipped, say):
             build.discard()
@@ -223,10 +197,7 @@ def reconstruct(
         _import(job, names, pairs, imported)
         _map(job, mapper, program)
         facts = analyze(build.folder / "sparse", program)
-        models = [
-            [image.name for image in read_reconstruction(folder).images.values()]
-            for folder in model_folders(build.folder)
-        ]
+        models = names_by_model(build.folder)
         summary = Summary(
             len(photos.paths),
             skipped=skipped,
@@ -239,13 +210,6 @@ def reconstruct(
         write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "inputs": inputs, "settings": how})
         write_json(build.folder / PHOTOS, found)
     return summary
-
-
-def model_folders(workspace: str | Path) -> list[Path]:
-    """The models of a workspace, that with the most images first."""
-    others = Path(workspace) / "models"
-    numbered = sorted(others.iterdir(), key=lambda folder: int(folder.name)) if others.is_dir() else []
-    return [Path(workspace) / "sparse", *numbered]
 
 
 @dataclass(frozen=True)
@@ -290,7 +254,9 @@ def _unchanged(before: Finished | None, inputs: dict[str, Any], skipped: dict[st
         say(f"{before.folder}: stays as it was; what was skipped then ({len(skipped)}) still cannot be used")
     else:
         say(f"{before.folder}: all {len(inputs['photos'])} photos are in it already")
-    return Summary(**before.summary)
+    used = inputs["photos"].keys() - skipped.keys()
+    unregistered = sorted(used.difference(*names_by_model(before.folder)))  # a summary of earlier versions lacks it
+    return Summary(**{**before.summary, "unregistered": unregistered})
 
 
 def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str]:
@@ -316,6 +282,16 @@ def _extract(job: _Job, names: list[str], describer: Describer) -> dict[str, str
             features = load_features(job.build.folder / "features" / f"{name}{SUFFIX}")
             write_keypoints(text, features.frames, detector.magnification)
     return report.skipped
+
+
+def _pairs(job: _Job, names: list[str], choice: PairChoice, skipped: dict[str, str]) -> list[Pair]:
+    """Choose and write the pairs to match; those of photos that were skipped are left out."""
+    files = FeatureFiles(job.build.folder / "features", names)
+    pairs = make_pairs(names, choice, files, unusable=skipped, say=job.say, progress=job.tell)
+    if not pairs:
+        raise FileError(f"{choice}: leaves no pair of photos that can be read")
+    write_pairs(job.build.folder / "pairs.txt", pairs)
+    return pairs
 
 
 def _match(job: _Job, pairs: list[Pair], device: str) -> dict[str, str]:

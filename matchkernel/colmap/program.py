@@ -73,7 +73,7 @@ def check_camera_model(program: str, model: str) -> None:
         words = [word for name in paths for word in (name, folder)] + ["--database_path", f"{folder}/empty.db"]
         command = [program, "feature_importer", *words, "--ImageReader.camera_model", model]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    if re.search(r"camera_model|CameraModel|Invalid options", done.stdout + done.stderr):
+    if done.returncode and re.search(r"ExistsCameraModel|[Cc]amera model does not exist", done.stdout + done.stderr):
         raise MissingExtraError(f"camera model {model} needs a newer COLMAP ({_version(program)})")
 
 

@@ -108,13 +108,14 @@ def photos_at(
         twice = {name for name in named.keys() & found.keys() if not _is_same(named[name], found[name])}
         if twice:
             raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
+        if named.keys() - found.keys():  # else this place was there already
+            ignored.update(more)
         found |= named
-        ignored.update(more)
     return Photos(dict(sorted(found.items())), dict(ignored))
 
 
 def _is_same(one: Path, two: Path) -> bool:
-    return one == two or one.absolute() == two.absolute()
+    return one == two or one.resolve() == two.resolve()
 
 
 def _files(folder: Path) -> Iterator[Path]:

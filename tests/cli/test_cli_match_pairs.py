@@ -74,6 +74,24 @@ def test_names_that_a_match_list_cannot_hold_are_all_named(features):
     assert "rename 'a b.png', 'c d.png', write an .h5 instead, or use `matchkernel colmap`" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("where", "command"),
+    [
+        ("batch_extract.extract_images", ("extract", "photos", "-o", "f.h5", "--model", "sift")),
+        ("match_pairs.match_pairs", ("match-pairs", "features.h5", "pairs.txt", "-o", "f.h5")),
+        ("reconstruct.reconstruct", ("colmap", "photos", "-o", "f.h5", "--model", "sift")),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(where, command, features, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"matchkernel.collection.{where}", interrupted)
+    result = run(*command)
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "interrupted: run the same command again to go on with f.h5"
+
+
 def test_the_bar_shows_pairs_per_second(features, monkeypatch):
     terminal = Console(file=StringIO(), force_terminal=True, width=120)
     monkeypatch.setattr(console, "stderr", terminal)

@@ -100,6 +100,10 @@ def test_a_pipe_that_is_closed_ends_quietly():
     assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
 
 
+def test_another_pipe_that_breaks_is_an_error(capsys):
+    assert told(BrokenPipeError(32, "worker pipe broke"), capsys) == ("error: [Errno 32] worker pipe broke\n", 1)
+
+
 def test_ctrl_c_says_how_to_go_on(capsys):
     with pytest.raises(typer.Exit) as end, user_errors(), goes_on(Path("out.h5")):
         raise KeyboardInterrupt

@@ -222,7 +222,13 @@ def test_photos_in_no_model_are_named_and_pairs_of_unreadable_ones_left_out(scen
     summary = reconstruct(images, tmp_path / "ws", "rootsift", how)
     assert (summary.unregistered, list(summary.skipped)) == (["other.png"], ["bad.png"])
     assert summary.registered == len(names)
-    assert json.loads((tmp_path / "ws" / "summary.json").read_text())["unregistered"] == ["other.png"]
+    known = json.loads((tmp_path / "ws" / "summary.json").read_text())
+    assert known.pop("unregistered") == ["other.png"]
+    (tmp_path / "ws" / "summary.json").write_text(json.dumps(known))  # as earlier versions wrote it
+    assert reconstruct(images, tmp_path / "ws", "rootsift", how).unregistered == ["other.png"]
+    pairs.write_text(f"{names[0]} bad.png\n")
+    with pytest.raises(FileError, match="leaves no pair of photos that can be read"):
+        reconstruct(images, tmp_path / "other", "rootsift", how)
 
 
 @needs_colmap

@@ -15,7 +15,8 @@ from PIL import Image
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.local_workers import LocalWorkers
-from matchkernel.collection.reconstruct import ReconstructSettings, model_folders, reconstruct
+from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import ArgumentError, FileError

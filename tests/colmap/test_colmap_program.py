@@ -1,14 +1,15 @@
 import os
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from matchkernel.collection import reconstruct as colmap
-from matchkernel.colmap.program import find_colmap, find_mapper, on_cpu, option_of
+from matchkernel.colmap.program import check_camera_model, find_colmap, find_mapper, on_cpu, option_of
 from matchkernel.data import from_photos
-from matchkernel.errors import WorkError
+from matchkernel.errors import MissingExtraError, WorkError
 
 needs_colmap = pytest.mark.skipif(
     shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
@@ -43,6 +44,24 @@ def photos(tmp_path):
     for name in ("0.png", "1.png"):
         Image.fromarray(noise).resize((160, 160), Image.Resampling.BICUBIC).save(tmp_path / "photos" / name)
     return tmp_path / "photos"
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_known"),
+    [
+        ("Check failed: ExistsCameraModelWithName(camera_model) ; exit 1", False),
+        ("ERROR: Camera model does not exist ; exit 1", False),
+        ("ERROR: Invalid options provided. ; exit 1", True),  # of something else: said when it is imported
+        ("Processing file [1/0] ; exit 0", True),
+    ],
+)
+def test_a_newer_camera_model_is_tried(answer, is_known, tmp_path):
+    said, _, end = answer.partition(" ; ")
+    program = tmp_path / "colmap"
+    program.write_text(f'#!/bin/sh\n[ "$1" = help ] && echo "COLMAP 3.9 -- more" && exit 0\necho "{said}"\n{end}\n')
+    program.chmod(0o755)
+    with nullcontext() if is_known else pytest.raises(MissingExtraError, match=r"EUCM needs .* \(this one is 3\.9\)"):
+        check_camera_model(str(program), "EUCM")
 
 
 @needs_colmap

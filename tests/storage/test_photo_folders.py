@@ -115,4 +115,5 @@ def test_any_list_gives_photos_or_our_error(tmp_path_factory, content):
 def test_a_photo_that_is_named_twice_is_taken_once(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert list(photos_at([folder / "b.JPG", "b.JPG"]).paths) == ["b.JPG"]
-    assert photos_at([folder, f"{folder}/**/*"]).paths.keys() == photos_in(folder).paths.keys()
+    again = photos_at([folder, f"{folder}/**/*", folder / "left" / ".." / "b.JPG"])
+    assert (again.paths.keys(), again.ignored) == (photos_in(folder).paths.keys(), photos_in(folder).ignored)
