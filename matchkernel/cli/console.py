@@ -2,11 +2,12 @@
 
 import os
 import re
+import select
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,12 +123,15 @@ def _report(message: str) -> None:
 def _is_stdout_closed() -> bool:
     """Whether nobody reads stdout any more; then it is pointed elsewhere, or Python would complain when it ends."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        with suppress(OSError, ValueError):  # one that is no file
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        place = sys.stdout.fileno()
+    except (OSError, ValueError):  # it is no file
+        return False
+    look = select.poll()
+    look.register(place, select.POLLOUT)
+    if not any(state & select.POLLERR for _, state in look.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), place)
+    return True
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
