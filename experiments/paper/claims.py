@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from data import AMOUNTS
+from data import AMOUNTS, sequences_of
 from hpatches_claims import abstract, on_hpatches, projected_sums
 from jobs import LARGE_REGIONS, MAPPED
 from results import (
@@ -22,6 +22,7 @@ from results import (
     runs,
     score,
 )
+from score import MAPPED_PAIRS
 from verdicts import FAILS, HOLDS, LEVEL, ONE_TRAINING, PART, Claim, better, by_intervals, with_trainings, yes_or_no
 
 from matchkernel.model.table_1 import CountedRow, table_1
@@ -76,13 +77,13 @@ def tests() -> list[Test]:
             5,
             "share of patches changed by a known amount that are found first among all, paired patch by patch;"
             " bootstrap over sequences, patches and trainings; beside it AUC, the share of other patches less similar",
-            "other sequences than these six; changes of both patches at once, or larger than"
-            f" {most['shift']} half sides, {most['rotation']} degrees, {most['scale']} octave",
+            f"other sequences than these {len(sequences_of('validation'))}; changes of both patches at once, or larger"
+            f" than {most['shift']} half sides, {most['rotation']} degrees, {most['scale']} octave",
             "mean similarity that is kept, which a descriptor that sees nothing keeps best; s=1, 10,000 updates",
         ),
         Test(
             6,
-            "similarity maps of 300 matching pairs of the validation sequences",
+            f"similarity maps of {MAPPED_PAIRS} matching pairs of the validation sequences",
             "whether codes or features do it; pairs that are not well aligned",
         ),
         Test(7, "counted; memory of a process measured", "other frameworks"),

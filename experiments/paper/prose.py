@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
-from claims import BENCHMARKS, paper_claims
-from jobs import AT_64, EXPERIMENTS, FIGURE_3, LARGE_REGIONS
+from claims import BENCHMARKS, paper_claims, trained_on
+from jobs import AT_64, EXPERIMENTS, FIGURE_3, LARGE_REGIONS, TRANSFERRED
 from own_jobs import AGAIN, BEST, FROM_STUDENTS, PACKAGE, REGIONS
 from results import (
     CHANGES,
     FULL,
     SHORT,
+    has,
     kind_mean,
     look,
     photo_means,
@@ -54,6 +55,15 @@ def overview() -> list[str]:
         f"Of {len(claims)} rows: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) + ".",
         f"{len(every)} models were trained in {minutes:.0f} minutes on one GPU ({machine})",
     ]
+
+
+def groups_trained_on() -> list[str]:
+    """How often models were trained on each group, and what was not trained."""
+    jobs = {(name, group): trained_on(name, group) for name in TRANSFERRED for group in "ABC"}
+    there = {key: len(runs(*job)) for key, job in jobs.items() if has(*job, "geometry")}
+    seeds = {group: min(count for (_, g), count in there.items() if g == group) for group in "ABC"}
+    missing = [f"Statement 2 for `{name}` trained on {group}." for name, group in jobs.keys() - there.keys()]
+    return [f"seeds: {', '.join(f'{group} {count}' for group, count in seeds.items())}", *missing]
 
 
 def hpatches() -> list[str]:
@@ -228,7 +238,7 @@ def taken(job: str) -> str:
 
 def results_page() -> list[str]:
     """All sentences of docs/results.md."""
-    return [*overview(), *hpatches(), *sums(), *turns()]
+    return [*overview(), *groups_trained_on(), *hpatches(), *sums(), *turns()]
 
 
 def models_page() -> list[str]:

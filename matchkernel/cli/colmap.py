@@ -26,7 +26,6 @@ from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
 
-NAMED = 5  # images in no model that are named
 UNITS = {"extracting": "images", "global": "images", "matching": "pairs", "colmap": ""}  # by the first word of a stage
 
 
@@ -71,7 +70,7 @@ def colmap(
     """Reconstruct scenes with COLMAP's importers, verification and mapper from our features and matches."""
     from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
     from matchkernel.photos.describers import open_describer
-    from matchkernel.storage.photo_folders import photos_in
+    from matchkernel.storage.photo_folders import first_names, photos_in
 
     with user_errors():
         settings = ReconstructSettings(
@@ -105,8 +104,7 @@ def colmap(
             rate = speed(found.images, time.monotonic() - start, "images")
             print(json.dumps({**dataclasses.asdict(found), "on": crew.label if crew else "local", **rate}))
         if found.unregistered:
-            more = f" and {len(found.unregistered) - NAMED} more" * (len(found.unregistered) > NAMED)
-            say(f"in no model: {', '.join(found.unregistered[:NAMED])}{more}")
+            say(f"in no model: {first_names(found.unregistered)}")
         others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
         counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
         counts += f" seen in {found.track_length:.2f} images on average"

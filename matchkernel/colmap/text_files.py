@@ -10,6 +10,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_colmap, frames_to_colmap
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
+from matchkernel.storage.photo_folders import first_names
 
 WIDTH = 128  # bytes of a descriptor, fixed by the importer
 # Descriptors with negative values do not fit COLMAP's unsigned bytes, so matches are imported instead. Zeros in place
@@ -95,18 +96,12 @@ def check_image_name(name: str) -> None:
 def check_match_names(names: Iterable[str]) -> None:
     """Refuse image names that a match list cannot contain."""
     unique = sorted(set(names))
-    odd = [name for name in unique if any("\ud800" <= letter <= "\udfff" for letter in name)]  # not UTF-8
+    odd = [ascii(name) for name in unique if any("\ud800" <= letter <= "\udfff" for letter in name)]  # not UTF-8
     if odd:
-        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename {_some(ascii(name) for name in odd)}")
+        raise ArgumentError(f"COLMAP's match lists are written in UTF-8: rename {first_names(odd)}")
     spaced = [repr(name) for name in unique if name.split() != [name]]
     if spaced:
         raise ArgumentError(
-            f"COLMAP's match lists separate names with spaces: rename {_some(spaced)}, write an .h5 instead, or use"
-            " `matchkernel colmap`, which takes such names"
+            f"COLMAP's match lists separate names with spaces: rename {first_names(spaced)}, write an .h5 instead, or"
+            " use `matchkernel colmap`, which takes such names"
         )
-
-
-def _some(names: Iterable[str]) -> str:
-    """The first names, and how many there are beyond."""
-    every = list(names)
-    return ", ".join(every[:3]) + f" and {len(every) - 3} more" * (len(every) > 3)

@@ -12,6 +12,13 @@ from matchkernel.storage.files import LONG_TEXT, read_small_text
 from matchkernel.storage.images import SUFFIXES
 
 NAMED_IN_MESSAGES = 6  # kinds of ignored files
+NAMED_PHOTOS = 3
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first names for a message, and the number of the others: `a.jpg, b.jpg, c.jpg and 4 more`."""
+    more = f" and {len(names) - NAMED_PHOTOS} more" * (len(names) > NAMED_PHOTOS)
+    return f"{', '.join(names[:NAMED_PHOTOS])}{more}"
 
 
 def check_photo_folder(folder: Path) -> None:
