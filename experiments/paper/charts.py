@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from claims import UNAUGMENTED
 from own_jobs import BEST, BEST_CHANGES, RECIPE
-from results import CHANGES, FULL, TASKS, look, parameters, percent, read, runs, score, signed
+from results import CHANGES, FULL, FULL_TURNED, TASKS, look, parameters, percent, read, runs, score, signed
 
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
 from matchkernel.plots.scores import Bar, draw_scores
@@ -20,8 +20,8 @@ TOLERANCE = {
     (FULL, "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
     (FULL, "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
     (FULL, "sum-n32"): ("sum", GRAY, "-"),
-    ("turned", "cartesian-s2-plain"): (f"cartesian, {UNAUGMENTED}", ORANGE, ":"),
-    ("turned", "polar-s2-plain"): (f"polar, {UNAUGMENTED}", GREEN, ":"),
+    (FULL_TURNED, "cartesian-s2-plain"): (f"cartesian, {UNAUGMENTED}", ORANGE, ":"),
+    (FULL_TURNED, "polar-s2-plain"): (f"polar, {UNAUGMENTED}", GREEN, ":"),
 }
 ENOUGH = 3  # standard deviations of `base`: more than the luckiest of a dozen single seeds would gain
 

@@ -1,10 +1,24 @@
 """The claims that the HPatches tasks decide: statements 3, 4 and 8."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from jobs import AT_64, FIGURE_3, LARGE_REGIONS, best_of_grid
-from results import FULL, SHORT, TASKS, look, parameters, read, score, three_tasks
-from verdicts import FAILS, HOLDS, NOTHING, PART, Claim, better, fewest, gaps, judged, quoted, with_trainings, yes_or_no
+from results import FULL, FULL_LARGE, SHORT, TASKS, has, look, parameters, read, score, three_tasks
+from verdicts import (
+    FAILS,
+    HOLDS,
+    NOTHING,
+    PART,
+    Claim,
+    better,
+    fewest,
+    gaps,
+    judged,
+    quoted,
+    seeds,
+    with_trainings,
+    yes_or_no,
+)
 
 from matchkernel.evaluation.spread import Spread
 
@@ -92,16 +106,17 @@ def best_s() -> Claim:
 
 def sizes() -> Iterator[Claim]:
     """64 against 32 px, on all regions and on those that have 64 px."""
-    shorter = [pair for name in AT_64 for pair in by_size(name, SHORT, SHORT)]
-    for words, experiments, note in (
-        ("all regions", ("full_64", FULL), said_of_shorter(shorter)),
-        ("regions of 64 px or more", (LARGE_REGIONS, LARGE_REGIONS), "10,000 updates, 12 σ"),
+    for words, large, small, short in (
+        ("all regions", "full_64", FULL, SHORT),
+        ("regions of 64 px or more (12 σ)", FULL_LARGE, FULL_LARGE, LARGE_REGIONS),
     ):
-        found = {name: by_size(name, *experiments) for name in AT_64}
+        found = {name: by_size(name, large, small) for name in AT_64 if has(large, f"{name}-n64", "test")}
         every = [pair for pairs in found.values() for pair in pairs]
         figures = [f"`{name}` {gaps(*zip(*pairs, strict=True))}" for name, pairs in found.items()]
+        shorter = {name: by_size(name, short, short) for name in AT_64}
+        figures.append(said_of_shorter([pair for pairs in shorter.values() for pair in pairs], shorter.keys() - found))
         text, rule = f"64×64 patches are better than 32×32, {words}", "better in all three, all of these"
-        claim = Claim(3, text, judged(every), "; ".join([*figures, note]), rule)
+        claim = Claim(3, text, judged(every), "; ".join(figures), rule)
         yield with_trainings(claim, min(fewest(pair) for pair in every))
 
 
@@ -110,9 +125,10 @@ def by_size(name: str, large: str, small: str) -> list[tuple[Spread, Spread]]:
     return list(zip(three_tasks(large, f"{name}-n64"), three_tasks(small, f"{name}-n32"), strict=True))
 
 
-def said_of_shorter(pairs: Sequence[tuple[Spread, Spread]]) -> str:
-    """What the same comparison says of shorter trainings."""
-    return f"after 10,000 updates, {min(fewest(pair) for pair in pairs)} seeds: {judged(pairs)}"
+def said_of_shorter(pairs: Sequence[tuple[Spread, Spread]], more: Collection[str] = ()) -> str:
+    """What the same comparison says of shorter trainings, among which there may be more models."""
+    also = f" and with {quoted(sorted(more))}" * bool(more)
+    return f"after 10,000 updates{also}, {seeds(min(fewest(pair) for pair in pairs))}: {judged(pairs)}"
 
 
 def sum_is_behind(ending: str, words: str) -> Claim:
@@ -175,13 +191,9 @@ def abstract() -> Iterator[Claim]:
 
 def projected_sums() -> Iterator[Claim]:
     """Statement 8: M applied to the sum of the map, against `sum` as it is and with the BatchNorm that follows M."""
-    for experiment, ours, name, words in (
-        (FULL, "sum-m", "sum-batch", "both with BatchNorm"),
-        (SHORT, "sum-m-plain", "sum", "both without"),
-    ):
-        projected, plain, fc = (three_tasks(experiment, f"{n}-n32") for n in (ours, name, "fc"))
+    for ours, name, words in (("sum-m", "sum-batch", "both with BatchNorm"), ("sum-m-plain", "sum", "both without")):
+        projected, plain, fc = at_32(ours, name, "fc")
         gained = any(better(a, b) for a, b in zip(projected, plain, strict=True))
         figures = f"{gaps(projected, plain)}; to `fc` {gaps(projected, fc)}"
-        figures += "; 10,000 updates" * (experiment == SHORT)
         text, rule = f"M after `sum` gives nothing, {words}", "better in no task"
         yield with_trainings(Claim(8, text, yes_or_no(not gained), figures, rule), fewest(projected, plain, fc))

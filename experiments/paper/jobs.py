@@ -127,8 +127,8 @@ def descriptors() -> Iterator[Job]:
 
 
 def full() -> Iterator[Job]:
-    """Figure 3 at the paper's length; every model with seed 0 before any with seed 1."""
-    for seed, (name, text) in product(SEEDS, FIGURE_3.items()):
+    """Figure 3 and `sum` with M alone at the paper's length; every model with seed 0 before any with seed 1."""
+    for seed, (name, text) in product(SEEDS, (FIGURE_3 | PROJECTED_SUMS).items()):
         maps = () if name.startswith("concat") else ("maps",)
         pole = ("pole",) if name.startswith(("cartesian", "polar")) else ()
         yield seeded(f"{name}-n32", "A", f"{text} {PAPER}", seed, ("test", "separability", "places", *pole, *maps))
@@ -177,18 +177,17 @@ def untried() -> Iterator[Job]:
         yield seeded(name, "A", f"{text} {STEPS}", seed)
 
 
-def turned() -> Iterator[Job]:
+def turned(length: str) -> Iterator[Job]:
     """Models whose tolerance is not trained: without geometric augmentation (those with it are in `full`)."""
     for seed, (name, text) in product(SEEDS, TURNED.items()):
-        yield seeded(
-            f"{name}-plain", "A", f"{text} {GEOMETRY.format(0.0, 0.0, 0.0)} {STEPS}", seed, ("separability", "pole")
-        )
+        unchanged = f"{text} {GEOMETRY.format(0.0, 0.0, 0.0)} {length}"
+        yield seeded(f"{name}-plain", "A", unchanged, seed, ("separability", "pole"))
 
 
-def large() -> Iterator[Job]:
+def large(length: str) -> Iterator[Job]:
     """32 against 64 px, trained and tested on regions that have 64 px or more."""
     for seed, name, size in product(SEEDS, AT_64, (32, 64)):
-        text = f"{FIGURE_3[name]} model.patch_size={size} {STEPS}"
+        text = f"{FIGURE_3[name]} model.patch_size={size} {length}"
         cuts = {"train_cut": LARGE_REGIONS, "score_cut": LARGE_REGIONS}
         yield seeded(f"{name}-n{size}", "A", text, seed, ("test",), **cuts)
 
@@ -225,6 +224,8 @@ EXPERIMENTS: dict[str, list[Job]] = {
     "dual_grid": list(dual_grid()),
     "confirmed": list(confirmed()),
     "untried": list(untried()),
-    "turned": list(turned()),
-    "large": list(large()),
+    "turned": list(turned(STEPS)),
+    "full_turned": list(turned(PAPER)),
+    "large": list(large(STEPS)),
+    "full_large": list(large(PAPER)),
 }

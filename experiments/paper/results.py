@@ -21,6 +21,7 @@ from matchkernel.model.table_1 import count_parameters
 
 Result = dict[str, Any]  # what run.py writes of one model
 FULL, SHORT = "full", "descriptors"  # experiments of 39,060 and of 10,000 updates
+FULL_LARGE, FULL_TURNED = "full_large", "full_turned"
 TASKS = ("verification", "matching", "retrieval")
 NOISES = {"e": "easy", "h": "hard", "t": "tough"}
 CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}  # of tolerance, with their units

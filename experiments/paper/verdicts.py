@@ -86,9 +86,14 @@ def fewest(*models: Sequence[Spread]) -> int:
     return min(len(scores[0].values) for scores in models)
 
 
+def seeds(trainings: int) -> str:
+    """How often a model was trained."""
+    return f"{trainings} seed{'s' * (trainings > 1)}"
+
+
 def with_trainings(claim: Claim, trainings: int) -> Claim:
     """A claim that says how often its models were trained, weakened where it stands on one training."""
-    words = [f"{trainings} seed{'s' * (trainings > 1)}"] * (trainings != USUAL_SEEDS)
+    words = [seeds(trainings)] * (trainings != USUAL_SEEDS)
     weaker = ONE_TRAINING * (trainings == 1 and claim.verdict.startswith(HOLDS))
     return replace(claim, verdict=claim.verdict + weaker, figures="; ".join([claim.figures, *words]))
 

@@ -56,7 +56,9 @@ UNFINISHED = (
     "confirmed",
     "untried",
     "turned",
+    "full_turned",
     "large",
+    "full_large",
 )  # parts may be missing
 
 
