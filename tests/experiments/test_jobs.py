@@ -165,7 +165,7 @@ def test_figure_3_is_trained_at_the_papers_length():
         found.add((config.model.variant, config.model.s, config.model.output_norm))
     encoded = {(v, s, "batch") for v in ("cartesian", "polar", "combined", "dual") for s in (1, 2)}
     simple = {(v, None, norm) for v in ("sum", "concat") for norm in (None, "batch")}
-    assert found == {*encoded, *simple, ("fc", None, "batch"), ("cartesian", 0, "batch")}
+    assert found == {*encoded, *simple, ("fc", None, "batch"), ("cartesian", 0, "batch"), ("cartesian", 0, "none")}
 
 
 @pytest.mark.parametrize("experiment", ["untried", "turned", "dual_grid"])
