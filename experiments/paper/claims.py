@@ -193,7 +193,7 @@ def tolerance() -> Iterator[Claim]:
         rule = f"both ends above 0 for s=2, s=1 and {UNAUGMENTED}"
         verdict = with_auc(by_first, by_auc)
         once = [words for words, count in trainings.items() if count == 1]
-        verdict += f", {' and '.join(once)}{ONE_TRAINING}" * (bool(once) and by_first in (HOLDS, PART))
+        verdict += f", {' and '.join(once)}{ONE_TRAINING}" * (bool(once) and by_first != LEVEL)
         yield Claim(5, text, verdict, "; ".join(said), rule)
     yield both_tolerances()
     weak = "One fully connected layer (`fc`) is weaker under displacement than `dual` s=2"

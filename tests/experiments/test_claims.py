@@ -10,7 +10,7 @@ import results
 import verdicts
 from claims import BY_FIRST
 from data import SEQUENCES
-from jobs import DUAL_GRID, FIGURE_3, PROJECTED_SUMS, best_of_grid
+from jobs import DUAL_GRID, FIGURE_3, best_of_grid
 from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, ONE_TRAINING, PART
 
 from matchkernel.evaluation.spread import Spread
@@ -84,8 +84,7 @@ def test_equal_models_with_two_seeds_differ_beyond_the_spread_in_one_comparison_
 
 
 def figure_3(stored, gains, usual=0.0, seeds=3):
-    names = FIGURE_3 | PROJECTED_SUMS
-    stored("full", {f"{name}-n32": on_test(gains.get(name, usual)) for name in names}, seeds)
+    stored("full", {f"{name}-n32": on_test(gains.get(name, usual)) for name in FIGURE_3}, seeds)
 
 
 def test_the_best_is_better_than_all_others(stored):

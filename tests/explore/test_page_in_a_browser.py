@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ def test_pan_zoom_and_whole(page):
 
 def test_hover_click_and_arrow_keys_show_patches_and_rivals(page, served):
     page.mouse.move(*end_on_screen(page, 3))
-    page.get_by_role("heading", name="Match ").wait_for()
+    page.get_by_role("heading", name=re.compile(r"^Match \d")).wait_for()
     page.mouse.click(*end_on_screen(page, 0))
     page.get_by_role("heading", name="Match 1 of").wait_for()
     numbers = page.locator("#details dd").all_inner_texts()
