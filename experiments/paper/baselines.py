@@ -1,6 +1,6 @@
 """Score third-party descriptors on the patches of the experiments; parts with results are not scored again.
 
-python experiments/paper/baselines.py --sets SETS [--weights FOLDER] [--only NAME...] [--parts PART...]
+python experiments/paper/baselines.py --sets SETS --weights FOLDER [--only NAME...] [--parts PART...]
 
 Results go to `<results>/baselines.json` after every part. The sets are cut by data.py; mkd learns its whitening on the
 patches of group A, as the models of the experiments do.

@@ -8,9 +8,12 @@ weights are not there keeps those it has, with a new card.
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "photos"))
 
 from data import RESULTS
 from jobs import EXPERIMENTS

@@ -72,7 +72,7 @@ def claims_table(claims: list[Claim]) -> str:
 
 def tests_table() -> str:
     """How each statement is tested."""
-    head = ["", "test", "cannot see", "earlier test, given up"]
+    head = ["", "test", "cannot see", "earlier test, given up; what did not hold"]
     rows = [[str(test.number), test.what, test.unseen, test.first or NOTHING] for test in tests()]
     return markdown_table(head, rows, text_columns=head)
 

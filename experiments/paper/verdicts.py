@@ -21,14 +21,9 @@ class Claim:
 
     number: int | None
     text: str
-    verdict: str  # one of those above
+    verdict: str  # one of those above, and what limits it
     figures: str
     rule: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether it holds as it is stated."""
-        return self.verdict == HOLDS
 
 
 def yes_or_no(holds: bool) -> str:
@@ -92,10 +87,10 @@ def seeds(trainings: int) -> str:
 
 
 def with_trainings(claim: Claim, trainings: int) -> Claim:
-    """A claim that says how often its models were trained, weakened where it stands on one training."""
+    """A claim that says how often its models were trained, and that its verdict is for one training where it is."""
     words = [seeds(trainings)] * (trainings != USUAL_SEEDS)
-    weaker = ONE_TRAINING * (trainings == 1 and claim.verdict.startswith(HOLDS))
-    return replace(claim, verdict=claim.verdict + weaker, figures="; ".join([claim.figures, *words]))
+    limit = ONE_TRAINING * (trainings == 1 and claim.verdict != LEVEL)
+    return replace(claim, verdict=claim.verdict + limit, figures="; ".join([claim.figures, *words]))
 
 
 def quoted(names: Sequence[str]) -> str:

@@ -129,13 +129,13 @@ def test_photo_means_count_sequences_once(monkeypatch):
 
 def test_memory_is_that_of_the_benchmark(monkeypatch, tmp_path):
     (claim,) = claims.memory()
-    assert claim.holds
+    assert claim.verdict == verdicts.HOLDS
     found = json.loads((claims.BENCHMARKS / "aggregation_memory.json").read_text(encoding="utf-8"))
     found["numbers_a_patch"]["aggregated"] *= 2
     (tmp_path / "aggregation_memory.json").write_text(json.dumps(found))
     monkeypatch.setattr(claims, "BENCHMARKS", tmp_path)
     (claim,) = claims.memory()
-    assert not claim.holds
+    assert claim.verdict == verdicts.FAILS
     assert claim.figures.startswith("10.5 × counted")
 
 
