@@ -84,7 +84,6 @@ def tests() -> list[Test]:
             4,
             "as 3, and the best baseline",
             "baselines trained on our data; methods whose weights were not to be had; s=1 at 64×64",
-            "not at all",
         ),
         Test(
             5,
@@ -99,14 +98,14 @@ def tests() -> list[Test]:
             6,
             f"similarity maps of {MAPPED_PAIRS} matching pairs of the validation sequences",
             "whether codes or features do it; pairs that are not well aligned",
-            "s=1, 10,000 updates",
+            "no s=2 of single networks; 10,000 updates",
         ),
         Test(7, "counted; memory of a process measured", "other frameworks"),
         Test(
             8,
             "as 3",
             "why M or BatchNorm helps",
-            "M and BatchNorm together, against neither; 10,000 updates; did not hold",
+            "M alone and with BatchNorm, both against plain `sum`; 10,000 updates; neither held",
         ),
     ]
 
