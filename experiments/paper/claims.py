@@ -42,7 +42,7 @@ from matchkernel.model.table_1 import CountedRow, table_1
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 ABOUT = 0.1  # "about equal": within this share
-UNAUGMENTED = "unaugmented"  # s = 2 trained without geometric changes
+UNAUGMENTED = "unaugmented"  # s = 2 trained without rotation, scale and shift; flips and quarter turns remain
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ def tolerance() -> Iterator[Claim]:
             f"{words}{f' ({trainings[words]} ×)' * (trainings[words] != USUAL_SEEDS)} {gap.text()}"
             for words, gap in zip(pairs, first, strict=True)
         ]
-        name, short = SHORTER
+        label, short = SHORTER
         shorter = paired(*(runs(short, f"{n}-s2-plain") for n in (one, other)), change, "first")
-        said += [f"{name} {shorter.text()}", said_of_auc(by_auc)]
+        said += [f"{label} {shorter.text()}", said_of_auc(by_auc)]
         if change == "rotation":
             said += about_the_pole()
         text = f"`{one}` tolerates {change} better than `{other}`"
@@ -225,11 +225,11 @@ def about_the_pole() -> list[str]:
         for experiment, cartesian, polar in TOLERANT.values()
     ]
     said = ", ".join(gap.text() for gap in found)
-    name, short = SHORTER
+    label, short = SHORTER
     centred = paired(*(runs(short, name) for name in CENTRED), "rotation", "first")
     return [
         f"about the polar grid's own pole, 1.5 px aside: {said}",
-        f"{name}, pole in the centre {centred.text()}",
+        f"{label}, pole in the centre {centred.text()}",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,6 +51,19 @@ MISTAKES = [
     (colmap_scene, ["none", "out", "dual,size=3"], "'size=3' is not a setting of the detector"),
     (colmap_scene, ["none", "out", "dual,contrast=low"], "'contrast=low': expected a value of type float"),
 ]
+
+FOLDER = data.RESULTS.parent
+COMMANDS = [path for path in sorted(FOLDER.glob("*/*.py")) if "ArgumentParser" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_script_starts_by_itself(path, tmp_path):
+    """Without the folders that the tests put on the path."""
+    command = [sys.executable, path, "--help"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("usage: ")
 
 
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
