@@ -14,8 +14,10 @@ from verdicts import (
     fewest,
     gaps,
     judged,
+    limited,
     quoted,
     seeds,
+    times,
     with_trainings,
     yes_or_no,
 )
@@ -104,12 +106,15 @@ def sizes() -> Iterator[Claim]:
         names = [n for n in AT_64 if has(large, f"{n}-n64", "test") and has(small, f"{n}-n32", "test")]
         found = {name: by_size(name, large, small) for name in names}
         every = [pair for pairs in found.values() for pair in pairs]
-        figures = [f"`{name}` {gaps(*zip(*pairs, strict=True))}" for name, pairs in found.items()]
+        trainings = {f"`{name}`": min(map(fewest, pairs)) for name, pairs in found.items()}
+        figures = [
+            f"{name}{times(count)} {gaps(*zip(*pairs, strict=True))}"
+            for (name, count), pairs in zip(trainings.items(), found.values(), strict=True)
+        ]
         shorter = {name: by_size(name, short, short) for name in AT_64}
         figures.append(said_of_shorter([pair for pairs in shorter.values() for pair in pairs], shorter.keys() - found))
         text, rule = f"64×64 patches are better than 32×32, {words}", "better in all three, all of these"
-        claim = Claim(3, text, judged(every), "; ".join(figures), rule)
-        yield with_trainings(claim, min(fewest(pair) for pair in every))
+        yield Claim(3, text, limited(judged(every), trainings), "; ".join(figures), rule)
 
 
 def by_size(name: str, large: str, small: str) -> list[tuple[Spread, Spread]]:

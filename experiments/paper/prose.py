@@ -26,7 +26,7 @@ from results import (
     three_tasks,
 )
 from targets import RIVALS, TARGET
-from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, largest_spread
+from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, largest_spread, seeds
 
 from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.evaluation.spread import Spread
@@ -60,9 +60,11 @@ def counted_as(verdict: str) -> str:
 
 
 def groups_trained_on() -> list[str]:
-    """How often models were trained on each group."""
-    seeds = {group: min(len(runs(*trained_on(name, group))) for name in TRANSFERRED) for group in "ABC"}
-    return [f"seeds: {', '.join(f'{group} {count}' for group, count in seeds.items())}"]
+    """How often models were trained on the groups."""
+    trainings = {f"`{name}` on {g}": len(runs(*trained_on(name, g))) for name in TRANSFERRED for g in "ABC"}
+    most = max(trainings.values())
+    fewer = [f"; {model} {count}" for model, count in trainings.items() if count < most]
+    return [f"mean of {seeds(most)}{''.join(fewer)}."]
 
 
 def hpatches() -> list[str]:

@@ -1,6 +1,6 @@
 """The rules by which a claim is judged: verdicts, and the spread over trainings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -84,6 +84,17 @@ def fewest(*models: Sequence[Spread]) -> int:
 def seeds(trainings: int) -> str:
     """How often a model was trained."""
     return f"{trainings} seed{'s' * (trainings > 1)}"
+
+
+def times(trainings: int) -> str:
+    """How often a model was trained, after its name, where it is not as often as usual."""
+    return f" ({trainings} ×)" * (trainings != USUAL_SEEDS)
+
+
+def limited(verdict: str, trainings: Mapping[str, int]) -> str:
+    """A verdict that names what was trained once."""
+    once = [name for name, count in trainings.items() if count == 1]
+    return verdict + f", {' and '.join(once)}{ONE_TRAINING}" * (bool(once) and not verdict.startswith(LEVEL))
 
 
 def with_trainings(claim: Claim, trainings: int) -> Claim:
