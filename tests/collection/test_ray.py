@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_collection import write_photos
+from made_reconstruction import needs_colmap
 from ray_cluster import environment, running_cluster
 
 from matchkernel.collection.batch_extract import extract_images, find_images
@@ -124,6 +125,21 @@ def test_a_killed_driver_started_again_redoes_only_what_was_not_finished(cluster
     assert 4 <= len(there) == len(report["kept"]) < COUNT
     assert len(report["done"]) == COUNT - len(there)
     assert out.read_bytes() == (local / "features.h5").read_bytes()
+
+
+@needs_colmap
+def test_a_scene_is_reconstructed_from_what_a_cluster_extracts_and_matches(cluster, scene, tmp_path):
+    cluster.begin()
+    reports = {}
+    for name, place in (("here", "local"), ("there", cluster.address)):
+        given = ("--model", "rootsift", "--keypoints", 500, "--on", place, "--workers", 2)
+        reports[name], _ = finished(start(scene.parent, "colmap", scene.name, "-o", tmp_path / name, *given))
+    assert (reports["there"]["registered"], reports["there"]["pairs"]) == (6, 15)
+    assert reports["there"]["on"] == f"{cluster.address}, 2 workers"
+    files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here" / "features").glob("*.npz"))
+    assert len(files) == 6
+    for file in (*files, Path("matches.txt")):
+        assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes(), file
 
 
 def test_a_cluster_that_is_not_there_is_said_in_a_line(local, tmp_path):
