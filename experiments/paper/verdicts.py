@@ -61,7 +61,7 @@ def spread(a: Spread, b: Spread) -> float:
 @cache
 def largest_spread() -> float:
     """The largest standard deviation over seeds on test among all descriptors."""
-    names = {(e, job.rpartition("-seed")[0]) for e in (SHORT, FULL, "confirmed") for job in read(e)}
+    names = {(e, job.rpartition("-seed")[0]) for e in (SHORT, FULL, "full_64", "confirmed") for job in read(e)}
     found = [score(*name, "test", task).std for name, task in product(sorted(names), TASKS) if has(*name, "test")]
     return max(std or 0.0 for std in found)
 

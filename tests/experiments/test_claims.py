@@ -183,6 +183,16 @@ def test_shorter_trainings_on_large_regions_say_what_only_they_have(stored):
     assert "; after 10,000 updates, 3 seeds: holds" in row(hpatches_claims.sizes(), "64 px or more").figures
 
 
+def test_a_size_trained_once_limits_the_verdict_whichever_it_is(stored):
+    names = " and ".join(f"`{name}`" for name in hpatches_claims.AT_64)
+    for small, large in ((1, 2), (2, 1)):
+        stored("full", {f"{n}-n32": on_test(0.0) for n in hpatches_claims.AT_64}, small)
+        stored("full_64", {f"{n}-n64": on_test(0.01) for n in hpatches_claims.AT_64}, large)
+        found = row(hpatches_claims.sizes(), "all regions")
+        assert found.verdict == f"{HOLDS}, {names}{ONE_TRAINING}"
+        assert found.figures.count(" (1 ×) ") == len(hpatches_claims.AT_64)
+
+
 def separable(rate, patches=420, amounts=9):
     """Patches of six sequences, each found first at this rate; AUC is the same for all rates."""
 
