@@ -103,6 +103,8 @@ def colmap(
         if as_json:
             rate = speed(found.images, time.monotonic() - start, "images")
             print(json.dumps({**dataclasses.asdict(found), "on": crew.label if crew else "local", **rate}))
+        if found.refused:
+            say(f"not taken in by COLMAP: {first_names(found.refused)}")
         if found.unregistered:
             say(f"in no model: {first_names(found.unregistered)}")
         others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import answer, progress_bar, say_stages, user_errors
+from matchkernel.cli.console import answer, progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import (
     Device,
@@ -82,5 +82,7 @@ def match(
         if as_json:
             print(json.dumps({**found.to_json(), **({"seconds": stages.rounded()} if profile else {})}))
         answer(found.one_line(), as_json)
+        for path in out or []:
+            say(f"-> {path}")
         if profile:
             say_stages(stages)

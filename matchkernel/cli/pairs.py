@@ -45,15 +45,18 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.batch_extract import extract_images
     from matchkernel.collection.choose_pairs import TOP, PairChoice
-    from matchkernel.collection.feature_files import open_features
+    from matchkernel.collection.feature_files import is_h5, open_features
     from matchkernel.collection.make_pairs import Sources, has_features, make_pairs, names_at
     from matchkernel.collection.pairs_file import write_pairs
+    from matchkernel.errors import ArgumentError
     from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.files import check_output
 
     with user_errors(), tempfile.TemporaryDirectory() as temporary:
         files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
         check_output(out, source, *files)
+        if is_h5(out):
+            raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
         names = names_at(source, say)
         wants_top = sources != Sources() or not (exhaustive or sequential or files)
         choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)

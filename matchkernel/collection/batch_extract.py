@@ -14,7 +14,9 @@ from matchkernel.collection.extract_shards import (
     ExtractWork,
     Photo,
     Skipped,
+    check_masks,
     check_same_settings,
+    mask_of,
 )
 from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5
 from matchkernel.collection.shards import visible_mark
@@ -89,11 +91,11 @@ def extract_images(
     out, detector = Path(out), detector or Detector()
     _check_target(out, images)
     folder = out.with_name(out.name + ".parts") if is_h5(out) else out
-    if masks is not None and not Path(masks).is_dir():
-        raise FileError(f"{masks}: no such folder of masks")
-    work = ExtractWork(
-        describer, detector, folder, out, is_h5(out), store=store, masks=None if masks is None else Path(masks)
-    )
+    masks = None if masks is None else Path(masks)
+    masked = check_masks(masks, images)
+    if 0 < masked < len(images):
+        say(f"{masked} of {len(images)} photos have a mask")
+    work = ExtractWork(describer, detector, folder, out, is_h5(out), store=store, masks=masks)
     if workers is None:
         work = replace(work, describer=describer if isinstance(describer, Describer) else describer.open())
         work.here().facts  # noqa: B018 - refuses weight files of the detector before a folder is made
@@ -109,7 +111,9 @@ def extract_images(
                 if isinstance(outcome, Skipped):
                     say(f"skipped {outcome.reason}")
                 elif not outcome.keypoints:
-                    say(f"{outcome.name}: no keypoints; is it blank, very dark, or 10 or 12 bits in a 16 bit file?")
+                    why = "is it blank, very dark, or 10 or 12 bits in a 16 bit file?"
+                    why = "is all of it masked?" if mask_of(outcome.name, masks) else why
+                    say(f"{outcome.name}: no keypoints; {why}")
                 progress(len(found), len(photos))
         in_order = [found[name] for name in images]
         if is_h5(out):

@@ -1,6 +1,7 @@
 """Features and matches of earlier runs that a reconstruction need not compute again."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 from matchkernel.collection.extract_shards import ExtractWork, check_same_settings
@@ -37,12 +38,18 @@ def take_over(before: Finished | None, now: dict[str, str], folder: Path, say: S
     same = [name for name in now if before.inputs["photos"].get(name) == now[name]]
     gone = len(before.inputs["photos"].keys() - now.keys())
     say(f"taking in {len(now) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
-    if before.summary["skipped"]:
-        say(f"trying again what was skipped ({len(before.summary['skipped'])})")
+    if again := [what for what in before.summary["skipped"] if what in now or _is_pair(what, now)]:
+        say(f"trying again what was skipped ({len(again)})")
     for name in same:
         for part in (Path("features") / f"{name}{SUFFIX}", Path("keypoints") / f"{name}.txt"):
             link_or_copy(before.folder / part, folder / part)
     link_or_copy(before.folder / MATCHES, folder / MATCHES)
+
+
+def _is_pair(what: str, names: Collection[str]) -> bool:
+    """Whether words are two of these names, each of which may have spaces."""
+    words = what.split(" ")
+    return any(" ".join(words[:k]) in names and " ".join(words[k:]) in names for k in range(1, len(words)))
 
 
 def folder_of_features(place: str | Path | None) -> Path | None:

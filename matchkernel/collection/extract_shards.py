@@ -1,7 +1,7 @@
 """The work of a worker that extracts features: photos in, one file of features for each of them out."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -21,7 +21,7 @@ from matchkernel.photos.features import STORE, Features, Store, load_features, s
 from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import check_name
 from matchkernel.storage.files import NAME_BYTES, file_hash
-from matchkernel.storage.images import read_gray
+from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.settings import told_differences
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
@@ -282,13 +282,26 @@ def mask_of(name: str, masks: Path | None) -> Path | None:
     return mask if mask is not None and os.path.isfile(mask) else None  # noqa: PTH113 - False for a name too long
 
 
+def check_masks(masks: Path | None, names: Collection[str]) -> int:
+    """The number of images that have a mask; a folder without any is refused, as masks with other names would be."""
+    if masks is None:
+        return 0
+    if not masks.is_dir():
+        raise FileError(f"{masks}: no such folder of masks")
+    count = sum(mask_of(name, masks) is not None for name in names)
+    if names and not count:
+        first = next(iter(names))
+        raise FileError(f"{masks}: has no mask of these photos; that of {first} would be {first}.png")
+    return count
+
+
 def photo_digest(path: Path, mask: Path | None = None) -> str:
     """sha256 of a photo, and of its mask if it has one."""
     return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
 
 
 def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:
-    mask = read_gray(path)
+    mask = read_mask(path)
     if mask.shape != gray.shape:
         sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, gray)]
         raise FileError(f"{path}: a mask of {sizes[0]} pixels, its photo has {sizes[1]}")

@@ -11,8 +11,9 @@ import numpy as np
 
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import PairChoice, parse_choice
+from matchkernel.collection.colmap_import import Cameras, ColmapImport
 from matchkernel.collection.earlier_work import drop_other_photos, folder_of_features, take_features, take_over
-from matchkernel.collection.extract_shards import mask_of, photo_digest
+from matchkernel.collection.extract_shards import check_masks, mask_of, photo_digest
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
@@ -28,7 +29,6 @@ from matchkernel.collection.workspace import (
     read_finished,
     write_json,
 )
-from matchkernel.colmap.database import rename_images
 from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.colmap.model_analyzer import analyze
 from matchkernel.colmap.program import (
@@ -36,22 +36,19 @@ from matchkernel.colmap.program import (
     check_camera_model,
     find_colmap,
     find_mapper,
-    on_cpu,
     option_of,
     run_mapper,
-    run_stage,
 )
-from matchkernel.colmap.text_files import check_image_name, listed_name, write_keypoints, write_match_list
-from matchkernel.errors import ArgumentError, FileError, WorkError
+from matchkernel.colmap.text_files import check_image_name, write_keypoints
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
-from matchkernel.photos.hloc import read_matches_of
+from matchkernel.photos.hloc import check_pair_names
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash, replacing
+from matchkernel.storage.files import file_hash
 from matchkernel.storage.folders import Build, recover, resumable_build
-from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
@@ -163,6 +160,10 @@ def reconstruct(
     found, unreadable = _digests(photos.paths, masks, say)
     choice = parse_choice(settings.pairs, len(found))
     choice.check(photos.paths)  # before anything is extracted
+    cameras = Cameras(settings.single_camera, settings.camera_model, settings.camera_params)
+    cameras.check(photos.paths)
+    check_pair_names(photos.paths)
+    check_masks(masks, photos.paths)
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
     chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
     how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
@@ -193,18 +194,18 @@ def reconstruct(
         imported = f"import {key_of({name: found[name] for name in names}, pairs)}"
         if imported not in build.done:
             build.forget()  # an interrupted run had other photos or pairs
-        job = dataclasses.replace(job, images=_readable_by_colmap(job, names))
-        _import(job, names, pairs, imported)
-        _map(job, mapper, program)
+        seen, refused = ColmapImport(images, build, cameras, say, progress).run(names, pairs, imported)
+        _map(dataclasses.replace(job, images=seen), mapper, program)
         facts = analyze(build.folder / "sparse", program)
         models = names_by_model(build.folder)
         summary = Summary(
             len(photos.paths),
             skipped=skipped,
-            pairs=len(pairs),
+            pairs=sum(not set(pair) & set(refused) for pair in pairs),
             models=[len(model) for model in models],
             ignored=photos.ignored,
-            unregistered=sorted(set(names).difference(*models)),
+            unregistered=sorted(set(names).difference(refused, *models)),
+            refused=refused,
             **facts,
         )
         write_json(build.folder / SUMMARY, {**dataclasses.asdict(summary), "inputs": inputs, "settings": how})
@@ -225,13 +226,6 @@ class _Job:
     def tell(self, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(done, total)
-
-    def colmap(self, stage: str, **options: object) -> None:
-        """Run a stage of COLMAP on the database."""
-        program = find_colmap()
-        words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
-        database = ["--database_path", str(self.build.folder / "database.db")]
-        run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
 
 
 def _digests(paths: dict[str, Path], masks: Path | None, say: Say) -> tuple[dict[str, str], dict[str, str]]:
@@ -254,7 +248,7 @@ def _unchanged(before: Finished | None, inputs: dict[str, Any], skipped: dict[st
         say(f"{before.folder}: stays as it was; what was skipped then ({len(skipped)}) still cannot be used")
     else:
         say(f"{before.folder}: all {len(inputs['photos'])} photos are in it already")
-    used = inputs["photos"].keys() - skipped.keys()
+    used = inputs["photos"].keys() - skipped.keys() - set(before.summary.get("refused", ()))
     unregistered = sorted(used.difference(*names_by_model(before.folder)))  # a summary of earlier versions lacks it
     return Summary(**{**before.summary, "unregistered": unregistered})
 
@@ -310,55 +304,6 @@ def _match(job: _Job, pairs: list[Pair], device: str) -> dict[str, str]:
         progress=job.tell,
     )
     return report.skipped
-
-
-def _readable_by_colmap(job: _Job, names: list[str]) -> Path:
-    """The folder of photos; if some are HEIC, which COLMAP cannot read, one with JPEGs of these under their names."""
-    if not any(name.lower().endswith(HEIC_SUFFIXES) for name in names):
-        return job.images
-    folder = job.build.folder / "photos"
-    for name in names:
-        target = folder / name
-        if target.exists():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if name.lower().endswith(HEIC_SUFFIXES):
-            with replacing(target) as part:
-                part.write_bytes(as_jpeg(job.images / name))
-        else:
-            target.symlink_to((job.images / name).resolve())
-    return folder
-
-
-def _import(job: _Job, names: list[str], pairs: list[Pair], step: str) -> None:
-    """Import keypoints and matches into a new database with COLMAP's importers, which verify the matches."""
-    if step in job.build.done:
-        return
-    job.say("colmap feature_importer, matches_importer")
-    folder, settings = job.build.folder, job.settings
-    for path in folder.glob("database.db*"):  # incomplete, from an interrupted run
-        path.unlink()
-    (folder / "images.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-    matched = read_matches_of(folder / MATCHES, pairs)
-    listed = ((listed_name(found.names[0]), listed_name(found.names[1]), found.indices) for found in matched)
-    if not write_match_list(folder / "matches.txt", listed):
-        raise WorkError(f"{job.images}: no two images have a match; they may not overlap")
-    camera = {} if settings.camera_params is None else {"ImageReader__camera_params": settings.camera_params}
-    job.colmap(
-        "feature_importer",
-        image_path=job.images,
-        import_path=folder / "keypoints",
-        image_list_path=folder / "images.txt",
-        ImageReader__single_camera=int(settings.single_camera),
-        ImageReader__camera_model=settings.camera_model,
-        **camera,
-    )
-    # A match list cannot hold spaces: the images have other names while COLMAP reads it.
-    others = {name: listed_name(name) for name in names if listed_name(name) != name}
-    rename_images(folder / "database.db", others)
-    job.colmap("matches_importer", match_list_path=folder / "matches.txt", match_type="raw")
-    rename_images(folder / "database.db", {new: old for old, new in others.items()})
-    job.build.mark(step)
 
 
 def _map(job: _Job, mapper: str, program: str) -> None:

@@ -32,6 +32,7 @@ class Summary:
         models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
         ignored: number of files that are no photos, by kind.
         unregistered: images that were used and are in no model.
+        refused: images that COLMAP did not take in.
     """
 
     images: int
@@ -45,6 +46,7 @@ class Summary:
     models: list[int] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
     unregistered: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ class MatchCounts:
     inliers: int
 
 
+def read_image_names(database: str | Path) -> set[str]:
+    """Names of the images of a COLMAP database."""
+    return {str(name) for (name,) in _select(Path(database), "SELECT name FROM images")}
+
+
 def read_database_keypoints(database: str | Path) -> dict[str, np.ndarray]:
     """Keypoints of every image of a COLMAP database: name -> (K, 2), (K, 4) or (K, 6) float32."""
     rows = _select(Path(database), KEYPOINTS)

@@ -210,6 +210,15 @@ def _read_pair(file: Any, name0: str, name1: str) -> PairMatches:
     return PairMatches((name0, name1), indices, scores)
 
 
+def check_pair_names(names: Iterable[str]) -> None:
+    """Refuse names of images that a matches.h5 cannot tell apart, such as `a/b.jpg` and `a-b.jpg`."""
+    written: dict[str, str] = {}
+    for name in names:
+        same = written.setdefault(name.replace("/", "-"), name)
+        if same != name:
+            raise ArgumentError(f"hloc has one name for pairs of {same} and of {name}; rename one")
+
+
 def pair_key(name0: str, name1: str) -> str:
     """The group of a pair in a matches.h5."""
     return "/".join(check_name(name).replace("/", "-") for name in (name0, name1))

@@ -227,7 +227,8 @@ def read_small_text(
     if len(content) > limit:
         raise FileError(f"{path}: not {what} (larger than {limit:,} bytes)")
     try:
-        return content.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+        text = content.decode(encoding, errors).removeprefix("\ufeff")  # Windows' editors begin with it
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise FileError(f"{path}: not {what} (its bytes are not {encoding.upper()})") from None
 

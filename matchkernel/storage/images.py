@@ -38,6 +38,16 @@ def read_gray(path: str | Path) -> np.ndarray:
     return _read(Path(path), _gray)
 
 
+def read_mask(path: str | Path) -> np.ndarray:
+    """Decode a mask of any mode: (H, W) uint8, 0 where it is 0 and 255 elsewhere."""
+
+    def decode(image: "Image.Image", path: Path) -> np.ndarray:
+        values = np.asarray(image) if image.mode.startswith("I") else _gray(image, path)
+        return np.where(values == 0, 0, 255).astype(np.uint8)
+
+    return _read(Path(path), decode)
+
+
 def read_colour(path: str | Path) -> np.ndarray:
     """Decode a photo as (H, W, 3) uint8 RGB for display; gray if it has no colour or is too large for three."""
     return _read(Path(path), _colour)
@@ -92,7 +102,8 @@ def as_jpeg(path: str | Path) -> bytes:
     """A photo of any format as the contents of a JPEG file, with its EXIF header, which knows the focal length."""
     with open_image(Path(path)) as image:
         exif, file = image.info.get("exif") or b"", io.BytesIO()
-        image.convert("RGB").save(file, format="JPEG", quality=95, exif=exif)
+        shown = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(_gray(image, Path(path)))
+        shown.save(file, format="JPEG", quality=95, exif=exif)
     return file.getvalue()
 
 

@@ -3,7 +3,7 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -63,7 +63,7 @@ def photos_in(
     folder = Path(folder)
     check_photo_folder(folder)
     found, ignored = {}, Counter[str]()
-    for path in _files(folder):
+    for path in _files(folder, ignored):
         kind = _kind(path, folder)
         if kind:
             ignored[kind] += 1
@@ -125,10 +125,26 @@ def _is_same(one: Path, two: Path) -> bool:
     return one == two or one.resolve() == two.resolve()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder, followlinks=False):
+def _files(folder: Path, ignored: Counter[str]) -> Iterator[Path]:
+    """Files of a folder and its folders; links to folders and folders that cannot be read are counted."""
+
+    def unreadable(_: OSError) -> None:
+        ignored["folders that cannot be read"] += 1
+
+    for place, folders, names in os.walk(folder, followlinks=False, onerror=unreadable):
         folders.sort()
-        yield from (path for name in sorted(names) if (path := Path(place) / name).is_file())
+        ignored.update("links to folders" for name in folders if (Path(place) / name).is_symlink())
+        yield from (Path(place) / name for name in sorted(names))
+
+
+def _once(paths: Iterable[Path]) -> Iterator[Path]:
+    """Paths less those of files that are there before, under another name by a link to a folder."""
+    there = set()
+    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
+        real = path.parent.resolve() / path.name
+        if real not in there:
+            there.add(real)
+            yield path
 
 
 def _without_masks(named: dict[str, Path], root: Path, masks: Path | None) -> dict[str, Path]:
@@ -148,7 +164,9 @@ def _kind(path: Path, folder: Path) -> str:
     if any(part.startswith(".") for part in path.relative_to(folder).parts):
         return "hidden"
     suffix = path.suffix.lower()
-    return "" if suffix in SUFFIXES else suffix or "without suffix"
+    if suffix not in SUFFIXES:
+        return suffix or "without suffix"
+    return "" if path.is_file() else "broken links" if path.is_symlink() else "no regular files"
 
 
 def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
@@ -169,8 +187,8 @@ def _matching(pattern: Path, masks: Path | None) -> tuple[dict[str, Path], dict[
     fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
     root = Path(*parts[:fixed])
     named, ignored = {}, Counter[str]()
-    for path in sorted(Path(found) for found in glob.iglob(str(pattern), recursive=True)):  # noqa: PTH207
-        if path.is_file():
+    for path in _once(Path(found) for found in glob.iglob(str(pattern), recursive=True)):  # noqa: PTH207
+        if not path.is_dir():
             kind = _kind(path, root)
             if kind:
                 ignored[kind] += 1

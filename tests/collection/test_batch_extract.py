@@ -114,6 +114,10 @@ def test_masks_hide_keypoints(target, photos, sift, tmp_path):
     (masks / "day").mkdir(parents=True)
     right = np.zeros((90, 110), np.uint8)
     right[:, 60:] = 255
+    save(right, masks / "a.png")
+    with pytest.raises(FileError, match=r"masks: has no mask of these photos; that of a\.jpg would be a\.jpg\.png"):
+        extract_images(images, out, sift, DETECTOR, masks=masks)
+    assert not out.exists()
     save(right, masks / "day" / "a.jpg.png")
     save(right[:50], masks / "b.png.png")
     report = extract_images(images, out, sift, DETECTOR, masks=masks)
@@ -126,6 +130,18 @@ def test_masks_hide_keypoints(target, photos, sift, tmp_path):
     report = extract_images(images, out, sift, DETECTOR, masks=masks)
     assert (report.done, report.kept) == (["b.png", "day/a.jpg"], ["a.jpg"])
     assert features_in(out, "day/a.jpg").keypoints[:, 0].max() < 61
+
+
+def test_a_mask_of_16_bits_hides_where_it_is_0_and_one_of_zeros_is_said(photos, sift, tmp_path):
+    masks, said = tmp_path / "masks", []
+    masks.mkdir()
+    right = np.zeros((90, 110), np.uint16)
+    right[:, 60:] = 1
+    save(right, masks / "a.jpg.png")
+    save(np.zeros((90, 110), np.uint8), masks / "b.png.png")
+    extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR, masks=masks, say=said.append)
+    assert features_in(tmp_path / "out", "a.jpg").keypoints[:, 0].min() > 59
+    assert said == ["2 of 3 photos have a mask", "b.png: no keypoints; is all of it masked?"]
 
 
 class StoppedError(BaseException):

@@ -144,6 +144,14 @@ def test_the_halves_of_dual_sum_to_it_and_curves_are_cosines_of_descriptors(pair
         assert cosines[view][at] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-4)
 
 
+def test_every_curve_has_a_colour_of_its_own():
+    (colours,) = re.findall(r"^const LINES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
+    (dashes,) = re.findall(r"^const DASHES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
+    needed = len(Inside(2).views) + 1  # and RootSIFT
+    assert len(set(colours.split(", "))) >= needed
+    assert len(json.loads(f"[{dashes}]")) >= needed
+
+
 def test_moving_a_region():
     frames = Frames(np.array([[10.0, 20.0]]), np.array([[[4.0, 0.0], [0.0, 8.0]]]))
     shifted = Moved(right=16, down=-16).apply(frames)  # half of a 32 px patch is one half width

@@ -220,7 +220,7 @@ def test_any_bytes_give_the_text_or_a_file_error(tmp_path_factory, content, limi
     path.write_bytes(content)
     is_text = content.decode("utf-8", "replace").encode() == content
     if len(content) <= limit and is_text:
-        assert read_small_text(path, limit) == path.read_text(encoding="utf-8")
+        assert read_small_text(path, limit) == path.read_text(encoding="utf-8-sig")
         return
     with pytest.raises(FileError, match=r"^[^\n]*any\.txt: not a text file \([^\n]*\)$"):
         read_small_text(path, limit)

@@ -1,3 +1,4 @@
+import os
 from contextlib import suppress
 
 import pytest
@@ -97,8 +98,42 @@ def _empty(tmp_path):
 
 def test_links_to_folders_are_not_followed(folder):
     """They may lead in a circle."""
+    before = photos_in(folder)
     (folder / "left" / "again").symlink_to(folder)
-    assert len(photos_in(folder).paths) == 5
+    found = photos_in(folder)
+    assert (found.paths, found.ignored) == (before.paths, {**before.ignored, "links to folders": 1})
+    assert photos_at([f"{folder}/**/*"]).paths.keys() == found.paths.keys()
+
+
+def test_photos_of_a_linked_folder_match_a_pattern_once(folder, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "3.jpg").write_bytes(b"x")
+    for name in ("one", "two"):
+        (folder / name).symlink_to(tmp_path / "disk")
+    assert photos_at([f"{folder}/**/3.jpg"]).paths == {"one/3.jpg": folder / "one" / "3.jpg"}
+
+
+def test_what_cannot_be_opened_is_counted(folder, monkeypatch):
+    before = photos_in(folder)
+    (folder / "lost.jpg").symlink_to(folder / "absent.jpg")
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(place):
+        if str(place).endswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    more = {"broken links": 1, "no regular files": 1, "folders that cannot be read": 1}
+    found = photos_in(folder)
+    assert (found.paths, found.ignored) == (before.paths, {**before.ignored, **more})
+
+
+def test_a_list_may_begin_as_windows_writes_it(folder, tmp_path):
+    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfb.JPG\r\nleft/1.png\r\n")
+    assert list(photos_in(folder, listed=tmp_path / "list.txt").paths) == ["b.JPG", "left/1.png"]
 
 
 @given(st.binary(max_size=60) | st.text("a.jpg\n\r\t ", max_size=40).map(str.encode))

@@ -156,7 +156,6 @@ def test_a_file_that_is_no_toml_is_named_on_one_line(tmp_path):
         b"a = ",
         b"\xff\xfe",
         b"a = 1\na = 2",
-        b"\xef\xbb\xbfa = 1",
         b"a = 1\x00",
         b"a = " + b"[" * 5000,
         b"a = 1e" * 999,
@@ -195,7 +194,7 @@ def test_any_bytes_give_a_table_or_a_file_error(scratch, content):
         assert error.startswith(f"{scratch}: ")
         assert "\n" not in error
         return
-    assert table == tomllib.loads(content.decode("utf-8").replace("\r\n", "\n")) or "nan" in str(table)
+    assert table == tomllib.loads(content.decode("utf-8-sig").replace("\r\n", "\n")) or "nan" in str(table)
 
 
 def test_a_file_with_5000_digits_is_refused(tmp_path):

@@ -1,0 +1,81 @@
+"""What COLMAP's importers take in: photos that it cannot read, or not as one camera's."""
+
+import shutil
+
+import cv2
+import pytest
+from made_reconstruction import SETTINGS, needs_colmap
+from PIL import Image
+
+from matchkernel.collection import colmap_import
+from matchkernel.collection.colmap_import import Cameras
+from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.colmap.database import count_matches, read_image_names
+from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import Detector
+
+SINGLE = ReconstructSettings(Detector(keypoints=500), single_camera=True)
+
+
+@pytest.fixture
+def images(scene, tmp_path):
+    """A copy of the scene to change."""
+    return shutil.copytree(scene, tmp_path / "images")
+
+
+def in_16_bits(photo):
+    """Write a photo anew with two bytes a colour."""
+    cv2.imwrite(str(photo), cv2.imread(str(photo)).astype("uint16") * 257)
+
+
+@needs_colmap
+def test_photos_that_colmap_cannot_read_are_given_to_it_as_jpeg(images, tmp_path):
+    """COLMAP 3.8 leaves 16 bit colour out, and with the first such photo all pairs that follow in the list."""
+    for name in ("000.png", "003.png"):
+        in_16_bits(images / name)
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    assert (summary.registered, summary.pairs, summary.skipped, summary.refused) == (6, 15, {}, [])
+    assert count_matches(tmp_path / "ws" / "database.db").pairs == 15
+    if (tmp_path / "ws" / "photos").exists():  # COLMAP 4 may read what 3.8 does not
+        with Image.open(tmp_path / "ws" / "photos" / "003.png") as image:
+            assert image.format == "JPEG"
+        assert (tmp_path / "ws" / "photos" / "001.png").samefile(images / "001.png")
+
+
+@needs_colmap
+def test_a_photo_that_colmap_does_not_take_is_named_and_costs_its_own_pairs_only(images, tmp_path, monkeypatch):
+    in_16_bits(images / "002.png")
+    monkeypatch.setattr(colmap_import, "as_jpeg", lambda path: b"no image")
+    said = []
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
+    if not (tmp_path / "ws" / "photos").exists():
+        pytest.skip("this COLMAP reads 16 bit colour")
+    assert (summary.registered, summary.pairs, summary.refused, summary.unregistered) == (5, 10, ["002.png"], [])
+    assert sum("002.png" in line for line in said) == 1
+    assert count_matches(tmp_path / "ws" / "database.db").pairs == 10
+    assert read_image_names(tmp_path / "ws" / "database.db") == {f"00{k}.png" for k in (0, 1, 3, 4, 5)}
+    assert reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append) == summary
+    assert said[-1].endswith("all 6 photos are in it already")
+
+
+@needs_colmap
+def test_one_camera_of_two_sizes_is_refused_before_any_work(images, tmp_path):
+    cv2.imwrite(str(images / "002.png"), cv2.imread(str(images / "002.png"))[:, 8:])
+    (images / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ArgumentError, match=r"5 of 6 have 400 x 300 pixels, not 002.png \(392 x 300\)"):
+        reconstruct(images, tmp_path / "ws", "rootsift", SINGLE)
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+def test_a_single_camera_needs_no_photo_that_can_be_read():
+    Cameras(True, "SIMPLE_RADIAL", None).check({})
+
+
+@needs_colmap
+def test_names_that_matches_cannot_tell_apart_are_refused_before_any_work(images, tmp_path):
+    (images / "a").mkdir()
+    shutil.copy(images / "000.png", images / "a" / "b.png")
+    shutil.copy(images / "001.png", images / "a-b.png")
+    with pytest.raises(ArgumentError, match=r"one name for pairs of a-b.png and of a/b.png"):
+        reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
