@@ -195,7 +195,8 @@ def photos(
     detector: Detector,
     shared_points: Annotated[int, typer.Option(min=1, help="3-D points that the two images of a pair share")] = 15,
     most_pairs: Annotated[
-        int | None, typer.Option(min=1, help="maximum number of pairs per scene, from few to many shared points")
+        int | None,
+        typer.Option(min=1, help="maximum number of pairs per scene or sequence, from few to many shared points"),
     ] = None,
     pairs: Annotated[Path | None, typer.Option(help="file of pairs, two names per line")] = None,
     pixels: Annotated[float, typer.Option(help="threshold of MAGSAC for poses, in pixels")] = 0.5,
@@ -274,7 +275,8 @@ def _checking(out: Path | None) -> "Planned | None":
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:
     """Write results, show them, and repeat their warnings."""
-    from matchkernel.evaluation.results import WORDS, note_of, table_of, write_results
+    from matchkernel.evaluation.notes import note_of
+    from matchkernel.evaluation.results import WORDS, table_of, write_results
 
     paths = [] if out is None else write_results(out, results)
     if as_json:

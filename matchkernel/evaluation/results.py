@@ -62,18 +62,6 @@ HPATCHES = {
     "retr. python": ("retrieval", "python", "mean", "20000", "ap_trapezoid"),
     "retr. matlab": ("retrieval", "matlab", "mean", "all", "ap_step"),
 }
-NOTES = {
-    "hpatches": (
-        "mAP in %. Verification: mean of six imbalanced APs; matching: mean over image pairs; both trapezoid. "
-        "Retrieval python: pool of at most 20000, trapezoid; matlab: all distractors, step."
-    ),
-    "phototourism": "In %. FPR@95 with ties as errors; mAP of retrieval within the set: step, ties as errors.",
-    "photos": (
-        "In %: mAA(10°) by scene; means over scenes with their standard deviation over bootstrap samples of the pairs. "
-        "Sequences with homographies: share of right matches (3 px), and of homographies with corners within 3 px. "
-        "Seconds per photo: finding and describing keypoints, median."
-    ),
-}
 
 
 def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
@@ -183,13 +171,6 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
     rows = tables.photo_rows(results) if is_photos else [_row(result) for result in results]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     return headings, [[row.get(heading, "-") for heading in headings] for row in rows]
-
-
-def note_of(results: Sequence[Mapping[str, Any]]) -> str:
-    """What the numbers of such a table mean."""
-    if results and results[0]["kind"] == "phototourism" and not any(result["pairs"] for result in results):
-        return "In %. mAP of retrieval within the set: step, ties as errors. Without lists of pairs there is no FPR@95."
-    return NOTES[results[0]["kind"]] if results else ""
 
 
 def _refuse(word: str) -> float:

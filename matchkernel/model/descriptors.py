@@ -225,10 +225,10 @@ def build(variant: str = "dual", *, generator: torch.Generator | None = None, **
 def check_patch_size(config: DescriptorConfig, N: int) -> None:
     """Refuse a patch size that the descriptor does not support, with the reason."""
     if not VARIANTS[config.variant].any_size and config.patch_size != N:
-        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; resize them (resize=True, --resize)")
+        raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; `describe` can resize them (--resize)")
     if N % STRIDE or N < MIN_PATCH_SIZE:
         raise ArgumentError(
-            f"the side of patches must be a multiple of 4 and at least 8, got {N}; resize them (resize=True, --resize)"
+            f"the side of patches must be a multiple of 4 and at least 8, got {N}; `describe` can resize them (--resize)"
         )
 
 

@@ -16,6 +16,7 @@ from matchkernel.report.blocks import (
 )  # fmt: skip
 from matchkernel.report.svg import (
     WIDTH,
+    apart,
     dot,
     drawing,
     hatch,
@@ -29,6 +30,7 @@ from matchkernel.report.svg import (
 
 LEFT, RIGHT = 138, 352  # of the plot; names stand left of it, values right
 ROW = 32
+LETTER = 8  # least distance of two letters under a bar
 LOWEST_RATE = 1e-4
 Series = Mapping[ReportedMethod, int]  # a method's colour and shape, the same in every chart of a page
 
@@ -171,12 +173,11 @@ def _bar(grid: Grid, method: ReportedMethod, column: str, y: float, top: float, 
 
 
 def _marks(grid: Grid, method: ReportedMethod, y: float, top: float) -> list[str]:
+    known = [mark for mark in grid.marks if mark in grid.rows[method]]
+    places = [LEFT + (RIGHT - LEFT) * grid.rows[method][mark].mean / top for mark in known]
     parts = []
-    for mark in grid.marks:
-        if mark in grid.rows[method]:
-            value = grid.rows[method][mark].mean
-            x = LEFT + (RIGHT - LEFT) * value / top
-            parts += [line(x, y + 20, x, y + 27, "tick"), text(x, y + 36, mark, "tiny", "middle")]
+    for mark, x, moved in zip(known, places, apart(places, LETTER), strict=True):
+        parts += [line(x, y + 20, x, y + 27, "tick"), text(moved, y + 36, mark, "tiny", "middle")]
     return parts
 
 

@@ -59,6 +59,7 @@ figcaption{font-size:.85rem;color:var(--soft)}
 .legend{list-style:none;padding:0;margin:.4rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
 .legend svg{width:24px;height:14px;vertical-align:middle;margin-right:.35rem}
 .tables{display:flex;flex-wrap:wrap;gap:.4rem 2.4rem;align-items:start}.tables>details{flex-basis:100%}
+.noted{max-width:100%}
 .scroll{overflow-x:auto;margin:.6rem 0;max-width:100%}
 .scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--own)}
 table{border-collapse:separate;border-spacing:0;font-size:.9rem;line-height:22px;font-variant-numeric:tabular-nums}
@@ -158,8 +159,8 @@ def _table_of(block: Block) -> Iterator[str]:
     if isinstance(block, Grid):
         yield grid_html(block)
     elif isinstance(block, TextTable):
-        yield text_html(block)
-        yield f'<p class="foot">{escape(block.note)}</p>' if block.note else ""
+        foot = f'<p class="foot">{escape(block.note)}</p>' if block.note else ""
+        yield f'<div class="noted">{text_html(block)}{foot}</div>'
     elif isinstance(block, Picture):
         source = f"data:image/png;base64,{b64encode(block.png).decode()}"
         yield f'<figure class="wide"><h3>{escape(block.title)}</h3><img src="{source}" alt="{escape(block.title)}">'

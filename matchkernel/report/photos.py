@@ -6,7 +6,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.bootstrap import Estimate
 from matchkernel.evaluation.photos.rows import SCORES, difference
-from matchkernel.evaluation.photos.tables import HEADINGS, SHOWN, labels_of
+from matchkernel.evaluation.photos.tables import HEADINGS, SHOWN, labels_of, licence_words
 from matchkernel.evaluation.spread import Spread
 from matchkernel.report.blocks import Block, ReportedMethod, Scatter, Section, TextTable
 from matchkernel.report.runs import ScoredRun
@@ -81,7 +81,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         by_scene = [f"{100 * result['scenes'][name][SHOWN[kind]]:.1f}" for name in scenes]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
-        rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, result["licence"]))
+        rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, licence_words(result)))
     return TextTable(TITLES[kind], head, tuple(rows), f"{HEADINGS[SHOWN[kind]]} by scene.")
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from html import escape
+from statistics import fmean
 
 COLOURS = 8  # --c0 to --c7 of the style sheet
 DASHES = ("", "6 3", "2 2", "8 2 2 2")
@@ -82,6 +83,19 @@ def ticks(top: float) -> list[float]:
     size = 10.0 ** math.floor(math.log10(top))
     step = next(size * factor for factor in (0.1, 0.2, 0.5, 1, 2, 5) if top <= 5 * size * factor * (1 + 1e-9))
     return [round(step * k, 10) for k in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """Places in the same order, moved as little as possible so that any two are `gap` or more from each other."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    groups: list[list[float]] = []  # of neighbours that touch: where each would have the group begin
+    for rank, k in enumerate(order):
+        groups.append([places[k] - rank * gap])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    begins = [fmean(group) for group in groups for _ in group]
+    moved = {k: begin + rank * gap for rank, (k, begin) in enumerate(zip(order, begins, strict=True))}
+    return [moved[k] for k in range(len(places))]
 
 
 def shortened(words: str, most: int) -> str:

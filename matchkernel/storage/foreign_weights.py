@@ -1,6 +1,7 @@
 """Weight files of other people's networks: tensors only, checked against the network that they are for."""
 
 import pickle
+import struct
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from matchkernel.errors import WeightsError
@@ -16,7 +18,7 @@ from matchkernel.storage.tensors import first_not_finite
 
 
 def read_content(path: Path) -> Any:
-    """What a file of torch.save contains; code in it is never executed."""
+    """What a file of torch.save contains, or one named .safetensors; code in it is never executed."""
     with _readable(path):
         return torch.load(path, weights_only=True, map_location="cpu")
 
@@ -70,6 +72,16 @@ def _readable(path: Path) -> Iterator[None]:
     except pickle.UnpicklingError:
         # PyTorch's message is a page long and recommends loading it with code allowed.
         raise WeightsError(f"{path}: damaged, or contains more than tensors (code in it is never executed)") from None
-    except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise WeightsError(f"{path}: damaged, or not a file of torch.save ({reason})") from None
+    except SafetensorError as error:  # PyTorch reads files of this name with safetensors
+        raise WeightsError(f"{path}: damaged, or not a safetensors file, as its name says{_reason(error)}") from None
+    except RuntimeError as error:
+        raise WeightsError(f"{path}: damaged, or not a file of torch.save{_reason(error)}") from None
+    except (ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError, struct.error):
+        # From within the unpickler: their messages, such as a bare number, mean nothing to a user.
+        raise WeightsError(f"{path}: damaged, or not a file of torch.save") from None
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error's message in brackets; nothing if it has none."""
+    first = next(iter(str(error).splitlines()), "").strip()[:120]
+    return f" ({first})" if first else ""

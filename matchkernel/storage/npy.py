@@ -63,4 +63,6 @@ def _file_errors(path: str | Path, what: str) -> Iterator[None]:
         raise FileError(f"{path}: cannot be read ({reason})") from None
     except Exception as error:  # zipfile and numpy's header parser let tokenize, struct and zlib errors through
         reason = " ".join(str(error).split())[:150] or type(error).__name__
+        if "pickle" in reason:  # numpy's advice would be to trust the file
+            reason = "it begins unlike one, or holds objects"
         raise FileError(f"{path}: not {what} ({reason})") from None

@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_baselines import FILES, made_patches, torch7_bytes
+from safetensors.torch import save_file
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, WeightsError
 from matchkernel.evaluation.baselines.by_name import baseline
@@ -81,6 +82,24 @@ def test_weight_files_that_are_no_weights(name, tmp_path):
     error = one_line(lambda: baseline(name, weights=tmp_path / "pipe"))
     assert "not a regular file" in str(error)
     assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize("name", ["tfeat", "desdis-32", "mkd-liberty"])
+def test_damaged_safetensors_are_one_line(name, tmp_path):
+    path = tmp_path / "bad.safetensors"
+    save_file({"x": torch.zeros(9)}, path)
+    for content in (path.read_bytes()[:-5], path.read_bytes()[:20], b"hello, this is text", b""):
+        path.write_bytes(content)
+        error = one_line(lambda: baseline(name, weights=path))
+        assert isinstance(error, WeightsError)
+        assert str(error).startswith(f"{path}: damaged, or not a safetensors file, as its name says (Error while")
+
+
+def test_text_is_refused_without_the_unpicklers_own_words(tmp_path):
+    for content in (b"hello world this is text", b"empty", b"", b"G"):  # a KeyError of 101, and others
+        (tmp_path / "bad.pth").write_bytes(content)
+        error = one_line(lambda: baseline("tfeat", weights=tmp_path / "bad.pth"))
+        assert str(error) == f"{tmp_path / 'bad.pth'}: damaged, or not a file of torch.save"
 
 
 @pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "desdis-8", "deepdesc", "binboost", "mkd-liberty"])

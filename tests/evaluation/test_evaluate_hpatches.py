@@ -10,7 +10,7 @@ from slow_metrics import average_precision, roc_area
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import matching
-from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval, retrieval_counts
+from matchkernel.evaluation.hpatches.retrieval import POOLS, distractor_warnings, retrieval, retrieval_counts
 from matchkernel.evaluation.hpatches.verification import verification
 
 NOISES = "eht"
@@ -231,3 +231,17 @@ def test_pools_that_end_before_and_behind_the_list():
     values = [result["python"]["mean"][str(pool)]["ap_trapezoid"] for pool in POOLS]
     assert values == [values[0]] * len(POOLS)
     assert result["matlab"]["mean"]["2000"] == result["matlab"]["mean"]["all"]
+
+
+def test_retrieval_without_distractors_from_other_sequences_is_told():
+    """The pool is then the positives alone."""
+    descriptors, tasks = made_descriptors("float"), made_tasks(test=["i_one"])
+    result = score_split(descriptors, tasks)
+    assert result["retrieval"]["python"]["mean"]["20000"]["ap_trapezoid"] == 1
+    words = "retrieval of this split has no distractors from other sequences: every method gets 100"
+    assert result["warnings"][-1] == words
+    assert score_split(descriptors, tasks, only=["matching"])["warnings"] == []
+    assert distractor_warnings(made_tasks().queries, tasks.distractors) == [
+        "retrieval: 4 of 12 queries have no distractors from other sequences and always score 100"
+    ]
+    assert distractor_warnings(made_tasks().queries, made_tasks().distractors) == []

@@ -93,6 +93,14 @@ def test_a_sequence_with_homographies(tmp_path):
         read_scene(tmp_path / "v_texture", pairs="x")
 
 
+def test_at_most_so_many_pairs_of_a_sequence(tmp_path):
+    folder = write_sequence(tmp_path / "v_texture", side=100)
+    scene = read_scene(folder, most_pairs=2)
+    assert scene.pairs == list(scene.homographies) == [("1.png", "3.png"), ("1.png", "5.png")]
+    assert list(scene.images) == ["1.png", "3.png", "5.png"]
+    assert list(read_scene(folder, most_pairs=9).images) == [f"{k}.png" for k in range(1, 7)]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -1,6 +1,7 @@
 """Charts: what is drawn stands for the numbers, and can be read by a program."""
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.spread import Spread
 from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, best_of, by_parameters
-from matchkernel.report.charts import LEFT, RIGHT, bar_chart, curve_chart, legend, sequence_chart
-from matchkernel.report.svg import dot, path, shortened, ticks
+from matchkernel.report.charts import LEFT, LETTER, RIGHT, bar_chart, curve_chart, legend, sequence_chart
+from matchkernel.report.svg import apart, dot, path, shortened, ticks
 from matchkernel.report.tables import grid_html, grid_markdown, markdown_table
 
 SIFT = ReportedMethod("sift", 0, hand_crafted=True)
@@ -78,6 +79,25 @@ def test_marks_stand_at_their_values():
     assert [float(tick.get("x1")) for tick in of_class(svg, "tick")] == pytest.approx(
         [LEFT + 62 * scale, LEFT + 60 * scale], abs=0.06
     )
+
+
+def test_letters_of_close_scores_do_not_overprint_each_other():
+    rows = {OURS: {"mean": Spread((60.0,)), "e": Spread((60.2,)), "h": Spread((60.0,)), "t": Spread((59.9,))}}
+    svg = bar_chart(Grid("m", ("mean", "e", "h", "t"), rows, bars="mean", marks=("e", "h", "t")), 0)
+    e, h, t = (float(letter.get("x")) for letter in of_class(svg, "tiny"))
+    assert e - h >= LETTER
+    assert h - t >= LETTER
+    ticks_at = [float(tick.get("x1")) for tick in of_class(svg, "tick")]
+    assert ticks_at == pytest.approx([LEFT + (RIGHT - LEFT) * value / 80 for value in (60.2, 60, 59.9)], abs=0.06)
+
+
+@given(st.lists(st.floats(0, 100), max_size=6))
+def test_places_are_moved_apart_in_their_order(places):
+    moved = apart(places, 7)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    assert all(moved[b] - moved[a] >= 7 - 1e-9 for a, b in pairwise(order))
+    assert sum(moved) == pytest.approx(sum(places))
+    assert apart(moved, 6.9) == pytest.approx(moved)
 
 
 def test_words_for_those_who_do_not_see_it():

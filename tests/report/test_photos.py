@@ -1,5 +1,7 @@
 """Results on photos on the report's page."""
 
+import re
+
 import pytest
 from made_results import photos, written
 
@@ -34,6 +36,14 @@ def test_tables_differences_and_the_chart(tmp_path):
     assert "mAA(10°) against seconds per photo" in page
     assert "| good |" in markdown(report)
     assert '"scatter"' in json_text(report)
+
+
+def test_a_table_and_its_foot_are_one_item_of_the_page(tmp_path):
+    page = html_page(gather([written(tmp_path, photos("good", errors=(0.5, 0.5, 1.5)), photos("bad"))]))
+    item = re.compile(
+        r'<div class="noted"><div class="scroll".*?</table></div><p class="foot">[^<]*</p></div>', re.DOTALL
+    )
+    assert len(item.findall(page)) == page.count('<p class="foot">') == 4  # scores and differences, in two sections
 
 
 def test_settings_in_which_methods_differ_are_named(tmp_path):

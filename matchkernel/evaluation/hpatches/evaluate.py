@@ -15,7 +15,7 @@ from matchkernel.evaluation.distances import check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors, describe_hpatches
 from matchkernel.evaluation.hpatches.files import read_descriptors, write_descriptors
 from matchkernel.evaluation.hpatches.matching import matching
-from matchkernel.evaluation.hpatches.retrieval import retrieval
+from matchkernel.evaluation.hpatches.retrieval import distractor_warnings, retrieval
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
@@ -152,7 +152,8 @@ def score_split(
         A result to be written as JSON: the settings, each task's scores (see the tasks' own functions), `blank`, the
         number of rows of zeros among those scored, `data_sha256`, which distinguishes splits of the same name,
         `patches_sha256` (None where the patches are not known; `data_sha256` then covers the lists alone), and
-        `warnings`, a sentence where ties make an official value higher than its tie-safe one or patches are blank.
+        `warnings`, a sentence where ties make an official value higher than its tie-safe one, retrieval has nothing to
+        tell apart, or patches are blank.
     """
     check_distance(distance, descriptors.rows.dtype)
     if descriptors.rows.dtype == np.uint8 and distance != "hamming":
@@ -178,6 +179,7 @@ def score_split(
         say(task)
         result[task] = score[task]()
     warnings = [warning for task in TASKS if task in result for warning in _tie_warnings(task, result[task])]
+    warnings += distractor_warnings(tasks.queries, tasks.distractors) if "retrieval" in result else []
     result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
     return result
 

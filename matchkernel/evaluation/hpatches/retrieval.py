@@ -124,6 +124,19 @@ def retrieval_counts(
     return counts
 
 
+def distractor_warnings(queries: PatchList, distractors: PatchList) -> list[str]:
+    """At most one sentence, about queries without distractors from other sequences, which any method gets right."""
+    alone = [name for name in np.unique(queries.sequences) if not (distractors.sequences != name).any()]
+    count = int(np.isin(queries.sequences, alone).sum())
+    if not count:
+        return []
+    if count == len(queries):
+        return ["retrieval of this split has no distractors from other sequences: every method gets 100"]
+    return [
+        f"retrieval: {count} of {len(queries)} queries have no distractors from other sequences and always score 100"
+    ]
+
+
 def _rows(descriptors: HPatchesDescriptors, patches: PatchList, what: str, distance: Distance) -> Tensor:
     rows = descriptors.rows[descriptors.find(patches, "e", what)]
     if patches.images.any():

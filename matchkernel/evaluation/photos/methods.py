@@ -13,6 +13,7 @@ from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.model.card import available, read_card
 from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
@@ -99,9 +100,8 @@ def open_method(
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
     if settings.get(ENGINE) == TORCH:
         del settings[ENGINE]  # the definition is not named, so that results from before there were others stay valid
-    licence = (
-        OPENCV if text in SIFTS else describer.settings.get("licence", UNKNOWN) if colon and name != UNTRAINED else OURS
-    )
+    is_baseline = bool(colon) and name != UNTRAINED
+    licence = describer.settings.get("licence", UNKNOWN) if is_baseline else _licence(file, name == UNTRAINED)
     return PhotoMethod(describer.name, licence, settings, extract, match_pair)
 
 
@@ -118,6 +118,16 @@ def guided(method: PhotoMethod) -> PhotoMethod:
 
     settings = {**method.settings, "filter": f"guided, first {method.settings['filter']}"}
     return replace(method, settings=settings, match=match_again)
+
+
+def _licence(text: str, untrained: bool) -> str:
+    """The licence of OpenCV's SIFT, of our own weights, or the one that a user's weight file states in its card."""
+    if text in SIFTS:
+        return OPENCV
+    if untrained or text in available():
+        return OURS
+    stated = " ".join((read_card(text).licence or "").split())
+    return "".join(letter for letter in stated if letter.isprintable()) or UNKNOWN
 
 
 def _of_baseline(name: str, weights: Path) -> Describer:

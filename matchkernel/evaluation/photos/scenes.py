@@ -81,7 +81,8 @@ def read_scene(
         folder: with `images/` and a COLMAP model in `sparse/`; with `images/` and `cameras.txt`; or a sequence of
             images 1, 2, ... with homographies H_1_2, ...
         shared_points: pairs of a COLMAP model share at least this many 3-D points.
-        most_pairs: keep at most this many, spread evenly from the fewest to the most shared points.
+        most_pairs: keep at most this many, spread evenly from the fewest to the most shared points, or over their
+            order where no points are known.
         pairs: a file of pairs instead, two names per line. A file `pairs.txt` in the folder is used in the same way.
     """
     folder = Path(folder)
@@ -91,7 +92,7 @@ def read_scene(
     if (folder / "H_1_2").is_file():
         if pairs is not None:
             raise ArgumentError(f"{folder}: a sequence with homographies has its own pairs, {pairs} cannot be used")
-        return _sequence(name, folder)
+        return _sequence(name, folder, most_pairs)
     if (folder / "sparse").is_dir():
         cameras, ranked = _colmap_cameras(folder / "sparse", shared_points)
         why = f"no two images share {shared_points} points or more (--shared-points)"
@@ -194,7 +195,7 @@ def read_pairs(path: str | Path, cameras: dict[str, PoseCamera]) -> list[Pair]:
     return list(pairs)
 
 
-def _sequence(name: str, folder: Path) -> Scene:
+def _sequence(name: str, folder: Path, most_pairs: int | None) -> Scene:
     numbers = sorted(int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix != ".txt")
     paths = {number: next(iter(sorted(folder.glob(f"{number}.*")))) for number in numbers}
     if 1 not in paths or len(paths) < 2:
@@ -206,10 +207,12 @@ def _sequence(name: str, folder: Path) -> Scene:
             homographies[paths[1].name, paths[number].name] = check_homography(H)
         except ArgumentError as error:
             raise FileError(f"{folder / f'H_1_{number}'}: {error}") from None
-    images = {path.name: path for path in paths.values()}
+    chosen = {pair: homographies[pair] for pair in _spread(list(homographies), most_pairs)}
+    needed = {image for pair in chosen for image in pair}
+    images = {path.name: path for path in paths.values() if path.name in needed}
     for path in images.values():
         _check_photo(path, None)
-    return Scene(name, images, list(homographies), homographies=homographies)
+    return Scene(name, images, list(chosen), homographies=chosen)
 
 
 def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCamera], list[Pair]]:

@@ -14,6 +14,7 @@ HEADINGS = {
     "maa5": "mAA(5°)", "maa10": "mAA(10°)", "accuracy": "right", "h1": "H 1 px", "h3": "H 3 px", "h5": "H 5 px",
 }  # fmt: skip
 PLAIN = ("descriptor", "keypoints", "filter")
+LONGEST = 40  # characters of a licence in a table; the result has all of it
 
 
 def file_name(result: Mapping[str, Any]) -> str:
@@ -63,8 +64,14 @@ def _row(label: str, result: Mapping[str, Any], first: Mapping[str, Any], severa
         counts = [scene[key] for scene in result["scenes"].values()]
         row[key] = f"{sum(counts) / len(counts):.0f}"
     row["s/photo"] = f"{result['seconds']['per_image']:.2f}"
-    row["licence"] = result["licence"]
+    row["licence"] = licence_words(result)
     return row
+
+
+def licence_words(result: Mapping[str, Any]) -> str:
+    """The licence of a result's method as a table shows it: its beginning, if it is long."""
+    licence = str(result["licence"])
+    return licence if len(licence) <= LONGEST else f"{licence[: LONGEST - 1].rstrip()}…"
 
 
 def _signed(found: Estimate) -> str:

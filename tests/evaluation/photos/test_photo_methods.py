@@ -11,9 +11,11 @@ from test_peers import installed
 
 from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
 from matchkernel.evaluation.baselines.by_name import baseline
-from matchkernel.evaluation.photos.methods import UNKNOWN, open_method
+from matchkernel.evaluation.photos.methods import OURS, UNKNOWN, open_method
+from matchkernel.evaluation.photos.tables import licence_words
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.sampling import extract_patches
+from matchkernel.model.weights import load, save
 from matchkernel.photos.extract import as_gray
 from matchkernel.photos.filters import parse_filter
 
@@ -42,6 +44,28 @@ def test_a_baseline_describes_the_patches_that_our_models_see(name, licence, pho
     blank = method.extract(np.zeros((50, 50), np.uint8), "blank.jpg")
     assert len(method.match(blank, found)) == 0
     assert blank.descriptors.shape == (0, 128)
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        ({}, UNKNOWN),
+        ({"licence": "CC BY-NC 4.0"}, "CC BY-NC 4.0"),
+        ({"licence": "ours,\n not\x00 yours"}, "ours, not yours"),
+    ],
+)
+def test_a_weight_file_has_the_licence_of_its_card(card, licence, tmp_path):
+    save(load("tiny"), tmp_path / "mine.safetensors", card)
+    assert open_method(str(tmp_path / "mine.safetensors"), DETECTOR, NONE).licence == licence
+
+
+def test_shipped_and_untrained_models_have_the_licence_of_the_package():
+    assert [open_method(text, DETECTOR, NONE).licence for text in ("tiny", "untrained:polar")] == [OURS, OURS]
+
+
+def test_a_long_licence_is_cut_in_tables():
+    assert licence_words({"licence": "MIT"}) == "MIT"
+    assert licence_words({"licence": "no use but " * 9}) == "no use but no use but no use but no use…"
 
 
 def test_mistakes_are_one_line(baseline_weights, monkeypatch, tmp_path):
