@@ -148,7 +148,7 @@ def find_weights(name_or_path: str | Path) -> Path:
             return path
     names = ", ".join(available()) or "none yet"
     hint = (
-        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, as does --untrained of `describe`, `extract`, `match` and others"
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, as does --untrained of most commands"
         if str(name_or_path) in VARIANTS
         else "; `matchkernel info` lists the descriptors and the weights"
     )

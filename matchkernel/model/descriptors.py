@@ -228,7 +228,7 @@ def check_patch_size(config: DescriptorConfig, N: int) -> None:
         raise ArgumentError(f"{why_size_is_fixed(config)}, got {N} px; `describe` can resize them (--resize)")
     if N % STRIDE or N < MIN_PATCH_SIZE:
         raise ArgumentError(
-            f"the side of patches must be a multiple of 4 and at least 8, got {N}; `describe` can resize them (--resize)"
+            f"the side of patches must be a multiple of 4, at least 8, got {N}; `describe` can resize them (--resize)"
         )
 
 

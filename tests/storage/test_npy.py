@@ -50,9 +50,9 @@ def test_what_is_no_array_is_refused_on_one_line(tmp_path):
     mapped = {
         "absent": "cannot be read (No such file",
         "empty": "not a whole .npy array (",
-        "text": "not a whole .npy array (",
         "bomb.npy": "not a whole .npy array (",
-        "pickle.npy": "not a whole .npy array (it begins unlike one, or holds objects)",
+        "pickle.npy": "not a whole .npy array (",
+        "text": "not a whole .npy array (it begins unlike one, or holds objects)",
         "b.npz": "an .npz archive, not a .npy array",
         ".": "cannot be read (Is a directory)",
         "pipe": "cannot be read (not a regular file)",
