@@ -55,11 +55,12 @@ def maps(
     a: Annotated[int, typer.Option(help="index of patch a in a stack or strip")] = 0,
     b: Annotated[int, typer.Option(help="index of patch b in a stack or strip")] = 1,
     match: Annotated[
-        int, typer.Option(help="which match of two photos, of their strongest 1,000 keypoints, closest first")
-    ] = 1,
+        int | None,
+        typer.Option(help="which match of two photos, of their strongest 1,000 keypoints, closest first (default: 1)"),
+    ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="rows: position in patch a as X,Y from 0 to 1; may be given several times"),
+        typer.Option(help="rows: place in patch a as X,Y, shares of its sides from 0 to 1; may be given several times"),
     ] = None,
 ) -> None:
     """Draw similarity maps: positions of patch a against patch b, by model (the paper's Figure 2)."""
@@ -97,14 +98,16 @@ def overview(
 ) -> None:
     """Draw a patch on its way through a model: map, position codes, product, descriptor (the paper's Figure 1)."""
     from matchkernel.model.weights import load
-    from matchkernel.plots.example_patches import two_patches
+    from matchkernel.plots.example_patches import one_patch
     from matchkernel.plots.overview import overview_picture
+    from matchkernel.plots.similarity import shown_name
     from matchkernel.storage.files import check_output
 
     with user_errors():
         files = [] if patches is None else [patches]
         check_output(out, *files, *weight_files(model), suffixes=(".png",))
-        overview_picture(out, load(model), two_patches(files, patch, patch)[0])
+        opened = load(model)
+        overview_picture(out, opened, one_patch(patches, patch), shown_name(str(model), opened))
         say(f"-> {out}")
 
 

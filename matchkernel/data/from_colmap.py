@@ -1,6 +1,6 @@
 """Patch sets in the PhotoTourism layout from photos with a COLMAP reconstruction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ def build_from_colmap(
     settings: CutSettings | None = None,
     *,
     all_keypoints: str | Path | None = None,
+    taken: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> PatchSet:
     """Cut the patches of every 3-D point that is seen at least twice, and write them as a patch set.
@@ -83,11 +84,12 @@ def build_from_colmap(
         target: folder to create; an interrupted build resumes.
         settings: how patches are chosen and cut.
         all_keypoints: another database with all keypoints of the photos, if `database` has only the tracked ones.
+        taken: names of the photos that were reconstructed; those that the model lacks are counted as left out.
         progress: called with the number of photos done and their total.
     """
     settings = settings or CutSettings()
     check_new_folder(target, images, sparse)
-    scene, chosen, files = _chosen(images, sparse, database, settings, all_keypoints)
+    scene, chosen, files = _chosen(images, sparse, database, settings, all_keypoints, taken)
     return _cut(target, scene, chosen, settings, Path(images), {"files": files}, {}, progress)
 
 
@@ -142,9 +144,12 @@ def _chosen(
     database: str | Path,
     settings: CutSettings,
     all_keypoints: str | Path | None,
+    taken: Sequence[str] = (),
 ) -> tuple[Scene, Selection, list[str]]:
     """The scene, the patches to cut, and hashes of all files they come from."""
-    scene = read_scene(images, sparse, database, all_keypoints=all_keypoints, magnification=settings.magnification)
+    scene = read_scene(
+        images, sparse, database, all_keypoints=all_keypoints, taken=taken, magnification=settings.magnification
+    )
     if not scene.photos:
         reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
         raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")

@@ -9,7 +9,8 @@ from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
 from matchkernel.storage.files import check_new_folder, read_small_text
 from matchkernel.storage.folders import resumable_build
-from matchkernel.storage.images import SUFFIXES
+from matchkernel.storage.images import SUFFIXES, read_gray
+from matchkernel.storage.photo_folders import first_names, photos_in
 from matchkernel.storage.progress import Progress, Say
 
 PHOTOS = "photos.json"  # the photos from which a reconstruction was made
@@ -34,7 +35,7 @@ def build_from_photos(
         target: folder to create.
         settings: how patches are chosen and cut.
         sequential: match neighbours in name order instead of all pairs (default: for more than 120 photos).
-        say: called with the name of each stage.
+        say: called with the name of each stage, and of each photo that cannot be read.
         progress: called with (done, total) of each stage of COLMAP, then of build_from_colmap.
     """
     photos, target = Path(photos), Path(target)
@@ -48,7 +49,13 @@ def build_from_photos(
         )
     say("cutting patches")
     return build_from_colmap(
-        photos, workspace / "sparse", workspace / "database.db", target, settings, progress=progress
+        photos,
+        workspace / "sparse",
+        workspace / "database.db",
+        target,
+        settings,
+        taken=tuple(photos_in(photos).paths),
+        progress=progress,
     )
 
 
@@ -64,7 +71,9 @@ def reconstruct_with_sift(
     program = find_colmap()
     found = photos_of(photos)
     if len(found) < 2:
-        raise FileError(f"{photos}: contains {len(found)} photos ({', '.join(SUFFIXES)}), at least two are needed")
+        count = f"{len(found)} photo{'s' * (len(found) != 1)}"
+        raise FileError(f"{photos}: contains {count} ({', '.join(SUFFIXES)}), at least two are needed")
+    _check_readable(photos, list(found), say)
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
     with resumable_build(workspace, {"photos": found, "matcher": matcher}) as build:
@@ -81,6 +90,22 @@ def reconstruct_with_sift(
                 run_stage([program, stage, *database, *source, *on_cpu(program, stage)], build, progress)
             build.mark(stage)
         (build.folder / PHOTOS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_readable(photos: Path, names: list[str], say: Say) -> None:
+    """Name the photos that cannot be read, which COLMAP skips; refuse a folder with fewer than two others."""
+    bad = {}
+    for name in names:
+        try:
+            read_gray(photos / name)
+        except FileError as error:
+            bad[name] = str(error)
+    left = len(names) - len(bad)
+    if left < 2:
+        unreadable = first_names(list(bad))
+        raise FileError(f"{photos}: {left} of {len(names)} photos can be read (not {unreadable}), two are needed")
+    for reason in bad.values():
+        say(f"skipped {reason}")
 
 
 def _recorded(workspace: Path) -> object:

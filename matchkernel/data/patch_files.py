@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 OF_PHOTOS = "; `matchkernel extract` describes photos"  # in errors about what may be one
 
 
-def read_patches(path: str | Path) -> np.ndarray:
+def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
     """Read a stack of square patches, chosen by the file's suffix.
 
     Args:
         path: .npy of (B, N, N) or (B, 1, N, N), memory-mapped; or .png, N wide and B N high, 8 or 16 bit gray.
+        of_photos: what to do with a photo, at the end of errors about files that may be one.
 
     Returns:
         (B, N, N) or (B, 1, N, N) with the number type of the file.
@@ -29,12 +30,12 @@ def read_patches(path: str | Path) -> np.ndarray:
         raise FileError(f"{path}: {_kind_of_folder(path)}")
     if not path.is_file():
         raise FileError(f"{path}: no such file")
-    readers = {".npy": _read_npy, ".png": _read_strip}
-    if path.suffix.lower() not in readers:
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".png"):
         raise FileError(
-            f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}{OF_PHOTOS}"
+            f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}{of_photos}"
         )
-    return readers[path.suffix.lower()](path)
+    return _read_npy(path) if suffix == ".npy" else _read_strip(path, of_photos)
 
 
 def _kind_of_folder(path: Path) -> str:
@@ -57,16 +58,16 @@ def _read_npy(path: Path) -> np.ndarray:
     return patches
 
 
-def _read_strip(path: Path) -> np.ndarray:
+def _read_strip(path: Path, of_photos: str) -> np.ndarray:
     with open_image(path, ("PNG",)) as image:
-        return _patches_of(image.convert("L") if image.mode == "RGB" else image, path)
+        return _patches_of(image.convert("L") if image.mode == "RGB" else image, path, of_photos)
 
 
-def _patches_of(image: "Image.Image", path: Path) -> np.ndarray:
+def _patches_of(image: "Image.Image", path: Path, of_photos: str) -> np.ndarray:
     width, height = image.size
     if height % width:
         size = f"{width} x {height} pixels"
-        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {size}{OF_PHOTOS}")
+        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {size}{of_photos}")
     if image.mode not in ("L", "I;16"):
         raise FileError(f"{path}: a strip must be 8 or 16 bit gray or RGB, got mode {image.mode}")
     return np.asarray(image).reshape(height // width, width, width)

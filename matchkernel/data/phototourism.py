@@ -161,9 +161,10 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be memory-mapped
         patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
         arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
-    except Exception as error:  # torch.load passes on any error of the unpickler or the zip reader
-        reason = " ".join(str(error).split())[:120]
-        raise FileError(f"{path}: not torchvision's cache of (patches, labels, matches) ({reason})") from None
+    except Exception:  # torch.load passes on any error of the unpickler or the zip reader
+        raise FileError(
+            f"{path}: not torchvision's cache (.pt) of patches, labels and matches, nor a PhotoTourism folder"
+        ) from None
     if arrays[0].dtype != np.uint8 or arrays[0].shape[1:] != (PATCH, PATCH) or arrays[1].shape != (len(arrays[0]),):
         raise FileError(f"{path}: expected (N, 64, 64) uint8 patches and N labels")
     if arrays[2].ndim != 2 or arrays[2].shape[1] != 3:

@@ -1,6 +1,7 @@
 """A reconstructed scene ready for cutting: every usable photo with its keypoints as frames and their 3-D points."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def read_scene(
     database: str | Path,
     *,
     all_keypoints: str | Path | None = None,
+    taken: Sequence[str] = (),
     magnification: float = MAGNIFICATION,
 ) -> Scene:
     """Combine a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
@@ -69,6 +71,7 @@ def read_scene(
         sparse: folder of the model.
         database: with the keypoints of the model's images.
         all_keypoints: another database, with more keypoints of the same photos than the model's own.
+        taken: names of all photos that the model was made from; those that it lacks are left out and counted.
         magnification: half side of a region / sigma.
     """
     model, keypoints = read_reconstruction(sparse), read_database_keypoints(database)
@@ -86,23 +89,40 @@ def read_scene(
             tracked_left_out["in a photo that is left out"] += int((pose.points != NO_POINT).sum())
         else:
             photos.append(_with_keypoints(photo, rows, more.get(pose.name), ids, tracked_left_out, magnification))
+    placed = {pose.name for pose in model.images.values()}
+    photos_left_out.update(_why_not_placed(Path(images) / name) for name in taken if name not in placed)
     places = np.array([model.points[int(number)] for number in ids]).reshape(-1, 3)
     tracked = sum(int((pose.points != NO_POINT).sum()) for pose in model.images.values())
     return Scene(photos, places, tracked, photos_left_out, tracked_left_out)
 
 
-def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
-    """The photo without keypoints, or why it cannot be used."""
+def _size(path: Path) -> tuple[int, int] | str:
+    """Width and height of a photo, or why it cannot be read."""
     try:
         height, width = read_gray(path).shape
     except FileError as error:
         return "missing" if "no such file" in str(error) else "cannot be read"
+    return width, height
+
+
+def _why_not_placed(path: Path) -> str:
+    """Why a photo is not in the model."""
+    size = _size(path)
+    return size if isinstance(size, str) else "not in the model"
+
+
+def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
+    """The photo without keypoints, or why it cannot be used."""
+    size = _size(path)
+    if isinstance(size, str):
+        return size
+    width, height = size
     scale = np.array([width / camera.width, height / camera.height])
     # Allows half a pixel of rounding at each size, but no change of the aspect ratio.
     if abs(scale[0] - scale[1]) * max(camera.width, camera.height) > 1.0 + max(scale):
         return "of another shape than its camera"
     no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))
-    return Photo(pose.name, path, camera, pose, scale, (width, height), no_frames, np.empty(0, np.int64))
+    return Photo(pose.name, path, camera, pose, scale, size, no_frames, np.empty(0, np.int64))
 
 
 def _why_keypoints_do_not_fit(rows: np.ndarray | None, pose: RegisteredImage) -> str:

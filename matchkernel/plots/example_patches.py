@@ -21,7 +21,7 @@ KEYPOINTS = 1000
 
 
 def two_patches(
-    files: Sequence[Path], a: int = 0, b: int = 1, match: int = 1, say: Say = lambda line: None
+    files: Sequence[Path], a: int = 0, b: int = 1, match: int | None = None, say: Say = lambda line: None
 ) -> tuple[Tensor, Tensor]:
     """Two patches of the same size, (N, N) floats.
 
@@ -30,20 +30,29 @@ def two_patches(
             or nothing: the sample pair of photos.
         a: index of the first patch, for a stack or strip.
         b: index of the second.
-        match: which match of two photos, 1 for the closest pair of descriptors.
+        match: which match of two photos, 1 for the closest pair of descriptors (default); refused for patches.
         say: told which match of two photos this is, and where.
     """
     if len(files) > 2:
         raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")
     if len(files) == 1:
-        return _of_stack(files[0], a, b)
+        patches = _of_stack(files[0], (a, b), "; give two photos")
+        _check_no_match(files[0], match)
+        return patches[0], patches[1]
     photos: Sequence[Image] = files or sample_pair()
     grays = [as_gray(photo) for photo in photos]
     if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):
-        grays = matched_patches(photos, match, say)
+        grays = matched_patches(photos, 1 if match is None else match, say)
     elif grays[0].shape != grays[1].shape:
         raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(grays[0])} and {len(grays[1])} px")
+    else:
+        _check_no_match(files[0], match)
     return _floats(grays[0]), _floats(grays[1])
+
+
+def one_patch(file: Path | None, index: int = 0) -> Tensor:
+    """A patch of a .npy stack or a .png strip, (N, N) floats; without a file, one of the sample photos."""
+    return two_patches([])[0] if file is None else _of_stack(file, (index,), "; give patches, not a photo")[0]
 
 
 def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda line: None) -> list[np.ndarray]:
@@ -64,11 +73,17 @@ def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda 
     return cut
 
 
-def _of_stack(path: Path, a: int, b: int) -> tuple[Tensor, Tensor]:
-    stack = read_patches(path)
-    if not (0 <= a < len(stack) and 0 <= b < len(stack)):
-        raise ArgumentError(f"{path}: has only {len(stack)} patches, cannot draw {a} and {b}")
-    return _floats(stack[a].squeeze()), _floats(stack[b].squeeze())
+def _check_no_match(path: Path, match: int | None) -> None:
+    if match is not None:
+        raise ArgumentError(f"{path}: holds patches; --match is for two photos")
+
+
+def _of_stack(path: Path, indices: Sequence[int], of_photos: str) -> list[Tensor]:
+    stack = read_patches(path, of_photos)
+    if not all(0 <= index < len(stack) for index in indices):
+        count = f"{len(stack)} patch{'es' * (len(stack) != 1)}"
+        raise ArgumentError(f"{path}: has only {count}, cannot draw {' and '.join(map(str, dict.fromkeys(indices)))}")
+    return [_floats(stack[index].squeeze()) for index in indices]
 
 
 def _floats(patch: np.ndarray) -> Tensor:

@@ -40,13 +40,14 @@ class Branch:
     product: np.ndarray
 
 
-def overview_picture(path: str | Path, model: Descriptor, patch: Tensor) -> None:
+def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: str = "") -> None:
     """Write the picture of a model that encodes positions.
 
     Args:
         path: PNG to write.
         model: `cartesian`, `polar`, `combined` or `dual`, with any settings.
         patch: (N, N) floats; resized to the model's patch size.
+        name: of the model in the title (default: its own).
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")
@@ -57,8 +58,9 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor) -> None
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
     branches, descriptor = follow(model, sized)
     symbol = mathtext(VARIANTS[model.config.variant].symbol)
-    title = f"{model.name or model.config.variant}: {symbol}, s = {model.config.s}"
-    save_png(draw_overview(sized[0, 0].numpy(), branches, descriptor, title), path)
+    title = f"{name or model.name or model.config.variant}: {symbol}, s = {model.config.s}"
+    norm = bool(model.config.encoding_norm)
+    save_png(draw_overview(sized[0, 0].numpy(), branches, descriptor, title, norm=norm), path)
 
 
 @torch.no_grad()
@@ -76,7 +78,9 @@ def follow(model: Descriptor, patch: Tensor) -> tuple[list[Branch], np.ndarray]:
     return branches, folded(patch)[0].double().numpy()
 
 
-def draw_overview(patch: np.ndarray, branches: list[Branch], descriptor: np.ndarray, title: str) -> "Figure":
+def draw_overview(
+    patch: np.ndarray, branches: list[Branch], descriptor: np.ndarray, title: str, *, norm: bool = False
+) -> "Figure":
     """From left to right: patch, map, position codes, product, descriptor; a row for each coordinate system.
 
     Args:
@@ -84,6 +88,7 @@ def draw_overview(patch: np.ndarray, branches: list[Branch], descriptor: np.ndar
         branches: one for each coordinate system.
         descriptor: (D,) of length 1.
         title: of the sheet.
+        norm: whether each product is normalised before M.
     """
     figure = new_figure(14, 3.3 * len(branches) + 0.4)
     grid = figure.add_gridspec(len(branches), 5, width_ratios=(2.4, 2.6, 2.6, 1.9, 3.0), wspace=0.1)
@@ -91,7 +96,6 @@ def draw_overview(patch: np.ndarray, branches: list[Branch], descriptor: np.ndar
     whole = figure.add_subplot(grid[:, 0])
     whole.imshow(patch, cmap="gray")
     whole.set(xticks=(), yticks=(), title="patch a", xlabel=f"{N} × {N}")
-    _arrow(whole, "φ")
     for row, branch in enumerate(branches):
         d, n = branch.phi.shape[:2]
         P, (first, second) = len(branch.codes), NAMES[branch.system]
@@ -100,6 +104,10 @@ def draw_overview(patch: np.ndarray, branches: list[Branch], descriptor: np.ndar
         strongest = np.sort(np.argsort(-branch.phi.sum((1, 2)), kind="stable")[:CHANNELS])
         _tiles(axes, branch.phi[strongest], "magma", low=0.0)
         axes.set_title(f"map Φ = {tilde}(a)")
+        if len(branches) == 1:
+            _arrow(whole, tilde)
+        else:
+            _arrow_between(whole, axes, tilde, 0.85 - 0.7 * row / (len(branches) - 1))
         axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
         _arrow(axes, "⊗")
         axes = figure.add_subplot(grid[row, 2])
@@ -112,7 +120,7 @@ def draw_overview(patch: np.ndarray, branches: list[Branch], descriptor: np.ndar
         axes.imshow(branch.product, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         axes.set(xticks=(), yticks=(), title="ΦᵀF")
         axes.set_xlabel(f"{d} × {P} = {d * P:,} numbers", fontsize=9)
-        _arrow(axes, "M, m,\nℓ2")
+        _arrow(axes, "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
     axes = figure.add_subplot(grid[:, 4])
     axes.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
     axes.axhline(0, color=GRAY, linewidth=0.6)
@@ -138,6 +146,22 @@ def _tiles(axes: "Axes", images: np.ndarray, colours: str, low: float | None = N
     axes.imshow(sheet, cmap=colours, vmin=-limit if low is None else low, vmax=limit, interpolation="nearest")
     axes.set(xticks=(), yticks=())
     axes.spines[:].set_visible(False)
+
+
+def _arrow_between(start: "Axes", end: "Axes", label: str, height: float) -> None:
+    """An arrow from the right edge of a panel, at a share of its height, to the left edge of another."""
+    end.annotate(
+        "",
+        (0, 0.5),
+        (1, height),
+        xycoords=end.transAxes,
+        textcoords=start.transAxes,
+        arrowprops={"arrowstyle": "->", "color": BLACK, "linewidth": 1.6, "shrinkA": 8, "shrinkB": 6},
+        annotation_clip=False,
+    )
+    end.annotate(
+        label, (0, 0.5), (-24, 6), xycoords="axes fraction", textcoords="offset points", ha="right", fontsize=10
+    )
 
 
 def _arrow(axes: "Axes", label: str) -> None:

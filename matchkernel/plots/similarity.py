@@ -26,9 +26,15 @@ POSITIONS = (
     (0.8, 0.3),
     (0.5, 0.5),
     (0.3, 0.8),
-)  # x, y as shares of the way from the first cell to the last
+)  # x, y as shares of the patch
 MOST_COLUMNS, MOST_ROWS = 12, 12
 LONGEST, FITTING = 30, 18  # characters of a name that are shown above a column, and that fit there at full size
+
+
+def shown_name(weights: str, model: Descriptor) -> str:
+    """What a picture calls a model opened by name or path: the final weights of a run by the run's folder."""
+    name = Path(weights).absolute().parent.name if model.name == "final" else model.name or model.config.variant
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,7 @@ class MapColumn:
         s = "" if config.s is None else f", s = {config.s}"
         half = f", {system} half" if system else ""
         symbol = mathtext(VARIANTS[config.variant].symbol)
-        shown = Path(weights).parent.name if model.name == "final" else model.name  # of a run: the name of its folder
-        shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-        return cls(model, f"{symbol}{s}{half}\n{shown}", system or None)
+        return cls(model, f"{symbol}{s}{half}\n{shown_name(weights, model)}", system or None)
 
     def maps(self, patches: Tensor, positions: Sequence[tuple[float, float]]) -> list[np.ndarray]:
         """(N, N) in [0, 1] for each position, S_p(q) scaled map by map [M20].
@@ -86,7 +90,7 @@ def similarity_picture(
         columns: models.
         patch_a: (N, N) floats.
         patch_b: (N, N) floats.
-        positions: x, y in [0, 1] of each row, from the first cell of a map to the last.
+        positions: x, y of each row, as shares of patch a from its left and upper border.
     """
     if patch_a.ndim != 2 or patch_a.shape != patch_b.shape or patch_a.shape[0] != patch_a.shape[1]:
         shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
@@ -108,9 +112,9 @@ def similarity_picture(
 
 
 def cell_at(position: tuple[float, float], n: int) -> tuple[int, int]:
-    """Row and column of the cell nearest to a position."""
-    x, y = position
-    return round(y * (n - 1)), round(x * (n - 1))
+    """Row and column, from 0, of the cell in whose share of the patch a position lies."""
+    x, y = (min(int(share * n), n - 1) for share in position)
+    return y, x
 
 
 def draw_similarity_maps(
@@ -144,7 +148,7 @@ def draw_similarity_maps(
         left, *others = panels[row + 1]
         left.imshow(patch_a, cmap="gray")
         _draw_box(left, box, len(patch_a))
-        left.set_ylabel(f"cell {cells[0][row][0] + 1}, {cells[0][row][1] + 1}", fontsize=8)
+        left.set_ylabel(f"row {cells[0][row][0] + 1}, column {cells[0][row][1] + 1}", fontsize=8)
         for axes, (_, of_model), own in zip(others, maps, cells, strict=True):
             image = axes.imshow(of_model[row], cmap="viridis", vmin=0, vmax=1)
             y, x = (STRIDE * cell for cell in own[row])

@@ -228,7 +228,7 @@ class TrainingConfig:
         except MatchKernelError as error:
             if isinstance(error, FileError):
                 raise
-            raise FileError(f"{path}: {error}") from None
+            raise FileError(f"{path}{' or --set' * bool(overrides)}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as nested tables; `from_dict` gives the same configuration back."""

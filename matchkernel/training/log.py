@@ -18,6 +18,7 @@ from matchkernel.storage.extras import need
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
+SCORES = {"fpr95": "FPR@95", "map": "mAP"}  # of a validation, as they are shown
 Moment = torch.cuda.Event | float  # on a GPU an event in its queue, on a CPU seconds
 
 
@@ -31,6 +32,14 @@ class LogLine:
     rate: float = math.nan
     patches_per_second: float = math.nan
     validation: dict[str, float] | None = None  # instead of the others, if a validation is reported
+
+    def __str__(self) -> str:
+        """The line as `matchkernel train` shows it."""
+        if self.validation is not None:
+            measured = ", ".join(f"{SCORES.get(name, name)} {value:.4f}" for name, value in self.validation.items())
+            return f"step {self.step}/{self.steps}  validation: {measured}"
+        facts = f"loss {self.loss:.4f}  rate {self.rate:.4g}  {self.patches_per_second:,.0f} patches/s"
+        return f"step {self.step}/{self.steps}  {facts}"
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:

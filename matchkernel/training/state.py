@@ -101,6 +101,7 @@ class TrainingState:
         sources = [source.digest for source in (self.teacher, self.start) if source is not None]
         self.identity = " ".join([data.identity, *sources])
         self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
+        self._measured: tuple[int, Descriptor] | None = None  # step, and the model with statistics of every size
         self.log: Log | None = None
         self.step, self.saved_step = 0, -1
         self.best: dict[str, float] = {}
@@ -158,7 +159,8 @@ class TrainingState:
         checkpoint = read_checkpoint(path)
         check_same_run(checkpoint, self.config, self.identity, path)
         restore(checkpoint, self.model, self.updater, path)
-        self.step = self.saved_step = checkpoint.step
+        self.step, self._measured = checkpoint.step, None
+        self.saved_step = self.step
         self.best = checkpoint.best if checkpoint.validation == identity(self.validation) else {}
         self.meter.resume(self.step, checkpoint.loss_sum)
 
@@ -202,9 +204,12 @@ class TrainingState:
 
     def _usable_model(self) -> Descriptor:
         """The model as it is validated and saved: averaged, and with statistics of every size."""
-        model = averaged(self.model, self.updater)
-        has_sizes = bool(self.config.sampling.patch_sizes)
-        return with_size_statistics(model, self.config, self.data) if has_sizes else model
+        if not self.config.sampling.patch_sizes:
+            return averaged(self.model, self.updater)
+        if self._measured is None or self._measured[0] != self.step:
+            model = averaged(self.model, self.updater)
+            self._measured = self.step, with_size_statistics(model, self.config, self.data)
+        return self._measured[1]
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":

@@ -168,6 +168,16 @@ def test_plots(patches, weights, tmp_path):
     assert (tmp_path / "o.png").stat().st_size > 10_000
 
 
+def test_an_overview_names_a_run_by_its_folder(patches, tmp_path, monkeypatch):
+    figures, file = [], tmp_path / "mine" / "final.safetensors"
+    file.parent.mkdir()
+    matchkernel.save(matchkernel.build("polar", d=4, encoding_norm=True), file)
+    monkeypatch.setattr("matchkernel.plots.overview.save_png", lambda figure, path: figures.append(figure))
+    assert run("plot", "overview", patches, "-o", tmp_path / "o.png", "--model", file).exit_code == 0
+    assert figures[0].get_suptitle().startswith("mine: ")
+    assert "ℓ2,\nM, m,\nℓ2" in [text.get_text() for axes in figures[0].axes for text in axes.texts]
+
+
 MISTAKES = [
     ("describe", "absent.npy", "-o", "x.npy", "--model", "small.safetensors"),
     ("describe", "patches.npy", "-o", "x.npy", "--model", "sum"),  # no trained weights of that name
@@ -186,6 +196,7 @@ MISTAKES = [
     ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--at", "0.5"),
     ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--at", "2,0.5"),
     ("plot", "maps", "patches.npy", "-o", "x.jpg", "--model", "small.safetensors"),
+    ("plot", "maps", "patches.npy", "-o", "x.png", "--model", "small.safetensors", "--match", "1"),
     ("plot", "overview", "patches.npy", "-o", "x.png", "--model", "fc"),
     ("plot", "overview", "patches.npy", "-o", "x.png", "--patch", "99"),
     ("plot", "scores", "patches.npy", "-o", "x.png"),

@@ -1,5 +1,6 @@
 import os
 import shutil
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -21,7 +22,15 @@ case "$*" in
     "feature_"*" --help") echo "  --FeatureExtraction.use_gpu arg (=1)" ;;
     *"match"*" --help") echo "  --FeatureMatching.use_gpu arg (=1)" ;;
     "mapper --help") echo "  --Mapper.ba_use_gpu arg (=0)" ;;
+    "feature_importer "*) exec PYTHON "$0.py" "$@" ;;
 esac
+"""
+TAKES_IN_ALL = """import sqlite3, sys
+given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+with sqlite3.connect(given["--database_path"]) as database:
+    database.execute("CREATE TABLE images (name TEXT)")
+    names = open(given["--image_list_path"]).read().splitlines()
+    database.executemany("INSERT INTO images VALUES (?)", [(name,) for name in names])
 """
 
 
@@ -30,7 +39,8 @@ def newer(tmp_path, monkeypatch):
     """A COLMAP with the names of 3.13 first on PATH; its log has a line a call."""
     program = tmp_path / "bin" / "colmap"
     program.parent.mkdir()
-    program.write_text(NEWER)
+    program.write_text(NEWER.replace("PYTHON", sys.executable))
+    program.with_name("colmap.py").write_text(TAKES_IN_ALL)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return program

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from matchkernel.data import from_photos
 from matchkernel.data.from_colmap import CutSettings
 from matchkernel.data.from_photos import build_from_photos
 from matchkernel.errors import FileError, MissingExtraError, WorkError
@@ -54,6 +55,36 @@ def test_the_reconstruction_is_kept_and_used_again_for_the_same_photos_only(rend
 
 
 @needs_colmap
+def test_photos_that_cannot_be_read_are_named_and_counted(rendered, tmp_path):
+    photos, said = Path(shutil.copytree(rendered / "images", tmp_path / "photos")), []
+    (photos / "zz.jpg").write_bytes(b"no photo")
+    Image.fromarray(np.full((300, 400), 128, np.uint8)).save(photos / "blank.png")  # can be read, but not placed
+    built = build_from_photos(photos, tmp_path / "set", CutSettings(pairs=0, mosaics=False), say=said.append)
+    assert [line for line in said if "skipped" in line] == said[:1]
+    assert said[0].startswith(f"skipped {photos / 'zz.jpg'}: not a whole image")
+    counts = built.manifest["selection"]
+    assert counts["photos left out"]["cannot be read"] == 1
+    assert counts["photos left out"]["not in the model"] >= 1
+    assert counts["photos"] + sum(counts["photos left out"].values()) == 8
+
+
+def test_too_few_photos_that_can_be_read_are_refused_before_colmap_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(from_photos, "find_colmap", lambda: "colmap")
+    monkeypatch.setattr(from_photos, "run_stage", lambda *_: pytest.fail("COLMAP was started"))
+    (tmp_path / "photos").mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "photos" / name).write_bytes(b"no photo")
+    said = []
+    with pytest.raises(FileError, match=r"photos: 0 of 2 photos can be read \(not a\.jpg, b\.jpg\), two are needed$"):
+        build_from_photos(tmp_path / "photos", tmp_path / "set", say=said.append)
+    Image.fromarray(np.eye(40, dtype=np.uint8)).save(tmp_path / "photos" / "c.png")
+    with pytest.raises(FileError, match=r"1 of 3 photos can be read \(not a\.jpg, b\.jpg\), two are needed$"):
+        build_from_photos(tmp_path / "photos", tmp_path / "set", say=said.append)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    assert said == []
+
+
+@needs_colmap
 def test_photos_that_do_not_overlap_are_failed_work(tmp_path):
     (tmp_path / "photos").mkdir()
     for number in range(2):
@@ -77,7 +108,7 @@ def test_folders_that_are_refused(tmp_path):
         build_from_photos(tmp_path / "absent", tmp_path / "set")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.jpg").touch()
-    with pytest.raises(FileError, match="1 photos"):
+    with pytest.raises(FileError, match="contains 1 photo "):
         build_from_photos(tmp_path / "one", tmp_path / "set")
     (tmp_path / "set").mkdir()
     with pytest.raises(FileError, match="already exists"):

@@ -76,6 +76,8 @@ def test_files_that_are_refused(patches, tmp_path):
         tmp_path / "odd.png",
         "must be a multiple of its width, got 5 x 9 pixels; `matchkernel extract` describes photos",
     )
+    with pytest.raises(FileError, match=r"5 x 9 pixels; give two photos$"):
+        read_patches(tmp_path / "odd.png", "; give two photos")
     strip_of(patches, tmp_path / "rgba.png", "RGBA")
     refused(tmp_path / "rgba.png", "mode RGBA")
     Image.fromarray(patches[0]).save(tmp_path / "jpeg.jpg")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -280,6 +281,11 @@ def test_caches_that_do_not_fit(tmp_path, target):
     refused(path, target, path, "not torchvision's cache")
     path.write_bytes(b"")
     refused(path, target, path, "not torchvision's cache")
+    np.save(tmp_path / "bad.npy", PATCHES[0])
+    (tmp_path / "bad.npy").rename(path)
+    sentence = "not torchvision's cache (.pt) of patches, labels and matches, nor a PhotoTourism folder"
+    with pytest.raises(FileError, match=f"{re.escape(sentence)}$"):  # without torch's text
+        pack_phototourism(path, target)
     assert [entry.name for entry in tmp_path.iterdir()] == ["liberty.pt"]
 
 

@@ -15,10 +15,17 @@ from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import display_map, encodings_by_system, similarity_map
 from matchkernel.model.weights import load, save
 from matchkernel.plots.canvas import mathtext
-from matchkernel.plots.example_patches import SIDE, two_patches
+from matchkernel.plots.example_patches import SIDE, one_patch, two_patches
 from matchkernel.plots.overview import draw_overview, follow, overview_picture
 from matchkernel.plots.scores import Bar, draw_scores
-from matchkernel.plots.similarity import POSITIONS, MapColumn, cell_at, draw_similarity_maps, similarity_picture
+from matchkernel.plots.similarity import (
+    POSITIONS,
+    MapColumn,
+    cell_at,
+    draw_similarity_maps,
+    shown_name,
+    similarity_picture,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +49,12 @@ def test_a_map_is_the_similarity_map_of_its_position(weights, textures):
             assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
+def test_a_position_lies_in_the_cell_that_contains_it():
+    assert [cell_at((share, 0.0), 8) for share in (0, 0.124, 0.126, 0.9, 1)] == [(0, 0), (0, 0), (0, 1), (0, 7), (0, 7)]
+    assert cell_at((0.1, 0.6), 16) == (9, 1)
+    assert [cell_at(position, 8) for position in POSITIONS] == [(1, 1), (2, 6), (4, 4), (6, 2)]
+
+
 def test_a_half_has_the_map_of_its_coordinate_system(weights, textures):
     pair = textures(2)
     column = MapColumn.open(f"{weights['dual']}:polar")
@@ -51,10 +64,12 @@ def test_a_half_has_the_map_of_its_coordinate_system(weights, textures):
     assert found == pytest.approx(display_map((b @ a[7]).reshape(8, 8)).numpy(), abs=1e-5)
 
 
-def test_a_run_is_called_by_its_folder(weights, tmp_path):
+def test_a_run_is_called_by_its_folder(weights, tmp_path, monkeypatch):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     file = shutil.copy(weights["polar"], tmp_path / "runs" / "mine" / "final.safetensors")
     assert MapColumn.open(str(file)).title == "$\\psi^{ρθ}$, s = 2\nmine"
+    monkeypatch.chdir(file.parent)
+    assert shown_name("final.safetensors", load("final.safetensors")) == "mine"
     long = shutil.copy(file, tmp_path / f"{'x' * 40}.safetensors")
     assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 29}…")
 
@@ -72,6 +87,7 @@ def test_rows_are_positions_and_columns_are_models():
     ):  # p is marked where its field is centred, in each model's own map
         (mark,) = panels[2, column].lines
         assert mark.get_xydata().tolist() == [place]
+    assert [axes.get_ylabel() for axes in panels[1:, 0]] == ["row 1, column 1", "row 4, column 6", "row 8, column 8"]
     (box,) = panels[1, 0].lines
     assert box.get_xydata().min() == -0.5
     assert box.get_xydata().max() == 9.5
@@ -127,12 +143,26 @@ def test_files_without_two_patches(tmp_path):
         Image.fromarray(np.zeros((side, side), np.uint8)).save(tmp_path / f"{side}.png")
     with pytest.raises(ArgumentError, match="has only 3 patches, cannot draw 0 and 3"):
         two_patches([tmp_path / "stack.npy"], 0, 3)
+    with pytest.raises(ArgumentError, match=r"has only 3 patches, cannot draw 77$"):
+        one_patch(tmp_path / "stack.npy", 77)
     with pytest.raises(ArgumentError, match="patches of 32 and 40 px"):
         two_patches([tmp_path / "32.png", tmp_path / "40.png"])
     with pytest.raises(ArgumentError, match="got 3 files"):
         two_patches([tmp_path / "32.png"] * 3)
     with pytest.raises(FileError, match="missing"):
         two_patches([tmp_path / "32.png", tmp_path / "missing.png"])
+    for patches in ([tmp_path / "stack.npy"], [tmp_path / "32.png"] * 2):
+        with pytest.raises(ArgumentError, match="holds patches; --match is for two photos"):
+            two_patches(patches, match=1)
+
+
+@pytest.mark.parametrize("name", ["photo.jpg", "photo.png"])
+def test_one_photo_is_not_enough(name, tmp_path):
+    Image.fromarray(np.zeros((48, 64), np.uint8)).save(tmp_path / name)
+    with pytest.raises(FileError, match=r"; give two photos$"):
+        two_patches([tmp_path / name])
+    with pytest.raises(FileError, match=r"; give patches, not a photo$"):
+        one_patch(tmp_path / name)
 
 
 @pytest.mark.parametrize("variant", ["cartesian", "polar", "combined", "dual"])
@@ -154,6 +184,16 @@ def test_the_parts_of_an_overview_make_the_descriptor(variant, weights, textures
     assert len(figure.axes) == 2 + 3 * len(branches)
     titles = [axes.get_title() for axes in figure.axes]
     assert ("map Φ = φ̃(a)" in titles) == (variant == "dual")
+    arrows = [text for axes in figure.axes for text in axes.texts if text.get_text() in ("φ", "φ̃")]
+    assert [text.get_text() for text in arrows] == (["φ", "φ̃"] if variant == "dual" else ["φ"] * len(branches))
+
+
+def test_an_overview_says_when_products_are_normalised_before_the_matrix(weights, textures):
+    patch = textures(1)
+    parts = patch[0, 0].numpy(), *follow(load(weights["polar"]), patch), "title"
+    for norm in (False, True):
+        texts = [text.get_text() for axes in draw_overview(*parts, norm=norm).axes for text in axes.texts]
+        assert ("M, m,\nℓ2" in texts, "ℓ2,\nM, m,\nℓ2" in texts) == (not norm, norm)
 
 
 def test_an_overview_needs_positions(weights, textures, tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import FileError
-from matchkernel.training.log import LOG, Log, read_log
+from matchkernel.training.log import LOG, Log, LogLine, read_log
 
 
 def written(folder, steps, start=0):
@@ -33,6 +33,12 @@ def test_what_is_written_is_read(tmp_path):
     ]
     lines = (tmp_path / LOG).read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["start", "training", "end"]  # one object a line
+
+
+def test_a_line_prints_what_it_has():
+    assert str(LogLine(5, 20, 0.51234, 10.0, 1234.5)) == "step 5/20  loss 0.5123  rate 10  1,234 patches/s"
+    scores = {"fpr95": 0.1, "map": 0.82345}
+    assert str(LogLine(20, 20, validation=scores)) == "step 20/20  validation: FPR@95 0.1000, mAP 0.8235"
 
 
 def test_an_entry_is_in_the_file_at_once(tmp_path):

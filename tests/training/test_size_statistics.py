@@ -7,7 +7,7 @@ from made_runs import arithmetic_of_a_new_process, assert_equal, config, saved, 
 from matchkernel import describe, load, save
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.model.backbone import normalize_patches
-from matchkernel.training import size_statistics
+from matchkernel.training import size_statistics, state
 from matchkernel.training.augment import change_photometric, sample_patches
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
@@ -120,6 +120,18 @@ def test_patches_of_another_size_are_described_with_its_statistics(run):
     assert torch.equal(describe(patches, load(path, patch_size=12)), wanted)
     assert not torch.allclose(model(patches), wanted, atol=1e-2)
     assert_equal(model.statistics(), load(path).statistics())
+
+
+def test_they_are_measured_once_for_the_same_weights(small, tmp_path, monkeypatch):
+    """The last validation and the final weights are of the same step; those of another step are measured again."""
+    seen, measure = [], state.with_size_statistics
+    monkeypatch.setattr(state, "with_size_statistics", lambda *given: seen.append(None) or measure(*given))
+    settings = config(small, sampling={"patch_sizes": SIZES})
+    validations = []
+    train(settings, tmp_path / "run", device="cpu", report=lambda line: validations.append(line.validation))
+    count = sum(validation is not None for validation in validations)
+    assert count > 1
+    assert len(seen) == count
 
 
 def test_the_run_itself_is_not_touched(small, run, tmp_path):
