@@ -327,6 +327,8 @@ def _lists_of(tasks: HPatchesTasks) -> Iterator[tuple[str, PatchList]]:
 
 
 def _splits_file(folder: str | Path) -> Path:
+    if not Path(folder).exists():
+        raise FileError(f"{folder}: no such folder; --tasks gives that of the splits, `tasks` of hpatches-benchmark")
     nested = Path(folder) / "splits" / "splits.json"
     return nested if nested.is_file() else Path(folder) / "splits.json"
 

@@ -16,6 +16,7 @@ from matchkernel.data.hpatches import (
     draw_verification,
     open_hpatches,
     read_retrieval,
+    read_split,
     read_splits,
     read_verification,
     sequence_numbers,
@@ -331,3 +332,8 @@ def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
                 assert (part.indices >= 0).all()
     finally:
         path.write_bytes(original)
+
+
+def test_without_a_folder_of_tasks_the_option_is_named(tmp_path):
+    with pytest.raises(FileError, match=r"tasks: no such folder; --tasks gives that of the splits"):
+        read_split(tmp_path / "tasks", "a")
