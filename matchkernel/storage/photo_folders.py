@@ -13,6 +13,7 @@ from matchkernel.storage.images import SUFFIXES
 
 NAMED_IN_MESSAGES = 6  # kinds of ignored files
 NAMED_PHOTOS = 3
+LINKED, UNREADABLE, BROKEN, NO_FILE = KINDS = ("linked folder", "unreadable folder", "broken link", "pipe or device")
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -30,7 +31,7 @@ def check_photo_folder(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos by name, sorted, and the number of other files by kind: suffix, "hidden" or "not chosen"."""
+    """Photos by name, sorted, and the number of other files by kind: suffix, "hidden", "not chosen" or one of KINDS."""
 
     paths: dict[str, Path]
     ignored: dict[str, int] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Photos:
         if not self.ignored:
             return ""
         ordered = sorted(self.ignored.items(), key=lambda item: (-item[1], item[0]))
-        kinds = [f"{count} {kind}" for kind, count in ordered[:NAMED_IN_MESSAGES]]
+        kinds = [f"{count} {kind}{'s' * (count > 1 and kind in KINDS)}" for kind, count in ordered[:NAMED_IN_MESSAGES]]
         if len(ordered) > NAMED_IN_MESSAGES:
             kinds.append(f"{sum(count for _, count in ordered[NAMED_IN_MESSAGES:])} others")
         total = sum(self.ignored.values())
@@ -129,11 +130,11 @@ def _files(folder: Path, ignored: Counter[str]) -> Iterator[Path]:
     """Files of a folder and its folders; links to folders and folders that cannot be read are counted."""
 
     def unreadable(_: OSError) -> None:
-        ignored["folders that cannot be read"] += 1
+        ignored[UNREADABLE] += 1
 
     for place, folders, names in os.walk(folder, followlinks=False, onerror=unreadable):
         folders.sort()
-        ignored.update("links to folders" for name in folders if (Path(place) / name).is_symlink())
+        ignored.update(LINKED for name in folders if (Path(place) / name).is_symlink())
         yield from (Path(place) / name for name in sorted(names))
 
 
@@ -166,7 +167,7 @@ def _kind(path: Path, folder: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         return suffix or "without suffix"
-    return "" if path.is_file() else "broken links" if path.is_symlink() else "no regular files"
+    return "" if path.is_file() else BROKEN if path.is_symlink() else NO_FILE
 
 
 def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:

@@ -101,7 +101,7 @@ def test_links_to_folders_are_not_followed(folder):
     before = photos_in(folder)
     (folder / "left" / "again").symlink_to(folder)
     found = photos_in(folder)
-    assert (found.paths, found.ignored) == (before.paths, {**before.ignored, "links to folders": 1})
+    assert (found.paths, found.ignored) == (before.paths, {**before.ignored, "linked folder": 1})
     assert photos_at([f"{folder}/**/*"]).paths.keys() == found.paths.keys()
 
 
@@ -126,9 +126,12 @@ def test_what_cannot_be_opened_is_counted(folder, monkeypatch):
         return scandir(place)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    more = {"broken links": 1, "no regular files": 1, "folders that cannot be read": 1}
+    more = {"broken link": 1, "pipe or device": 1, "unreadable folder": 1}
     found = photos_in(folder)
     assert (found.paths, found.ignored) == (before.paths, {**before.ignored, **more})
+    assert Photos({}, {"broken link": 2, ".mov": 2, "pipe or device": 1}).what_was_ignored() == (
+        "ignored 5 files (2 .mov, 2 broken links, 1 pipe or device)"
+    )
 
 
 def test_a_list_may_begin_as_windows_writes_it(folder, tmp_path):
