@@ -177,7 +177,8 @@ def test_a_file_with_overrides(tmp_path):
 def test_a_file_that_is_refused_is_named(tmp_path, text, overrides, words):
     with pytest.raises(FileError, match=words) as caught:
         of_a_file(tmp_path, text, *overrides)
-    assert str(caught.value).startswith(f"{tmp_path / 'run.toml'}: ")
+    where = f"{tmp_path / 'run.toml'}" + " or --set" * bool(overrides)
+    assert str(caught.value).startswith(f"{where}: ")
     assert "\n" not in str(caught.value)
 
 
