@@ -79,12 +79,10 @@ class ColmapImport:
         ours = self.readable(names, [name for name in names if name.lower().endswith(HEIC_SUFFIXES)])
         if step not in self.build.done:
             self.say("colmap feature_importer, matches_importer")
-            for path in self.build.folder.glob("database.db*"):  # incomplete, from an interrupted run
-                path.unlink()
             ours.features(names)
             if unread := _missing(names, database):
                 ours = self.readable(names, unread)
-                ours.features(unread, "images_as_jpeg.txt")
+                ours.features(names)  # of all: each run of the importer would make a single camera of its own
             refused = _missing(names, database)
             for name in refused:
                 self.say(f"skipped {name}: COLMAP's feature_importer did not take it in")
@@ -107,9 +105,11 @@ class ColmapImport:
                 target.symlink_to(source)
         return replace(self, images=folder)
 
-    def features(self, names: Sequence[str], file: str = "images.txt") -> None:
-        """Import the keypoints of these photos, which are listed in a file."""
-        listed = self.build.folder / file
+    def features(self, names: Sequence[str]) -> None:
+        """Import the keypoints of these photos into a new database."""
+        for path in self.build.folder.glob("database.db*"):  # of an interrupted run, or without some of the photos
+            path.unlink()
+        listed = self.build.folder / "images.txt"
         listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         keypoints = self.build.folder / "keypoints"
         self.colmap(

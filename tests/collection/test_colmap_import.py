@@ -11,6 +11,7 @@ from matchkernel.collection import colmap_import
 from matchkernel.collection.colmap_import import Cameras
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_image_names
+from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
@@ -33,7 +34,8 @@ def test_photos_that_colmap_cannot_read_are_given_to_it_as_jpeg(images, tmp_path
     """COLMAP 3.8 leaves 16 bit colour out, and with the first such photo all pairs that follow in the list."""
     for name in ("000.png", "003.png"):
         in_16_bits(images / name)
-    summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    summary = reconstruct(images, tmp_path / "ws", "rootsift", SINGLE)
+    assert len(read_reconstruction(tmp_path / "ws" / "sparse").cameras) == 1
     assert (summary.registered, summary.pairs, summary.skipped, summary.refused) == (6, 15, {}, [])
     assert count_matches(tmp_path / "ws" / "database.db").pairs == 15
     if (tmp_path / "ws" / "photos").exists():  # COLMAP 4 may read what 3.8 does not
