@@ -27,7 +27,7 @@ from results import (
     three_tasks,
 )
 from targets import RIVALS, TARGET
-from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, largest_spread, quoted, seeds
+from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, USUAL_SEEDS, largest_spread, quoted, seeds
 
 from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.evaluation.spread import Spread
@@ -125,7 +125,7 @@ def trained_less() -> list[str]:
     names = {(e, job.rpartition("-seed")[0]) for e in EXPERIMENTS if e.startswith(FULL) for job in read(e)}
     once = sorted(name for name in names if len(runs(*name)) == 1)
     said = [f"`{e}` {quoted([name for where, name in once if where == e])}" for e in dict.fromkeys(e for e, _ in once)]
-    return [f"models of the paper's length have two, or one: {'; '.join(said)}."]
+    return [f"models of the paper's length have {USUAL_SEEDS}" + f", or one: {'; '.join(said)}" * bool(said) + "."]
 
 
 def ahead_on_large(experiment: str) -> list[str]:

@@ -70,11 +70,8 @@ def _bar(steps: int) -> "Progress":
 
 def _show(bar: "Progress", line: "LogLine") -> None:
     if line.validation is not None:
-        measured = f"FPR@95 {line.validation['fpr95']:.4f}, mAP {line.validation['map']:.4f}"
-        say(f"step {line.step}/{line.steps}  validation: {measured}")
+        say(str(line))
         return
-    task, speed = bar.task_ids[0], line.patches_per_second
-    bar.update(task, completed=line.step, loss=line.loss, rate=line.rate, speed=speed)
+    bar.update(bar.task_ids[0], completed=line.step, loss=line.loss, rate=line.rate, speed=line.patches_per_second)
     if not stderr.is_terminal:
-        facts = f"loss {line.loss:.4f}  rate {line.rate:.4g}  {speed:,.0f} patches/s"
-        say(f"step {line.step}/{line.steps}  {facts}")
+        say(str(line))
