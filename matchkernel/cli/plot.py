@@ -118,6 +118,7 @@ def scores(
     ],
     out: Picture,
     title: Annotated[str, typer.Option(help="title of the picture")] = "",
+    zoom: Annotated[bool, typer.Option("--zoom", help="points close up instead of bars from 0")] = False,
 ) -> None:
     """Draw scores as bars sorted by parameters, other methods apart (the paper's Figures 3 and 4)."""
     from matchkernel.plots.canvas import save_png
@@ -128,7 +129,7 @@ def scores(
     with user_errors():
         check_output(out, *results, suffixes=(".png",))
         bars, tasks = score_bars(results)
-        save_png(draw_scores(bars, tasks, title), out)
+        save_png(draw_scores(bars, tasks, title, zoom), out)
         say(f"-> {out}")
 
 

@@ -1,4 +1,4 @@
-"""Bars of scores sorted by the number of parameters, as in the paper's Figures 3 and 4."""
+"""Scores sorted by the number of parameters, as in the paper's Figures 3 and 4: as bars, or as points close up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,13 +44,14 @@ def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
     return sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))
 
 
-def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> "Figure":
+def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "", zoom: bool = False) -> "Figure":
     """A panel for each score, a row for each method: others above, ours below, each sorted by parameters.
 
     Args:
         bars: methods.
         panels: names of the scores.
         title: of the sheet.
+        zoom: points on an axis that spans the scores, instead of bars from 0.
     """
     if not 0 < len(bars) <= MOST_BARS:
         raise ArgumentError(f"a chart shows 1 to {MOST_BARS} methods, got {len(bars)}")
@@ -61,15 +62,15 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "") -> 
     sheets = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for number, (axes, name) in enumerate(zip(sheets, panels, strict=True)):
         for place, bar in zip(places, rows, strict=True):
-            _draw_bar(axes, place, bar, bar.scores[number])
+            _draw_score(axes, place, bar, bar.scores[number], zoom)
         axes.set_title(name, fontsize=11, loc="left")
-        reach = [score.mean + (score.std or 0) for bar in rows if (score := bar.scores[number]) is not None]
-        axes.set_xlim(0, 1.13 * max([*reach, 1.0]))  # with room for the values
+        axes.set_xlim(*_limits([score for bar in rows if (score := bar.scores[number]) is not None], zoom))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
-        note = f"; {SAFE}: ties as errors" if any(bar.is_tie_safe for bar in rows) else ""
+        note = "; not from 0" if zoom else ""
+        note += f"; {SAFE}: ties as errors" if any(bar.is_tie_safe for bar in rows) else ""
         axes.set_xlabel(f"mAP (%{note})", fontsize=9)
     names = [f"{bar.name} {SAFE}" if bar.is_tie_safe else bar.name for bar in rows]
     labels = [
@@ -99,14 +100,31 @@ def _kind(bar: Bar) -> tuple[str, str, str | None]:
     return ("descriptor files", GRAY, None) if bar.parameters is None else ("others, learned", GREEN, None)
 
 
-def _draw_bar(axes: "Axes", place: float, bar: Bar, score: Spread | None) -> None:
+def _limits(scores: Sequence[Spread], zoom: bool) -> tuple[float, float]:
+    """The ends of an axis, with room for the values."""
+    high = max([1.0, *(score.mean + (score.std or 0) for score in scores)])
+    if not zoom:
+        return 0.0, 1.13 * high
+    low = min([high - 1.0, *(score.mean - (score.std or 0) for score in scores)])
+    return low - 0.06 * (high - low), high + 0.18 * (high - low)
+
+
+def _draw_score(axes: "Axes", place: float, bar: Bar, score: Spread | None, zoom: bool) -> None:
     if score is None:
         return
     _, colour, hatch = _kind(bar)
-    axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=hatch, edgecolor=GRAY)
+    if zoom:
+        axes.plot(score.mean, place, "o", color=colour, markeredgecolor=GRAY, markersize=7)
+    else:
+        axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=hatch, edgecolor=GRAY)
     if score.std is not None:
         axes.errorbar(score.mean, place, xerr=score.std, color=BLACK, linewidth=1.1, capsize=2)
     text = f"{score.mean:.1f}"
     axes.annotate(
-        text, (score.mean + (score.std or 0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        text,
+        (score.mean + (score.std or 0), place),
+        (6 if zoom else 4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
     )

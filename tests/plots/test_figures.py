@@ -235,6 +235,21 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     assert sum("Errorbar" in type(part).__name__ for part in axes.containers) == 1  # of the one with two runs
 
 
+def test_close_scores_are_told_apart_with_zoom():
+    bars = [Bar("a", 1, [Spread((88.0, 88.2))], is_ours=True), Bar("b", 2, [Spread((89.0,))]), Bar("c", 3, [None])]
+    (axes,) = draw_scores(bars, ["matching"], zoom=True).axes
+    low, high = axes.get_xlim()
+    assert 87.5 < low < 88.0
+    assert 89.0 < high < 89.5
+    points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"}
+    assert sorted(points) == pytest.approx([88.1, 89.0])
+    assert not [bar for bar in axes.patches if bar.get_width()]
+    assert axes.get_xlabel() == "mAP (%; not from 0)"
+    (alone,) = draw_scores([Bar("a", 1, [Spread((50.0,))])], ["matching"], zoom=True).axes
+    assert alone.get_xlim()[0] < 50 < alone.get_xlim()[1]
+    draw_scores([Bar("a", 1, [None])], ["matching"], zoom=True)  # nothing to show is no error
+
+
 def test_too_many_bars_are_refused():
     for count in (0, 61):
         with pytest.raises(ArgumentError, match=rf"1 to 60 methods, got {count}"):
