@@ -52,8 +52,8 @@ def maps(
             f"combined model; may be given several times (default: {', '.join(FIGURE_2)})"
         ),
     ] = None,
-    a: Annotated[int, typer.Option(help="index of patch a in a stack or strip")] = 0,
-    b: Annotated[int, typer.Option(help="index of patch b in a stack or strip")] = 1,
+    a: Annotated[int | None, typer.Option(help="index of patch a in a stack or strip (default: 0)")] = None,
+    b: Annotated[int | None, typer.Option(help="index of patch b in a stack or strip (default: 1)")] = None,
     match: Annotated[
         int | None,
         typer.Option(help="which match of two photos, of their strongest 1,000 keypoints, closest first (default: 1)"),

@@ -21,24 +21,30 @@ KEYPOINTS = 1000
 
 
 def two_patches(
-    files: Sequence[Path], a: int = 0, b: int = 1, match: int | None = None, say: Say = lambda line: None
+    files: Sequence[Path],
+    a: int | None = None,
+    b: int | None = None,
+    match: int | None = None,
+    say: Say = lambda line: None,
 ) -> tuple[Tensor, Tensor]:
     """Two patches of the same size, (N, N) floats.
 
     Args:
         files: a .npy stack or a .png strip of patches; two pictures of one patch each; two photos, which are matched;
             or nothing: the sample pair of photos.
-        a: index of the first patch, for a stack or strip.
-        b: index of the second.
+        a: index of the first patch of a stack or strip (default: 0); refused for others, as is b.
+        b: index of the second (default: 1).
         match: which match of two photos, 1 for the closest pair of descriptors (default); refused for patches.
         say: told which match of two photos this is, and where.
     """
     if len(files) > 2:
         raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")
     if len(files) == 1:
-        patches = _of_stack(files[0], (a, b), "; give two photos")
+        patches = _of_stack(files[0], (0 if a is None else a, 1 if b is None else b), "; give two photos")
         _check_no_match(files[0], match)
         return patches[0], patches[1]
+    if a is not None or b is not None:
+        raise ArgumentError("--a and --b choose patches of one .npy stack or .png strip, which is not given")
     photos: Sequence[Image] = files or sample_pair()
     grays = [as_gray(photo) for photo in photos]
     if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):

@@ -154,6 +154,10 @@ def test_files_without_two_patches(tmp_path):
     for patches in ([tmp_path / "stack.npy"], [tmp_path / "32.png"] * 2):
         with pytest.raises(ArgumentError, match="holds patches; --match is for two photos"):
             two_patches(patches, match=1)
+    for index in ({"a": 0}, {"b": 1}):
+        for files in ([], [tmp_path / "32.png"] * 2):
+            with pytest.raises(ArgumentError, match="--a and --b choose patches of one"):
+                two_patches(files, **index)
 
 
 @pytest.mark.parametrize("name", ["photo.jpg", "photo.png"])
