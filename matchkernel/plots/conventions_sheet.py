@@ -105,7 +105,9 @@ def _draw_grid(axes: "Axes", cells: np.ndarray) -> None:
 def _draw_receptive_field(axes: "Axes", box: tuple[int, int, int, int]) -> None:
     left, top, right, bottom = box
     side, middle = right - left + 1, ((left + right) // 2, (top + bottom) // 2)
-    axes.set_title(f"receptive field: cell (row 2, column 5), from 0,\nsees {side} × {side} pixels around pixel {middle}")
+    axes.set_title(
+        f"receptive field: cell (row 2, column 5), from 0,\nsees {side} × {side} pixels around pixel {middle}"
+    )
     axes.plot((-0.5, 31.5, 31.5, -0.5, -0.5), (-0.5, -0.5, 31.5, 31.5, -0.5), color=BLACK, linewidth=1.2)
     centres = 4 * np.arange(8)
     x, y = np.meshgrid(centres, centres)
