@@ -44,6 +44,13 @@ class Interval:
         return f"{signed(self.mean, digits)} [{ends}]"
 
 
+@dataclass(frozen=True)
+class TaskScore(Spread):
+    """A score on the test sequences; `sequences` are the means over trainings on each of them."""
+
+    sequences: tuple[float, ...] = ()
+
+
 @cache
 def read(name: str) -> dict[str, Any]:
     """A file of experiments/results."""
@@ -82,9 +89,16 @@ def score(experiment: str, name: str, *keys: str) -> Spread:
     return percent(look(run, *keys) for run in runs(experiment, name))
 
 
-def three_tasks(experiment: str, name: str) -> list[Spread]:
+def three_tasks(experiment: str, name: str) -> list[TaskScore]:
     """Verification, matching and retrieval of a model on the test sequences."""
-    return [score(experiment, name, "test", task) for task in TASKS]
+    sequences = sorted(look(runs(experiment, name)[0], "test", "by_sequence"))
+    return [
+        TaskScore(
+            score(experiment, name, "test", task).values,
+            sequences=tuple(score(experiment, name, "test", "by_sequence", s, task).mean for s in sequences),
+        )
+        for task in TASKS
+    ]
 
 
 def scene_mean(experiment: str, name: str, *keys: str) -> Spread:

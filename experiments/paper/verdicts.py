@@ -1,17 +1,20 @@
 """The rules by which a claim is judged: verdicts, and the spread over trainings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from results import FULL, SHORT, TASKS, Interval, has, read, score, signed
+import numpy as np
+from results import FULL, SHORT, TASKS, Interval, TaskScore, has, read, score, signed
 
 from matchkernel.evaluation.spread import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
 LEVEL, NOTHING = "level", "nothing to recover"
 ONE_TRAINING = " for one training"  # after a verdict that stands on a model trained once
+THESE_SEQUENCES = " on these sequences"  # after a verdict that other sequences may change
+SAMPLES = 10_000  # of sequences
 USUAL_SEEDS = 2  # what the page says of rows that say nothing else
 
 
@@ -71,9 +74,25 @@ def better(a: Spread, b: Spread, low: bool = False) -> bool:
     return (b.mean - a.mean if low else a.mean - b.mean) > spread(a, b)
 
 
+def keeps_sign(a: Spread, b: Spread) -> bool:
+    """Whether a difference has its sign in the middle 95 % of bootstrap samples of the test sequences."""
+    if not (isinstance(a, TaskScore) and isinstance(b, TaskScore)):
+        return False
+    differences = np.subtract(a.sequences, b.sequences)
+    means = np.random.default_rng(0).choice(differences, (SAMPLES, len(differences))).mean(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return bool(low > 0 if a.mean > b.mean else high < 0)
+
+
+def on_sequences(verdict: str, pairs: Iterable[tuple[Spread, Spread]]) -> str:
+    """A verdict that says where it holds on these sequences but not in their bootstrap samples."""
+    return verdict + THESE_SEQUENCES if verdict == HOLDS and not all(keeps_sign(*pair) for pair in pairs) else verdict
+
+
 def gaps(new: Sequence[Spread], old: Sequence[Spread]) -> str:
-    """Differences of scores, with the larger standard deviation in brackets."""
-    return " / ".join(f"{signed(a.mean - b.mean)} ({spread(a, b):.2f})" for a, b in zip(new, old, strict=True))
+    """Differences of scores, with a star where other sequences would not change the sign, and the larger deviation."""
+    pairs = list(zip(new, old, strict=True))
+    return " / ".join(f"{signed(a.mean - b.mean)}{'*' * keeps_sign(a, b)} ({spread(a, b):.2f})" for a, b in pairs)
 
 
 def fewest(*models: Sequence[Spread]) -> int:
