@@ -1,6 +1,7 @@
 """matchkernel adapt"""
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +77,7 @@ def adapt(
             raise KeyboardInterrupt(f"run the same command again to go on in {out}{so_far}") from None
         if result is None:
             say(f"stopped; run the same command again to go on in {out}")
-            return
+            raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
         for gain in (*result.gains, *result.elsewhere):
             answer(f"{gain.place}: {gain.words()}", as_json)
         answer(result.verdict, as_json)

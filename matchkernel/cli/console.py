@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from matchkernel.storage.stages import Stages
 
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
-stdout = Console(emoji=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to user_errors; rich's own answer is exit code 1, which is that of failed work."""
+        raise BrokenPipeError
+
+
+stdout = _Console(emoji=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
@@ -46,7 +54,7 @@ def answer(line: str, as_json: bool = False) -> None:
 def show_table(table: Table) -> None:
     """Print a table to stdout; nothing is cut off, however narrow the window."""
     width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-    Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
+    _Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
 
 
 def say_stages(stages: "Stages") -> None:

@@ -46,6 +46,8 @@ def explore(
         if (a is None) != (b is None):
             raise ArgumentError("give two photos, or none for the sample pair")
         if save is None:
+            if compare is not None:
+                raise ArgumentError("--compare is for --save; on the page that is served, choose the models there")
             need("starlette", "explore", "the explorer page")
             need("uvicorn", "explore", "the explorer page")
         else:

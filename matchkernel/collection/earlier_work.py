@@ -60,19 +60,24 @@ def folder_of_features(place: str | Path | None) -> Path | None:
     raise FileError(f"{place}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
 
 
-def take_features(
-    place: Path | None, now: dict[str, str], out: Path, describer: Describer, detector: Detector, store: Store, say: Say
-) -> None:
-    """Take the features that a folder has of these photos; those made with other settings are refused."""
+def features_to_take(
+    place: Path | None, now: dict[str, str], describer: Describer, detector: Detector, store: Store, say: Say
+) -> dict[str, Path]:
+    """The features that a folder has of these photos; those made with other settings are refused."""
     if place is None:
-        return
-    work = ExtractWork(describer, detector, out, out, is_h5=False, store=store)
+        return {}
+    work = ExtractWork(describer, detector, place, place, is_h5=False, store=store)
     facts = json.loads(json.dumps(work.here().facts))
     files = {name: place / f"{name}{SUFFIX}" for name in now}
     taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
     for name, path in taken.items():
         there = facts_of(path)
         check_same_settings(there["model"], there["settings"], facts, name, place, advice="give the same settings here")
+    say(f"taking features of {len(taken)} of {len(now)} photos from {place}")
+    return taken
+
+
+def take_features(taken: dict[str, Path], out: Path) -> None:
+    """Put features that a folder has among those of a build."""
     for name, path in taken.items():
         link_or_copy(path, out / f"{name}{SUFFIX}")
-    say(f"taking features of {len(taken)} of {len(now)} photos from {place}")

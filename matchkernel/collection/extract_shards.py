@@ -208,6 +208,7 @@ class Extractor:
             known = self._known(target, settings, photo.name) if target.is_file() else None
             if known is not None:
                 return Extracted(photo.name, len(known), is_new=False, file=target.name)
+            target.unlink(missing_ok=True)  # of an earlier photo: not to be matched if this one cannot be read
             gray = read_gray(photo.path)
             masked = None if mask is None else _read_mask(mask, gray)
         found = detect_in(gray, self._describer, self.work.detector, masked)

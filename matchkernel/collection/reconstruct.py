@@ -12,7 +12,13 @@ import numpy as np
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import PairChoice, parse_choice
 from matchkernel.collection.colmap_import import Cameras, ColmapImport
-from matchkernel.collection.earlier_work import drop_other_photos, folder_of_features, take_features, take_over
+from matchkernel.collection.earlier_work import (
+    drop_other_photos,
+    features_to_take,
+    folder_of_features,
+    take_features,
+    take_over,
+)
 from matchkernel.collection.extract_shards import check_masks, mask_of, photo_digest
 from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
 from matchkernel.collection.make_pairs import make_pairs
@@ -47,7 +53,7 @@ from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.hloc import check_pair_names
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash
+from matchkernel.storage.files import file_hash, resolved
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
@@ -150,6 +156,8 @@ def reconstruct(
     settings.filter.check_recorded(describer.settings)
     masks = None if masks is None else Path(masks)
     features = folder_of_features(features)
+    if resolved(workspace).is_relative_to(resolved(images)):
+        raise ArgumentError(f"{workspace}: is inside the input {images}; choose another place")
     photos = photos_in(images, only=only, listed=listed, without=masks)
     if len(photos.paths) < 2:
         raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
@@ -172,12 +180,12 @@ def reconstruct(
     before = read_finished(Path(workspace), how)
     if known := _unchanged(before, inputs, unreadable, say):
         return known
+    taken = features_to_take(features, found, describer, settings.detector, settings.store, say)
     with resumable_build(workspace, how, replaces=before is not None) as build:
         job = _Job(images, masks, settings, build, workers, say, progress)
         drop_other_photos(build.folder, found)
         take_over(before, found, build.folder, say)
-        out = build.folder / "features"
-        take_features(features, found, out, describer, settings.detector, settings.store, say)
+        take_features(taken, build.folder / "features")
         skipped = unreadable | _extract(job, list(found), describer)
         if known := _unchanged(before, inputs, skipped, say):
             build.discard()

@@ -19,6 +19,7 @@ LOCAL = ("127.0.0.1", "localhost")
 
 def own_hosts(host: str, port: int) -> frozenset[str]:
     """The Host headers of requests that are meant for this server."""
+    host = host.lower()  # as Host headers are compared
     names = LOCAL if host in LOCAL else (f"[{host}]" if ":" in host else host,)
     return frozenset(f"{name}:{port}" for name in names) | (frozenset(names) if port == 80 else frozenset())
 

@@ -15,7 +15,7 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.model.card import available
-from matchkernel.photos.describers import CUT, SIFTS, Describer, open_describer
+from matchkernel.photos.describers import CUT, Describer, open_describer
 from matchkernel.photos.extract import describe_frames, recorded_settings
 from matchkernel.photos.features import Features
 from matchkernel.photos.filters import LEARNED_RATIO, NUMBERS, RATIO, THRESHOLD, Filter, parse_filter
@@ -49,14 +49,21 @@ class Comparison:
 class Matcher:
     """Matches photos; describers, keypoints, features and matches are kept in memory."""
 
-    def __init__(self, settings: ExploreSettings) -> None:
-        own = {} if settings.model in (*available(), *SIFTS) else {settings.model.rpartition("/")[2]: settings.model}
-        self.models = {**{name: name for name in (*available(), "rootsift", "sift")}, **own}
-        self.default = next(iter(own), settings.model)
+    def __init__(self, settings: ExploreSettings, compared: str | None = None) -> None:
+        self.models = {name: name for name in (*available(), "rootsift", "sift")}
+        self.default = self._offer(settings.model)
+        self.compared = None if compared is None else self._offer(compared)
         self._describers = Cache(len(self.models))
         self._detections, self._patches = Cache(settings.kept_results), Cache(settings.kept_results)
         self._features, self._comparisons = Cache(settings.kept_results), Cache(settings.kept_results)
         self._one_large = threading.Lock()
+
+    def _offer(self, model: str) -> str:
+        """The name by which the page calls a model: that of its file, or its path where another has that name."""
+        file = model.rpartition("/")[2]
+        name = file if self.models.get(file, model) == model else model
+        self.models[name] = model
+        return name
 
     def describer(self, name: str) -> Describer:
         """The describer of a name that the page offers; no other name is looked up."""
@@ -77,7 +84,7 @@ class Matcher:
         chosen, describer = parse_filter(keep), self.describer(model)
         chosen.check_recorded(describer.settings)
         key = (a.id, b.id, model, keypoints, chosen)
-        return self._comparisons.get(key, lambda: self._compare(a, b, describer, keypoints, chosen))
+        return self._comparisons.get(key, lambda: self._compare(a, b, model, keypoints, chosen))
 
     def patches(self, photo: Photo, keypoints: int) -> np.ndarray:
         """(K, 32, 32) uint8 of all keypoints of a photo."""
@@ -94,21 +101,22 @@ class Matcher:
 
         return self._detections.get((photo.id, keypoints), detect)
 
-    def features(self, photo: Photo, describer: Describer, keypoints: int) -> Features:
+    def features(self, photo: Photo, model: str, keypoints: int) -> Features:
         """The features of a photo, as `extract` gives them."""
 
         def describe() -> Features:
+            describer = self.describer(model)
             detector, found = Detector(keypoints=keypoints), self._detect(photo, keypoints)
             rows = describe_frames(photo.gray, found.frames, describer, detector)
             size = (photo.gray.shape[1], photo.gray.shape[0])
             settings = recorded_settings(describer, detector)
             return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
 
-        return self._features.get((photo.id, describer.name, keypoints), describe)
+        return self._features.get((photo.id, model, keypoints), describe)
 
-    def _compare(self, a: Photo, b: Photo, describer: Describer, keypoints: int, keep: Filter) -> Comparison:
-        start = time.perf_counter()
-        first, second = (self.features(photo, describer, keypoints) for photo in (a, b))
+    def _compare(self, a: Photo, b: Photo, model: str, keypoints: int, keep: Filter) -> Comparison:
+        start, describer = time.perf_counter(), self.describer(model)
+        first, second = (self.features(photo, model, keypoints) for photo in (a, b))
         found = match(first, second)
         kept = keep.keep(found, first, second)
         ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]

@@ -54,8 +54,8 @@ def save_page(
     """
     if not 1 <= matches <= MOST_MATCHES:
         raise ArgumentError(f"matches must be from 1 to {MOST_MATCHES:,}, got {short_repr(matches)}")
-    matcher, inside = Matcher(settings), Inside(1)
-    models = [matcher.default, *([compare] if compare else [])]
+    matcher, inside = Matcher(settings, compare), Inside(1)
+    models = [matcher.default, *([matcher.compared] if matcher.compared else [])]
     found = [matcher.compare(*pair, model, settings.keypoints, "ratio") for model in models]
     chosen = [_chosen(one, matches // len(models)) for one in found]
     kept = [_only(one, rows) for one, rows in zip(found, chosen, strict=True)]

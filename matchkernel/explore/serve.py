@@ -37,8 +37,9 @@ def serve(
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.workers))
     with listen(settings) as place:
         chosen = replace(settings, port=place.getsockname()[1])
-        started(address_of(chosen))
         app = create_app(chosen, pair, report)
+        app.state.explorer.open_model()
+        started(address_of(chosen))
         config = uvicorn.Config(
             app,
             http="h11",

@@ -92,6 +92,10 @@ class Explorer:
         self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
 
+    def open_model(self) -> None:
+        """Open the model that the page begins with: one that cannot be opened is an error before anything is served."""
+        self.matcher.describer(self.matcher.default)
+
     def facts(self) -> dict[str, Any]:
         """What the page must know before anything is computed."""
         return {

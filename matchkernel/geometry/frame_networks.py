@@ -73,6 +73,8 @@ def keynet_points(gray: np.ndarray, network: nn.Module) -> np.ndarray:
             shown = transform.resize(image, (int(height * STEP), int(width * STEP)), align_corners=False)
         elif number == 0:
             shown = image
+        elif min(level.shape[-2:]) <= 2 * BORDER:
+            break  # too small to be halved, and so are all that follow
         else:
             level = shown = transform.pyrdown(level, factor=STEP)
         if min(shown.shape[-2:]) <= 2 * BORDER:

@@ -24,7 +24,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import STORE, Features
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import check_free_space, replacing
 
 FACTS = "matchkernel"  # attribute of an image's group
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
@@ -33,6 +33,7 @@ DEFLATE = 1032  # gzip's maximum compression: a dataset may claim at most this m
 # Since HDF5 1.10 all structures of a file have checksums, so that a flipped bit is detected.
 VERSIONS = ("v110", "v110")
 CHECKED_FROM = 1024  # bytes; larger datasets have checksums of their values as well
+SPARE = 8_000_000  # bytes of disk that are left free while an HDF5 file is written
 
 # What h5py raises for a damaged file or another layout.
 READING_FAILS = (
@@ -321,6 +322,8 @@ def adding(path: str | Path) -> Iterator[Any]:
         try:
             with h5py.File(part, "a", libver=VERSIONS) as file:
                 yield file
+        except WriteError as error:
+            raise WriteError(str(error).replace(str(part), str(path))) from None
         except MatchKernelError:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
@@ -329,7 +332,12 @@ def adding(path: str | Path) -> Iterator[Any]:
 
 
 def write_array(group: Any, name: str, values: np.ndarray) -> Any:
-    """Write a dataset; datasets of a kilobyte or more get checksums, which every HDF5 reader verifies."""
+    """Write a dataset; datasets of a kilobyte or more get checksums, which every HDF5 reader verifies.
+
+    It is refused while there is room for what HDF5 still holds in memory: a disk that is full when that is written
+    ends the process.
+    """
+    check_free_space(group.file.filename, values.nbytes + SPARE)
     return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
 
 

@@ -53,8 +53,8 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")
     if patch.ndim != 2 or patch.shape[0] != patch.shape[1]:
         raise ArgumentError(f"expected an (N, N) patch, got shape {tuple(patch.shape)}")
-    if not bool(patch.isfinite().all()):
-        raise ArgumentError("the patch has pixels that are not finite; choose another by --patch")
+    if not bool(patch.isfinite().all()) or bool((patch == patch.flatten()[0]).all()):
+        raise ArgumentError("the patch is constant, or has pixels that are not finite; choose another by --patch")
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
     branches, descriptor = follow(model, sized)
     symbol = mathtext(VARIANTS[model.config.variant].symbol)

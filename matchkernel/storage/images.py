@@ -24,7 +24,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF", "WEBP")  # others, such as EPS, would start another program
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")  # after "ftyp" at byte 4
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
-_LOCK = threading.Lock()
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is allocated
 
 
@@ -126,7 +125,7 @@ def _open(
 ) -> "Iterator[Image.Image]":
     pillow, pixels = _pillow(), "it"
     try:
-        with _warnings_off(), pillow.open(source, formats=formats) as image:
+        with _QUIET, pillow.open(source, formats=formats) as image:
             pixels = f"{image.width} x {image.height} pixels"
             if image.width * image.height > most_pixels:
                 raise FileError(f"{path}: {pixels} are more than {most_pixels:,}")
@@ -155,12 +154,28 @@ def _with_heic(path: Path, start: bytes, formats: tuple[str, ...]) -> tuple[str,
     return (*formats, "HEIF")
 
 
-@contextmanager
-def _warnings_off() -> "Iterator[None]":
-    """Silence Pillow's warnings about odd metadata. One thread at a time, as the filters are global."""
-    with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+class _Quiet:
+    """Silences Pillow's warnings about odd metadata, which have global filters, as long as any thread reads a photo."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._filters = threading.Lock(), 0, warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_QUIET = _Quiet()
 
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:

@@ -75,7 +75,7 @@ def photos_in(
     if listed is not None:
         chosen &= _names(Path(listed), found, folder)
     if only:
-        chosen &= {name for name in found for pattern in only if PurePosixPath(name).match(pattern)}
+        chosen &= {name for name in found if _matches(name, only)}
         if not chosen:
             raise ArgumentError(f"{folder}: none of its {len(found)} photos matches {' or '.join(only)}")
     if len(chosen) < len(found):
@@ -95,7 +95,7 @@ def photos_at(
     Args:
         places: a folder (see photos_in); a file, named by its file name; or a pattern such as `photos/**/*.jpg`, whose
             matches are named by their path relative to the part without wildcards.
-        only: patterns for the photos in folders.
+        only: patterns, of which a name must match one (see photos_in).
         listed: file of names in the folder, which must then be the only place.
         without: folder of masks to leave out of folders and patterns (see photos_in).
     """
@@ -110,16 +110,31 @@ def photos_at(
                 raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
             named, more = photos.paths, photos.ignored
         elif not place.exists() and glob.has_magic(str(place)):
-            named, more = _matching(place, without)
-        else:
-            named, more = {place.name: place}, {}  # opened later: one missing file must not stop the others
+            named, more = _chosen(*_matching(place, without), only)
+        else:  # opened later: one missing file must not stop the others
+            named, more = _chosen({place.name: place}, {}, only)
         twice = {name for name in named.keys() & found.keys() if not _is_same(named[name], found[name])}
         if twice:
             raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
-        if named.keys() - found.keys():  # else this place was there already
+        if not named or named.keys() - found.keys():  # else this place was there already
             ignored.update(more)
         found |= named
+    if only and not found:
+        raise ArgumentError(f"none of the photos matches {' or '.join(only)}")
     return Photos(dict(sorted(found.items())), dict(ignored))
+
+
+def _chosen(
+    named: dict[str, Path], ignored: dict[str, int], only: Sequence[str]
+) -> tuple[dict[str, Path], dict[str, int]]:
+    """Photos whose name matches one of the patterns, and the number of other files, with those that do not."""
+    chosen = {name: path for name, path in named.items() if not only or _matches(name, only)}
+    left = len(named) - len(chosen)
+    return chosen, {**ignored, "not chosen": left} if left else ignored
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(PurePosixPath(name).match(pattern) for pattern in patterns)
 
 
 def _is_same(one: Path, two: Path) -> bool:

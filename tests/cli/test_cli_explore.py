@@ -33,7 +33,9 @@ def test_mistakes_are_one_line(tmp_path, photos_cc0, monkeypatch):
             (("--keypoints", 5), "keypoints must be from 10 to 8,000"),
             ((photo, photo, "--save", tmp_path / "page.txt"), "the name must end in .html"),
             ((photo, photo, "--save", tmp_path / "p.html", "--model", "lihgt"), "lihgt"),
-            ((photo, photo, "--save", tmp_path / "p.html", "--compare", "nothing"), "model must be one of"),
+            ((photo, photo, "--save", tmp_path / "p.html", "--compare", "nothing"), "nothing: no such file"),
+            (("--no-open", "--port", 0, "--model", "lihgt"), "lihgt"),
+            (("--no-open", "--port", 0, "--compare", "light"), "--compare is for --save"),
             (("--results", tmp_path / "absent"), "absent"),
         ):
             done = run(*arguments)

@@ -91,8 +91,9 @@ def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
             assert set(re.findall(r"\d (\w+)/s", said)) == ({unit} if unit else set())
 
 
-def test_a_pipe_that_is_closed_ends_quietly():
-    code = "from matchkernel.cli.console import run_script; run_script(lambda: [print('x' * 9999) for _ in range(99)])"
+@pytest.mark.parametrize("told", ["print('x' * 9999)", "answer('x' * 9999)"])
+def test_a_pipe_that_is_closed_ends_quietly(told):
+    code = f"from matchkernel.cli.console import answer, run_script; run_script(lambda: [{told} for _ in range(99)])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
         process.stdout.close()

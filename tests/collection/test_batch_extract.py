@@ -12,6 +12,7 @@ from matchkernel.collection import extract_shards
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos import hloc
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features
@@ -193,6 +194,21 @@ def test_a_changed_image_is_done_again_and_other_settings_are_refused(target, ph
     with pytest.raises(ArgumentError, match="made with model 'sift', now 'rootsift'"):
         extract_images(find_images([photos]), out, open_describer("rootsift"), DETECTOR)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_photo_that_changed_and_cannot_be_read_has_no_features(photos, sift, tmp_path):
+    extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR)
+    (photos / "b.png").write_bytes((photos / "b.png").read_bytes()[:200])
+    report = extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR)
+    assert list(report.skipped) == ["b.png"]
+    assert {path.name for path in (tmp_path / "out").rglob("*.npz")} == {"a.jpg.npz"}
+
+
+def test_a_disk_without_room_is_said_before_hdf5_meets_it(photos, sift, tmp_path, monkeypatch):
+    monkeypatch.setattr(hloc, "SPARE", 10**18)
+    with pytest.raises(WriteError, match=r"/f\.h5: needs [\d,.]+ GB of disk, but only"):
+        extract_images(find_images([photos]), tmp_path / "f.h5", sift, DETECTOR)
+    assert not (tmp_path / "f.h5").exists()
 
 
 @pytest.mark.parametrize("target", ["out", "features.h5"])

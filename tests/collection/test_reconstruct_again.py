@@ -49,6 +49,14 @@ def test_a_stopped_run_goes_on(scene, tmp_path):
 
 
 @needs_colmap
+def test_a_workspace_among_the_photos_is_refused(scene, tmp_path):
+    shutil.copytree(scene, tmp_path / "images")
+    with pytest.raises(ArgumentError, match=r"ws: is inside the input .*images; choose another place"):
+        reconstruct(tmp_path / "images", tmp_path / "images" / "ws", "rootsift", SETTINGS)
+    assert not list((tmp_path / "images").glob("ws*"))
+
+
+@needs_colmap
 def test_a_broken_image_is_skipped_by_name_and_names_may_have_folders(scene, tmp_path):
     images = tmp_path / "images"
     shutil.copytree(scene, images / "left")
@@ -192,6 +200,11 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     assert "extracting rootsift features (11 of 12 images)" in said
     assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
     assert summary.models == [6, 6]
+    extract_images({"0a.png": images / "0a.png"}, tmp_path / "fewer", describer, other.detector)
+    with pytest.raises(ArgumentError, match="made with keypoints 400, now 500"):
+        more = dataclasses.replace(settings, pairs="sequential:2")
+        reconstruct(images, tmp_path / "ws", describer, more, features=tmp_path / "fewer")
+    assert not (tmp_path / "ws.part").exists()  # beside a finished one, too
     for folder in model_folders(tmp_path / "ws"):
         model = read_reconstruction(folder)
         assert len({image.name[1] for image in model.images.values()}) == 1

@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.model.describe import describe
-from matchkernel.model.weights import load
+from matchkernel.model.descriptors import build
+from matchkernel.model.weights import load, save
 from matchkernel.photos.pipeline import match_images
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
@@ -127,6 +129,21 @@ def test_matches_are_those_of_match_images(pair):
     # A mutual nearest neighbour is nearer than its rivals, and its ratio follows from the nearer of them.
     nearest = np.minimum(found.arrays["rivals_a_distances"][:, 0], found.arrays["rivals_b_distances"][:, 0])
     np.testing.assert_allclose(found.arrays["distances"] / nearest, found.arrays["ratios"], atol=2e-3)
+
+
+def test_weights_called_like_another_model_are_not_taken_for_it(pair, tmp_path):
+    mine, other = tmp_path / "light.safetensors", tmp_path / "other" / "light.safetensors"
+    other.parent.mkdir()
+    for seed, path in enumerate((mine, other)):
+        torch.manual_seed(seed)
+        save(build("cartesian", s=1), path)
+    matcher = Matcher(ExploreSettings(model=str(mine)), str(other))
+    assert (matcher.default, matcher.compared) == ("light.safetensors", str(other))
+    names = ("light", matcher.default, matcher.compared)
+    found = [matcher.features(pair[0], name, 50).descriptors for name in names]
+    for a, b in combinations(found, 2):
+        assert np.abs(a - b).max() > 0.1
+    assert Matcher(ExploreSettings(model="dual"), "sift").compared == "sift"
 
 
 def region_in(photo):

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from matchkernel.explore import server
+from matchkernel.explore.guard import own_hosts
 from matchkernel.explore.server import JSON_BYTES, SHORT_WORKERS
 
 JSON_TYPE = {"content-type": "application/json"}
@@ -133,6 +134,11 @@ def test_another_host_is_refused(served, host):
     assert status in (400, 403)
     if status == 403:
         assert error_of(body).startswith("this server answers only at 127.0.0.1:")
+
+
+def test_names_of_hosts_have_no_case():
+    assert own_hosts("DESKTOP-AB12", 80) == {"desktop-ab12:80", "desktop-ab12"}
+    assert own_hosts("LocalHost", 8765) == own_hosts("localhost", 8765)
 
 
 def test_its_own_names_are_served(served):

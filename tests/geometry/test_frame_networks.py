@@ -103,6 +103,8 @@ def test_a_blank_or_tiny_image_has_no_keypoints(weights):
     network = open_network("keynet", str(weights["keynet"]))
     for shape in ((100, 120), (1, 1), (20, 400), (31, 31)):
         assert keynet_points(np.full(shape, 128, np.uint8), network).shape == (0, 4)
+    for shape in ((1, 1), (4, 4), (9, 300), (11, 11)):  # too small for the halved levels
+        assert keynet_points(np.random.default_rng(0).integers(0, 256, shape, np.uint8), network).shape == (0, 4)
 
 
 def test_no_frames(weights, photo):

@@ -205,8 +205,9 @@ def test_an_overview_needs_positions(weights, textures, tmp_path):
     assert (tmp_path / "o.png").stat().st_size > 10_000
     with pytest.raises(ArgumentError, match="small-fc is 'fc', which encodes no positions"):
         overview_picture(tmp_path / "p.png", load(weights["fc"]), textures(1)[0, 0])
-    with pytest.raises(ArgumentError, match="finite"):
-        overview_picture(tmp_path / "p.png", load(weights["polar"]), torch.full((32, 32), torch.nan))
+    for value in (torch.nan, 3.0):
+        with pytest.raises(ArgumentError, match="constant, or has pixels that are not finite"):
+            overview_picture(tmp_path / "p.png", load(weights["polar"]), torch.full((32, 32), value))
     assert not (tmp_path / "p.png").exists()
 
 

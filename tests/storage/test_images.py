@@ -3,6 +3,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +15,7 @@ from made_images import png_header
 from PIL import Image
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
-from matchkernel.storage.images import MAX_PIXELS, read_gray, write_png
+from matchkernel.storage.images import MAX_PIXELS, open_image, read_gray, write_png
 
 RAMP = np.add.outer(np.arange(0, 120, 10), np.arange(0, 130, 10)).astype(np.uint8)  # (12, 13)
 
@@ -268,6 +269,19 @@ def test_random_bytes_give_our_error(tmp_path, start, rest):
     path.write_bytes(start + rest)
     with contextlib.suppress(FileError):
         assert read_gray(path).dtype == np.uint8
+
+
+def test_photos_are_read_at_the_same_time(tmp_path):
+    saved(Image.new("L", (8, 8)), tmp_path / "a.png")
+    both = threading.Barrier(2, timeout=20)
+
+    def read(_):
+        with open_image(tmp_path / "a.png"):
+            both.wait()  # for the other, inside too
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(read, range(2)))
 
 
 def test_threads_leave_the_filters_of_warnings_as_they_were(tmp_path):

@@ -51,6 +51,17 @@ def test_patterns_and_lists_choose(folder, tmp_path):
         photos_in(folder, only=["*.tif"])
 
 
+def test_patterns_choose_among_files_and_matches_too(folder):
+    found = photos_at([folder / "b.JPG", folder / "IMG (2).jpg", folder / "left"], only=["*.jpg", "*.png"])
+    assert list(found.paths) == ["1.png", "IMG (2).jpg"]
+    assert found.ignored == {"not chosen": 2}
+    found = photos_at([f"{folder}/**/*.[Jjmp]*"], only=["left/*"])
+    assert list(found.paths) == ["left/1.png"]
+    assert found.ignored == {".mov": 1, "not chosen": 3}
+    with pytest.raises(ArgumentError, match=r"none of the photos matches \*\.tif"):
+        photos_at([folder / "b.JPG"], only=["*.tif"])
+
+
 def test_places_of_several_kinds(folder):
     found = photos_at([folder / "left", folder / "b.JPG", folder / "absent.jpg"])
     assert list(found.paths) == ["1.png", "absent.jpg", "b.JPG", "deep/2.webp"]
