@@ -5,9 +5,11 @@ which are not read; the layout of cameras, images and points is the same. Every 
 bytes before memory is allocated for it.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ CAMERA_MODELS = {
     "EQUIRECTANGULAR": 2,
 }  # fmt: skip
 NO_POINT = -1
+COMMENTS = 10  # lines at the beginning of a text file in which its number of entries may be
 POINT2D = np.dtype([("x", "<f8"), ("y", "<f8"), ("point", "<i8")])
 
 
@@ -164,6 +167,7 @@ def _text_cameras(path: Path) -> dict[int, Camera]:
         if model not in CAMERA_MODELS or len(parameters) != CAMERA_MODELS[model]:
             raise FileError(f"{path}, line {line}: unknown camera model {model} with {len(parameters)} parameters")
         cameras[number] = _camera(path, number, model, width, height, parameters)
+    _check_whole(path, len(cameras))
     return cameras
 
 
@@ -181,6 +185,7 @@ def _text_images(path: Path) -> dict[int, RegisteredImage]:
             values = np.array([float(word) for word in words]).reshape(-1, 3)
             ids = np.array([int(word) for word in words[2::3]], np.int64)
         images[number] = _image(path, name, camera, pose, values[:, :2], ids)
+    _check_whole(path, len(images))
     return images
 
 
@@ -190,7 +195,17 @@ def _text_points(path: Path) -> dict[int, np.ndarray]:
         with _numbers(path, line):
             number, place = int(words[0]), (float(words[1]), float(words[2]), float(words[3]))
         points[number] = _point(path, number, place)
+    _check_whole(path, len(points))
     return points
+
+
+def _check_whole(path: Path, count: int) -> None:
+    """Compare a number of entries with that in the comments at the beginning, which COLMAP writes."""
+    with path.open(encoding="utf-8") as file:
+        start = "".join(line for line in islice(file, COMMENTS) if line.startswith("#"))
+    said = re.search(r"^# Number of \w+: (\d{1,18})\b", start, re.MULTILINE)
+    if said and int(said[1]) > count:
+        raise FileError(f"{path}: has {count:,} entries, its comments say {int(said[1]):,}: is it whole?")
 
 
 def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str]]]:

@@ -77,7 +77,10 @@ def build_from_homographies(
         for number, sequence in enumerate(found):
             entry = build.folder / f"{sequence.name}.json"
             if sequence.name not in build.done or not entry.is_file():
-                entry.write_text(json.dumps(_write_sequence(build.folder, sequence, settings)), encoding="utf-8")
+                written = _write_sequence(build.folder, sequence, settings)
+                if sequences and not written["patches"]:
+                    raise FileError(f"{sequence.name}: {written['why']}")
+                entry.write_text(json.dumps(written), encoding="utf-8")
                 build.mark(sequence.name)
             if progress is not None:
                 progress(number + 1, len(found))
@@ -104,6 +107,9 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
             raise FileError(f"{source}: task lists are written in UTF-8; rename the sequence {folder.name!a}")
         homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
         found.append(_Sequence(folder.name, [path for path in images if path], homographies))
+    names_twice = [name for name, count in Counter(sequence.name for sequence in found).items() if count > 1]
+    if names_twice:
+        raise ArgumentError(f"two sequences are called {names_twice[0]}; rename the folder of one")
     if not found:
         inside = f"; is it a sequence itself? Then give {source.parent}" if _image(source, 1) else ""
         raise FileError(f"{source}: contains no sequence of six images{inside}")

@@ -204,6 +204,9 @@ def _missing_name(mosaics: list[Path], wanted: int) -> str:
 
 def _read_pairs(path: Path, labels: np.ndarray) -> np.ndarray:
     table = read_table(path, 6)
+    wanted = int(path.stem.split("_")[1]) if path.stem.split("_")[1].isdecimal() else len(table)
+    if not len(table) or len(table) < wanted:
+        raise FileError(f"{path}: has {len(table):,} pairs, its name says {wanted:,}: is it whole?")
     for patch, point in ((0, 1), (3, 4)):
         check_range(path, table[:, patch], len(labels), "patch")
         wrong = np.flatnonzero(labels[table[:, patch]] != table[:, point])

@@ -60,8 +60,13 @@ def one_line(folder: str | Path) -> str:
         origin = f", {chosen['from tracks']} from tracks and {chosen['from geometry']} from geometry" if chosen else ""
         return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}"
     sequences = found["sequences"]
-    total = sum(entry if isinstance(entry, int) else entry["patches"] for entry in sequences.values())
-    return f"{len(sequences)} sequences, {total} patches per strip in total -> {folder}"
+    counts = {name: entry if isinstance(entry, int) else entry["patches"] for name, entry in sequences.items()}
+    empty = [f"{name}: {sequences[name]['why']}" for name, count in counts.items() if not count]
+    left_out = f"; left out {len(empty)}, {empty[0]}" if empty else ""
+    whole = len(counts) - len(empty)
+    return (
+        f"{whole} sequence{'s' * (whole != 1)}, {sum(counts.values())} patches per strip in total -> {folder}{left_out}"
+    )
 
 
 def verify(folder: str | Path) -> None:

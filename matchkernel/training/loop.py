@@ -32,8 +32,8 @@ class Outcome:
     @property
     def weights(self) -> Path | None:
         """The best weights on validation, or otherwise the final ones, if there are any."""
-        path = self.folder / (BEST if self.best else FINAL)
-        return path if path.exists() else None
+        paths = [self.folder / name for name in ((BEST, FINAL) if self.best else (FINAL,))]
+        return next((path for path in paths if path.exists()), None)
 
 
 def train(

@@ -201,8 +201,8 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     assert (tmp_path / "ws/features/0a.png.npz").samefile(tmp_path / "before/0a.png.npz")
     assert summary.models == [6, 6]
     extract_images({"0a.png": images / "0a.png"}, tmp_path / "fewer", describer, other.detector)
+    more = dataclasses.replace(settings, pairs="sequential:2")
     with pytest.raises(ArgumentError, match="made with keypoints 400, now 500"):
-        more = dataclasses.replace(settings, pairs="sequential:2")
         reconstruct(images, tmp_path / "ws", describer, more, features=tmp_path / "fewer")
     assert not (tmp_path / "ws.part").exists()  # beside a finished one, too
     for folder in model_folders(tmp_path / "ws"):

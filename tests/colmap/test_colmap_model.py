@@ -164,6 +164,15 @@ def test_what_else_is_refused(tmp_path):
         (tmp_path / "binary" / "cameras.bin").write_bytes(struct.pack("<Q", 1) + camera)
         with pytest.raises(FileError, match=rf"camera 1 has the unknown model {model}"):
             read_reconstruction(tmp_path / "binary")
+    for name, what in (("cameras", "cameras"), ("images", "images"), ("points3D", "points")):
+        path = folder / f"{name}.txt"
+        text = path.read_text()
+        path.write_text(f"# Number of {what}: 2, mean: 1\n{text}")
+        read_reconstruction(folder)
+        path.write_text(f"# Number of {what}: 3, mean: 1\n{text}")
+        with pytest.raises(FileError, match=rf"{name}\.txt: has 2 entries, its comments say 3: is it whole\?"):
+            read_reconstruction(folder)
+        path.write_text(text)
     (folder / "points3D.txt").unlink()
     with pytest.raises(FileError, match=r"points3D\.txt: no such file"):
         read_reconstruction(folder)

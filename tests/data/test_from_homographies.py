@@ -13,7 +13,8 @@ from helpers import HOMOGRAPHIES, write_sequence
 
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.data.hpatches import IMAGES, open_hpatches, read_retrieval, read_verification, sequence_numbers
-from matchkernel.errors import FileError
+from matchkernel.data.summary import one_line
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 
@@ -166,6 +167,15 @@ def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
     assert "singular" in manifest["sequences"]["v_flat"]["why"]
     assert "fewer than two" in manifest["sequences"]["v_far"]["why"]
     assert manifest["sequences"]["v_far"]["dropped"]["leaves image 2"] > 10
+    told = one_line(tmp_path / "set")
+    assert told.startswith("1 sequence, 8 patches per strip in total")
+    assert "; left out 2, v_f" in told
+    with pytest.raises(FileError, match=r"v_flat: .*singular"):  # asked for by name
+        build_from_homographies(tmp_path / "source", tmp_path / "named", FEW, sequences=["v_good", "v_flat"])
+    assert not (tmp_path / "named").exists()
+    write_sequence(tmp_path / "source" / "more" / "v_good")
+    with pytest.raises(ArgumentError, match="two sequences are called v_good"):
+        build_from_homographies(tmp_path / "source", tmp_path / "twice", FEW, sequences=["v_good", "more/v_good"])
 
 
 def test_points_behind_the_plane_are_dropped(tmp_path):

@@ -314,6 +314,13 @@ def tiny(tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_list_of_pairs_that_ends_early_is_refused(kept, source, target):
+    path = source / "m50_2_2_0.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    refused(source, target, f"{path}: has {kept} pairs, its name says 2: is it whole?")
+
+
 @pytest.mark.parametrize("name", ["info.txt", "m50_2_2_0.txt", "interest.txt"])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

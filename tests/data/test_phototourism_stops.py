@@ -62,7 +62,7 @@ def test_a_truncated_mosaic_is_refused_and_once_mended_the_packing_goes_on(name,
 
 def test_a_packing_with_other_tables_starts_anew(source, target, whole):
     pairs = (source / "m50_2_2_0.txt").read_bytes()
-    (source / "m50_2_2_0.txt").write_text("")
+    (source / "m50_2_2_0.txt").unlink()
     stopped(source, target, "patches0001.png")
     (source / "m50_2_2_0.txt").write_bytes(pairs)
     told = []

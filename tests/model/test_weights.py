@@ -105,6 +105,8 @@ def test_every_kind_of_wrong_file(small_file, tmp_path):
     foreign = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, foreign)
     assert_refused(foreign, "not one of matchkernel's")
+    save_file({"x": torch.zeros(3)}, foreign, {"checkpoint": "{}"})
+    assert_refused(foreign, "a checkpoint of a training run; its weights are best or final")
     assert_refused(tmp_path / "absent.safetensors", "no such file")
     assert_refused(tmp_path, "no such file")
 

@@ -38,6 +38,15 @@ def test_the_file_equals_torch_at_any_batch(exported, textures, batch):
     assert np.abs(rows - model(patches).detach().numpy()).max(initial=0) < 1e-5
 
 
+def test_weights_that_are_not_numbers_are_not_exported(tmp_path):
+    model = small("sum", d=4)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(WorkError, match="not written, onnxruntime differs from torch by nan"):
+        export_onnx(model, tmp_path / "nan.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_model_stays_as_it_was(tmp_path):
     model = small("sum", d=4).double().train()
     export_onnx(model, tmp_path / "model.onnx")
