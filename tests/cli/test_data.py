@@ -120,7 +120,7 @@ def sequence_set(tmp_path_factory):
     options = ("--most", 20, "--verification", 50, "--sequence", "v_texture", "--sequence", "v_texture")
     result = run("from-homographies", folder / "source", "-o", folder / "set", *options)
     assert result.exit_code == 0, result.stderr
-    assert "1 sequences, 20 patches" in result.stderr
+    assert "1 sequence, 20 patches" in result.stderr
     return folder / "set"
 
 
