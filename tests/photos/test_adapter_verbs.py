@@ -37,7 +37,8 @@ def test_export_writes_a_file_that_runs_and_says_how_close_it_is(tmp_path, train
         (["export", "fc", "--untrained", "-o", "m.onnx", "--patch-size", "64"], "fc learns"),
         (["export", "sum", "--untrained", "-o", "m.pt"], "must end in .onnx"),
         (["colmap", "absent", "-o", "ws", "--model", "rootsift"], "no such folder"),
-        (["colmap", ".", "-o", "ws", "--model", "rootsift"], "contains 0 images"),
+        (["colmap", ".", "-o", "../ws", "--model", "rootsift"], "contains 0 images"),
+        (["colmap", ".", "-o", "ws", "--model", "rootsift"], "ws: is inside the input"),
         (["colmap", ".", "-o", "ws", "--model", "nosuch"], "no weights of that name"),
     ],
 )
