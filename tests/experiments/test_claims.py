@@ -11,9 +11,7 @@ import verdicts
 from claims import BY_FIRST
 from data import SEQUENCES
 from jobs import DUAL_GRID, FIGURE_3, best_of_grid
-from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, ONE_TRAINING, PART, THESE_SEQUENCES
-
-from matchkernel.evaluation.spread import Spread
+from verdicts import FAILS, HOLDS, LEVEL, MIXED, NOTHING, ONE_TRAINING, PART
 
 BASE = {"verification": 0.8, "matching": 0.4, "retrieval": 0.5}
 
@@ -57,30 +55,6 @@ def on_test(gain):
 def row(parts, words):
     (found,) = [claim for claim in parts if words in claim.text]
     return found
-
-
-@pytest.mark.parametrize(
-    ("differences", "verdict"),
-    [((1, 1, 1), HOLDS), ((1, 0, 0), PART), ((1, -1, 0), MIXED), ((0, 0, 0), LEVEL), ((0, -1, -1), FAILS)],
-)
-def test_a_verdict_counts_what_is_beyond_the_spread(differences, verdict):
-    theirs = Spread((10.0, 10.2))
-    ours = [Spread((10.0 + 0.5 * d, 10.2 + 0.5 * d)) for d in differences]
-    assert verdicts.judged([(a, theirs) for a in ours]) == verdict
-
-
-def test_single_trainings_need_more_than_the_largest_spread():
-    largest = verdicts.largest_spread()
-    assert 0.1 < largest < 1
-    assert not verdicts.better(Spread((10.0 + 0.9 * largest,)), Spread((10.0,)))
-    assert verdicts.better(Spread((10.0 + 1.1 * largest,)), Spread((10.0,)))
-
-
-def test_equal_models_with_two_seeds_differ_beyond_the_spread_in_one_comparison_of_three():
-    """What the page says of its own rule."""
-    draws = np.random.default_rng(0).normal(size=(20_000, 2, 2))
-    gap = np.abs(np.diff(draws.mean(2)))[:, 0]
-    assert (gap > draws.std(2, ddof=1).max(1)).mean() == pytest.approx(1 / 3, abs=0.02)
 
 
 def figure_3(stored, gains, usual=0.0, seeds=3):
@@ -180,22 +154,6 @@ def test_large_regions_are_judged_by_what_was_trained_on_them(stored):
     assert "cartesian" not in found.figures
     stored("full_large", sizes)
     assert "`cartesian-s1` (3 ×) " in row(hpatches_claims.sizes(), "64 px or more").figures
-
-
-def test_what_other_sequences_could_change_is_said():
-    def scored(*sequences):
-        mean = sum(sequences) / len(sequences)
-        return results.TaskScore((mean, mean), sequences=sequences)
-
-    fc = scored(*[50.0] * 9)
-    sure, unsure = scored(*[51.0] * 9), scored(*[49.8] * 8, 60.6)
-    assert sure.mean == pytest.approx(unsure.mean)
-    assert verdicts.gaps([sure, unsure], [fc, fc]) == "+1.00* (0.00) / +1.00 (0.00)"
-    assert verdicts.gaps([fc], [sure]) == "−1.00* (0.00)"
-    assert not verdicts.keeps_sign(results.TaskScore((60.0,), sequences=fc.sequences), sure)  # of another sign
-    assert verdicts.on_sequences(HOLDS, [(sure, fc)]) == HOLDS
-    assert verdicts.on_sequences(HOLDS, [(sure, fc), (unsure, fc)]) == HOLDS + THESE_SEQUENCES
-    assert verdicts.on_sequences(PART, [(unsure, fc)]) == PART
 
 
 def test_a_size_trained_once_limits_the_verdict_whichever_it_is(stored):
