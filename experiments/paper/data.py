@@ -7,7 +7,8 @@ python experiments/paper/data.py DATA SETS --geometry --scenes A B C    # SETS/g
 python experiments/paper/data.py DATA SETS --regions      # sizes of the regions of group A: results/regions.json
 
 Scenes are given by name or by group. Other cuts of the same photos lie in folders of SETS: `SETS/x8`, `SETS/tracks`.
-DATA holds `scenes/<scene>/{images,sparse,database.db}` and `homography/<sequence>/{1..6.jpg,H_1_2..H_1_6}`.
+DATA holds `scenes/<scene>/{images,sparse,database.db}`, `homography/<sequence>/{1..6.jpg,H_1_2..H_1_6}` and
+`hpatches_sample/<sequence>/{ref,e1..t5}.png`.
 """
 
 import argparse

@@ -84,9 +84,11 @@ def best_of_all() -> Claim:
     ahead = {name: sum(better(b, a) for a, b in zip(dual, other, strict=True)) for name, other in others.items()}
     beaten = [name for name, other in others.items() if compared(dual, other) == HOLDS]
     in_all, in_two, in_one = ([name for name, count in ahead.items() if count == wanted] for wanted in (3, 2, 1))
+    level = [name for name, count in ahead.items() if not count and name not in beaten]
     text = f"better in all three than {quoted(beaten)}; better than it in all three {quoted(in_all)}"
     text += f", in two {quoted(in_two)}" * bool(in_two) + f", in one {quoted(in_one)}" * bool(in_one)
-    verdict = HOLDS if len(beaten) == len(others) else FAILS if in_all else PART
+    text += f"; not in all three than {quoted(level)}, ahead in none" * bool(level)
+    verdict = yes_or_no(len(beaten) == len(others))
     rule = "better in all three than each other descriptor trained alike at N = 32; κ = 8 for s=2, 1 for s=1"
     return with_trainings(Claim(3, "`dual` s=2 is the best", verdict, text, rule), fewest(dual, *others.values()))
 
@@ -130,7 +132,7 @@ def sum_is_behind(ending: str, words: str) -> Claim:
     behind, fc, *others = at_32(f"sum{ending}", "fc", f"concat{ending}", *names)
     is_last = all(compared(other, behind) == HOLDS for other in (fc, *others))
     is_far = fc[1].mean - behind[1].mean > 5
-    verdict = HOLDS if is_last and is_far else PART if is_last else FAILS
+    verdict = yes_or_no(is_last and is_far)
     verdict = on_sequences(verdict, (pair for other in (fc, *others) for pair in zip(behind, other, strict=True)))
     rule = "worse than all others, matching more than 5 below `fc`"
     claim = Claim(3, f"`sum`{words} is far behind", verdict, f"{gaps(behind, fc)} to `fc`", rule)
@@ -142,7 +144,7 @@ def concat_is_no_top(ending: str, words: str) -> Claim:
     names = [n for n in FIGURE_3 if not n.startswith(("concat", "sum", "fc"))]
     long, fc, *others = at_32(f"concat{ending}", "fc", *names)
     beaten = [any(better(other[k], long[k]) for other in (fc, *others)) for k in range(len(TASKS))]
-    verdict = HOLDS if all(beaten) else PART if any(beaten) else FAILS
+    verdict = yes_or_no(all(beaten))
     text = f"`concat`{words} is no top performer in spite of 8,192 numbers"
     claim = Claim(3, text, verdict, f"{gaps(long, fc)} to `fc`", "another is better in each task")
     return with_trainings(claim, fewest(long, fc, *others))
@@ -189,7 +191,8 @@ def projected_sums() -> Iterator[Claim]:
     """Statement 8: M applied to the sum of the map, against `sum` as it is and with the BatchNorm that follows M."""
     for ours, name, words in (("sum-m", "sum-batch", "both with BatchNorm"), ("sum-m-plain", "sum", "both without")):
         projected, plain, fc = at_32(ours, name, "fc")
-        gained = any(better(a, b) for a, b in zip(projected, plain, strict=True))
+        gained = [better(a, b) for a, b in zip(projected, plain, strict=True)]
+        verdict = FAILS if all(gained) else PART if any(gained) else HOLDS
         figures = f"{gaps(projected, plain)}; to `fc` {gaps(projected, fc)}"
         text, rule = f"M after `sum` gives nothing, {words}", "better in no task"
-        yield with_trainings(Claim(8, text, yes_or_no(not gained), figures, rule), fewest(projected, plain, fc))
+        yield with_trainings(Claim(8, text, verdict, figures, rule), fewest(projected, plain, fc))

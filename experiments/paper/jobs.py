@@ -172,7 +172,7 @@ def confirmed() -> Iterator[Job]:
 
 
 def untried() -> Iterator[Job]:
-    """Settings never tried, two seeds."""
+    """Settings never tried."""
     for seed, (name, text) in product((0, 1), UNTRIED.items()):
         yield seeded(name, "A", f"{text} {STEPS}", seed)
 

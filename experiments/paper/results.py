@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean
+from statistics import fmean, variance
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ NOISES = {"e": "easy", "h": "hard", "t": "tough"}
 CHANGES = {"shift": "half sides", "rotation": "degrees", "scale": "octaves"}  # of tolerance, with their units
 
 
-DRAWS = 1000  # bootstrap samples of sequences, patches and trainings
+DRAWS = 10_000  # bootstrap samples of sequences, patches and trainings
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Interval:
     mean: float
     low: float
     high: float
+
+    @property
+    def width(self) -> float:
+        """From end to end."""
+        return self.high - self.low
 
     def text(self, digits: int = 2) -> str:
         """`+1.20 [+0.80, +1.60]`."""
@@ -122,7 +127,9 @@ def transfer(name: str, *keys: str) -> Spread:
     return percent(fmean(look(seed[k], "groups", test, *keys) for k, test in pairs) for seed in seeds)
 
 
-def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> Interval:
+def paired(
+    ours: list[Result], theirs: list[Result], change: str, what: str, *, by_trainings_only: bool = False
+) -> Interval:
     """How much better one model tells changed patches from others, in percent: patch by patch, over all changes.
 
     Samples are of sequences, of patches of each, and of trainings: patches of one sequence are alike.
@@ -132,6 +139,7 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
         theirs: of another.
         change: shift, rotation, scale, or pole.
         what: "first", share found first, or "auc", share of other patches that are less similar.
+        by_trainings_only: samples are of trainings, all with the same patches.
     """
     sides = []
     for found in (ours, theirs):
@@ -139,28 +147,40 @@ def paired(ours: list[Result], theirs: list[Result], change: str, what: str) -> 
         units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
         sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
     one, two = sides
-    sequences = len(sequences_of("validation"))
-    rows = np.arange(one.shape[1]).reshape(sequences, -1)  # as many patches of each: data.py sees to it
-    random, draws = np.random.default_rng(0), []
-    for _ in range(DRAWS):
+    weights = np.full((1, one.shape[1]), 1 / one.shape[1], np.float32) if by_trainings_only else _samples(one.shape[1])
+    random, means = np.random.default_rng(1), []
+    for part in sides:
+        drawn = random.integers(len(part), size=(DRAWS, len(part)))
+        scores = np.broadcast_to(weights @ part.T.astype(np.float32), drawn.shape)  # by sample and training
+        means.append(np.take_along_axis(scores, drawn, 1).mean(1))
+    return Interval(float(one.mean() - two.mean()), *map(float, np.quantile(means[0] - means[1], [0.025, 0.975])))
+
+
+@cache
+def _samples(patches: int) -> np.ndarray:
+    """(DRAWS, patches) weights of patches in samples of sequences, which have as many patches each, and of theirs."""
+    sequences, random = len(sequences_of("validation")), np.random.default_rng(0)
+    rows, weights = np.arange(patches).reshape(sequences, -1), np.empty((DRAWS, patches), np.float32)
+    for sample in weights:
         chosen = rows[random.integers(sequences, size=sequences)]
-        here = np.take_along_axis(chosen, random.integers(rows.shape[1], size=rows.shape), 1)
-        means = [part[random.integers(len(part), size=len(part))][:, here].mean() for part in (one, two)]
-        draws.append(means[0] - means[1])
-    return Interval(float(one.mean() - two.mean()), *map(float, np.quantile(draws, [0.025, 0.975])))
+        drawn = np.take_along_axis(chosen, random.integers(rows.shape[1], size=rows.shape), 1)
+        sample[:] = np.bincount(drawn.ravel(), minlength=patches) / patches
+    return weights
 
 
 def geometric(models: Sequence[tuple[str, str]], pairs: str) -> Spread:
-    """FPR@95 of positives found by geometry: mean over the groups that models were trained on, by seed if all have it.
+    """FPR@95 of positives found by geometry: mean over the groups that models were trained on, and its deviation.
+
+    Groups may have more trainings than others; the deviation is that of one training on each, if all have several.
 
     Args:
         models: experiment and name, one for each group to train on.
         pairs: ordinary or hard.
     """
-    by_group = _geometric_values(models, pairs, 0)
-    if len({len(values) for values in by_group}) == 1:
-        return percent(fmean(seed) for seed in zip(*by_group, strict=True))
-    return percent([fmean(map(fmean, by_group))])
+    by_group = [[100 * value for value in values] for values in _geometric_values(models, pairs, 0)]
+    several = all(len(values) > 1 for values in by_group)
+    deviation = sum(map(variance, by_group)) ** 0.5 / len(by_group) if several else None
+    return Spread((fmean(map(fmean, by_group)),), estimated=deviation)
 
 
 def geometric_difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], pairs: str) -> Interval:

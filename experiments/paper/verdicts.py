@@ -15,7 +15,7 @@ LEVEL, NOTHING = "level", "nothing to recover"
 ONE_TRAINING = " for one training"  # after a verdict that stands on a model trained once
 THESE_SEQUENCES = " on these sequences"  # after a verdict that other sequences may change
 SAMPLES = 10_000  # of sequences
-USUAL_SEEDS = 2  # what the page says of rows that say nothing else
+USUAL_SEEDS = 3  # what the page says of rows that say nothing else
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def seeds(trainings: int) -> str:
 
 def times(trainings: int) -> str:
     """How often a model was trained, after its name, where it is not as often as usual."""
-    return f" ({trainings} ×)" * (trainings != USUAL_SEEDS)
+    return f" ({trainings}×)" * (trainings != USUAL_SEEDS)
 
 
 def limited(verdict: str, trainings: Mapping[str, int]) -> str:
