@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from matchkernel.cli.interrupts import end_at_once
+from matchkernel.cli.interrupts import end_at_once, not_waiting_for_threads
 
 
 def main() -> None:
@@ -23,7 +23,8 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         _give_up("the command line needs typer, rich and Pillow: pip install 'matchkernel[cli]'")
-    app()
+    with not_waiting_for_threads():
+        app()
 
 
 def _give_up(message: str) -> None:

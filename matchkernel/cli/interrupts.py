@@ -3,18 +3,18 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-_RAISING: dict[int, Callable[..., object]] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: lambda *_: sys.exit(143),
-}
+from matchkernel.storage.ending import end_soon, ends_soon
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_at_once() -> None:
     """Make both signals end the process: there is nothing to clean up, and an import may swallow an exception."""
-    for number in _RAISING:
+    for number in _NUMBERS:
         if signal.getsignal(number) != signal.SIG_IGN:  # a background job ignores them
             signal.signal(number, _leave)
 
@@ -22,14 +22,36 @@ def end_at_once() -> None:
 @contextmanager
 def raised_inside() -> Iterator[None]:
     """Make both raise inside the block, so that partial files are removed; no effect if end_at_once was not called."""
-    replaced = [number for number in _RAISING if signal.getsignal(number) == _leave]
+    replaced = [number for number in _NUMBERS if signal.getsignal(number) == _leave]
     for number in replaced:
-        signal.signal(number, _RAISING[number])
+        signal.signal(number, _raise)
     try:
         yield
     finally:
         for number in replaced:
             signal.signal(number, _leave)
+
+
+@contextmanager
+def not_waiting_for_threads() -> Iterator[None]:
+    """If one of them was raised, end the process with the block; Python would wait for threads that still compute."""
+    try:
+        yield
+    except SystemExit as end:
+        main = threading.main_thread()
+        if ends_soon() and any(not thread.daemon for thread in threading.enumerate() if thread is not main):
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                    stream.flush()
+            os._exit(end.code if isinstance(end.code, int) else 1)
+        raise
+
+
+def _raise(number: int, _frame: object) -> None:
+    end_soon()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _leave(number: int, _frame: object) -> None:

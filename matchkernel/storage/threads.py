@@ -8,6 +8,7 @@ from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
 from matchkernel.errors import MissingExtraError
+from matchkernel.storage.ending import ends_soon
 from matchkernel.storage.extras import need_opencv
 
 Item = TypeVar("Item")
@@ -51,7 +52,8 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
     """The results of work on each item, in their order; so many items are worked on at the same time.
 
     Items are taken, and results are kept, at most twice that many ahead. After an error, or if the caller stops, only
-    work that has begun is finished. Variables of the context are those of the caller.
+    work that has begun is finished; not even that if the process is about to end (see ending.py). Variables of the
+    context are those of the caller.
 
     Args:
         work: called in a thread; in the calling one, if there is only one.
@@ -68,14 +70,13 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
         return work(item)
 
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(copy_context().run, shared, item))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(copy_context().run, shared, item))
+            if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=not ends_soon(), cancel_futures=True)

@@ -89,6 +89,34 @@ def test_ctrl_c_while_modules_are_imported(module):
     assert rest.splitlines()[-1] == "interrupted"
 
 
+SLOW_THREADS = """
+import time
+from matchkernel.cli import app, console, entry
+from matchkernel.storage.threads import in_threads
+
+def work(number):
+    print("begun", flush=True)
+    time.sleep(100)
+
+app.app = lambda: console.run_script(lambda: list(in_threads(work, range(2), 2)))
+entry.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+def test_nobody_waits_for_threads_after_a_signal(number, code, message):
+    with start(command=("-c", SLOW_THREADS), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(number)
+            assert process.communicate(timeout=20)[1] == message
+        finally:
+            process.kill()  # no effect on one that has ended
+    assert process.returncode == code
+
+
 @pytest.mark.parametrize("command", [("-m", "matchkernel"), ("-c", "from matchkernel.cli.entry import main; main()")])
 def test_a_directory_that_was_deleted_is_one_line(command, tmp_path):
     gone = tmp_path / "gone"
