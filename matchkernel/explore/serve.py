@@ -12,7 +12,7 @@ import uvicorn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.photos import Photo
-from matchkernel.explore.server import create_app
+from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
 
 CONNECTIONS = 100
@@ -52,9 +52,21 @@ def serve(
             timeout_graceful_shutdown=SECONDS_TO_FINISH,
         )
         try:
-            uvicorn.Server(config).run(sockets=[place])
+            _Server(config, app.state.explorer).run(sockets=[place])
         finally:
             app.state.explorer.close()
+
+
+class _Server(uvicorn.Server):
+    """Gives up the jobs when it is told to stop: uvicorn waits for their requests, then prints a traceback of each."""
+
+    def __init__(self, config: uvicorn.Config, explorer: Explorer) -> None:
+        super().__init__(config)
+        self._explorer = explorer
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._explorer.close()
+        await super().shutdown(sockets)
 
 
 def listen(settings: ExploreSettings) -> socket.socket:

@@ -18,7 +18,7 @@ from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
 from matchkernel.explore.bundle import pack
 from matchkernel.explore.guard import Guard, own_hosts
 from matchkernel.explore.inside import RANGES, Inside, Moved, Region
-from matchkernel.explore.jobs import BusyError, Jobs
+from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import Matcher
 from matchkernel.explore.page_files import TYPES, page_file
 from matchkernel.explore.photos import Photo, Photos, UnknownPhotoError, decode, read_sample
@@ -113,7 +113,7 @@ class Explorer:
         }
 
     def close(self) -> None:
-        """Give up the jobs that wait."""
+        """Give up the jobs."""
         self.long.close()
         self.short.close()
 
@@ -218,6 +218,7 @@ def create_app(
         FileError: _answer(400),
         HTTPException: _http_error,
         BusyError: _busy,
+        StoppedError: _stopped,
         ClientDisconnect: _gone,
         Exception: _failure,
     }
@@ -279,6 +280,10 @@ async def _http_error(_: Request, error: HTTPException) -> Response:
 
 async def _busy(_: Request, __: Exception) -> Response:
     return JSONResponse({"error": "too many requests at once: try again in a moment"}, 503, {"retry-after": "1"})
+
+
+async def _stopped(_: Request, __: Exception) -> Response:
+    return JSONResponse({"error": "the explorer was stopped"}, 503)
 
 
 async def _gone(_: Request, __: Exception) -> Response:

@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import urllib.error
 import urllib.request
 
 import pytest
@@ -73,3 +75,47 @@ def test_it_serves_until_it_is_told_to_stop(number, photos_cc0):
             process.kill()  # no effect on one that has ended
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     assert "Traceback" not in rest
+
+
+SLOW_MATCH = """
+import time
+from matchkernel.cli.entry import main
+from matchkernel.explore.matching import Matcher
+
+def compare(*_):
+    print("begun", flush=True)
+    time.sleep(100)
+
+Matcher.compare = compare
+main()
+"""
+
+
+def test_ctrl_c_during_a_match_is_one_line_and_soon(photos_cc0):
+    photos = [str(photos_cc0 / "images" / name) for name in ("005.jpg", "008.jpg")]
+    command = [sys.executable, "-c", SLOW_MATCH, "explore", *photos, "--no-open", "--port", "0"]
+    said = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = process.stderr.readline().split()[0]
+            with urllib.request.urlopen(f"{address}api/models", timeout=60) as answer:
+                a, b = [photo["id"] for photo in json.load(answer)["pair"]]
+            body = json.dumps({"a": a, "b": b, "model": "light"}).encode()
+            request = urllib.request.Request(f"{address}api/match", body, {"content-type": "application/json"})
+
+            def ask():
+                try:
+                    urllib.request.urlopen(request, timeout=60)
+                except urllib.error.HTTPError as error:
+                    said.append(json.load(error))
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=20)[1] == "interrupted\n"
+            asking.join()
+        finally:
+            process.kill()  # no effect on one that has ended
+    assert process.returncode == 130
+    assert said == [{"error": "the explorer was stopped"}]

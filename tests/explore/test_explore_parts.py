@@ -20,7 +20,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.explore.bundle import TYPES, pack, unpack
 from matchkernel.explore.cache import Cache
 from matchkernel.explore.inside import Inside, Moved, Region
-from matchkernel.explore.jobs import BusyError, Jobs
+from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import Matcher
 from matchkernel.explore.page_files import SCRIPTS, page_file
 from matchkernel.explore.photos import Photo, read_sample
@@ -94,6 +94,22 @@ def test_more_jobs_than_may_wait_are_refused_and_counted_down():
 
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests may have a loop in this thread
         pool.submit(asyncio.run, main()).result()
+
+
+def test_jobs_that_run_or_wait_are_given_up_at_the_end():
+    async def main():
+        jobs, gate = Jobs(1, 3), threading.Event()
+        waiting = [asyncio.ensure_future(jobs.run(gate.wait, 10)) for _ in range(2)]
+        await asyncio.sleep(0)
+        jobs.close()
+        assert [type(found) for found in await asyncio.gather(*waiting, return_exceptions=True)] == [StoppedError] * 2
+        with pytest.raises(StoppedError):
+            await jobs.run(int)
+        return gate
+
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may have a loop in this thread
+        gate = pool.submit(asyncio.run, main()).result()
+    gate.set()  # the thread that runs finds the loop closed
 
 
 def test_scripts_import_only_from_those_before_them_and_share_no_name():

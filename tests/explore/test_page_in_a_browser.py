@@ -152,6 +152,16 @@ def test_sliders_act_in_the_browser_as_the_filters_do(page, served):
     assert page.evaluate("matchkernel.panels[0].shown.every((i) => matchkernel.panels[0].found.arrays.agrees.data[i])")
 
 
+def test_sliders_begin_at_the_exact_limits_of_the_model(page, served):
+    a, b = served.explorer.pair
+    page.locator(".panel select").first.select_option("rootsift")
+    page.locator("#filter").select_option("both")
+    page.locator(".panel .slider output").filter(has_text="0.342").wait_for()
+    assert page.locator(".panel .slider input").evaluate_all("all => all.map((one) => one.value)") == ["0.9", "0.342"]
+    kept = int(served.explorer.matcher.compare(a, b, "rootsift", 150, "both").arrays["kept"].sum())
+    assert words(page).startswith(f"{kept} of ")
+
+
 def test_two_models_side_by_side(page):
     page.get_by_label("two models").check()
     page.wait_for_selector(f"{SHOWN} >> nth=1")

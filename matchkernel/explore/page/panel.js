@@ -7,11 +7,16 @@ import { Viewport } from "./viewport.js";
 
 const NARROW = 560;
 
+/** A slider without steps, which would round the limits of a model. */
 function slider(name, most, change) {
-  const input = element("input", { type: "range", min: 0, max: most, step: most / 400, value: most, oninput: change });
+  const input = element("input", { type: "range", min: 0, max: most, step: "any", value: most, oninput: change });
   const output = element("output");
   const label = element("label", { className: "slider" }, element("span", { textContent: name }), input, output);
   return { label, input, output };
+}
+
+function shownLimit(value, most) {
+  return value >= most ? "any" : String(Number(value.toFixed(4)));
 }
 
 export class Panel {
@@ -97,8 +102,8 @@ export class Panel {
 
   refilter() {
     const [ratio, distance] = [Number(this.ratio.input.value), Number(this.distance.input.value)];
-    this.ratio.output.textContent = ratio >= 1 ? "any" : ratio.toFixed(2);
-    this.distance.output.textContent = distance >= 2 ? "any" : distance.toFixed(2);
+    this.ratio.output.textContent = shownLimit(ratio, 1);
+    this.distance.output.textContent = shownLimit(distance, 2);
     if (!this.found) return;
     this.shown = passing(this.found, { ratio, distance, join: this.join.value, onlyAgreeing: this.onlyAgreeing.checked });
     const { facts, arrays } = this.found;
