@@ -197,16 +197,22 @@ def _check_same(out: Path, identity: dict[str, Any]) -> None:
     if found is None or not any((out / name).exists() for name in (RECONSTRUCTION, SETS)):
         write_json(path, identity)
         return
-    name, mine, theirs = found
     again = f"; --model {out / RECONSTRUCTION / 'sparse'} spares reconstructing"
-    hint = again if (out / RECONSTRUCTION).exists() else ""
+    hint = again if (out / RECONSTRUCTION).exists() and not found[0].startswith("photos.") else ""
+    raise ArgumentError(f"{out}: was begun {_told(*found)}; use the same, or another --out{hint}")
+
+
+def _told(name: str, now: Any, before: Any) -> str:
+    """What a folder was begun with, in words where the settings have digests."""
     if name.startswith("photos."):
-        raise ArgumentError(
-            f"{out}: was begun with other photos ({name.removeprefix('photos.')} is not the same); use another --out"
-        )
-    raise ArgumentError(
-        f"{out}: was begun with {name} = {theirs!r}, not {mine!r}; use the same, or another --out{hint}"
-    )
+        return f"with other photos ({name.removeprefix('photos.')} is not the same)"
+    if name == "base_sha256":
+        return "with other weights in the file of --base"
+    if name != "model":
+        return f"with {name} = {before!r}, not {now!r}"
+    if not before:
+        return "without --model"
+    return "with another COLMAP model or database" if now else "with a COLMAP model, but --model is not given now"
 
 
 def _contents(out: Path) -> set[str]:

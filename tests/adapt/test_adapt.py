@@ -28,6 +28,7 @@ from matchkernel.model.card import read_card
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.storage.images import read_gray
+from matchkernel.training import state
 
 QUICK = {"minutes": 5.0, "pairs": 8, "rate": 2.0, "remember": 0.0}
 
@@ -38,7 +39,7 @@ def base(tmp_path_factory):
     path = tmp_path_factory.mktemp("base") / "base.safetensors"
     model = build("cartesian", s=1, d=8, D=16, patch_size=16, generator=torch.Generator().manual_seed(0)).train()
     with torch.no_grad():
-        model(torch.rand(64, 1, 16, 16) * 255)
+        model(torch.rand(64, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 255)
     save(model, path, {"licence": "CC0"})
     return str(path)
 
@@ -273,7 +274,9 @@ def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp
     assert lines[0] == f"1 of the model's 7 photos are not in {images}, such as '002.png'"
 
 
-def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path):
+def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypatch):
+    """No rate makes sure of it: the statistics of BatchNorm move even where the weights do not."""
+    monkeypatch.setattr(state, "is_better", lambda result, best, measure: not best)
     said = []
     found = run(scene, tmp_path / "out", base, rate=1e-9, keep=True, say=said.append)
     assert found.weights is None
@@ -330,6 +333,21 @@ def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, t
     (photos / "new.png").write_bytes((photos / "000.png").read_bytes())
     with pytest.raises(ArgumentError, match=r"was begun with other photos \(new.png is not the same\)"):
         adapt(photos, out, settings, **model)
+
+
+def test_digests_that_differ_are_told_in_words(scene, base, whole, tmp_path):
+    out = shutil.copytree(whole.folder, tmp_path / "out")
+    begun = json.loads((out / stages.SETTINGS).read_text())
+    with pytest.raises(ArgumentError, match="was begun with a COLMAP model, but --model is not given now; use the"):
+        adapt(scene / "images", out, AdaptSettings(base, **QUICK), device="cpu")
+    for change, told in (
+        ({"model": []}, "without --model"),
+        ({"model": ["0" * 64]}, "with another COLMAP model or database"),
+        ({"base_sha256": "0" * 64}, "with other weights in the file of --base"),
+    ):
+        (out / stages.SETTINGS).write_text(json.dumps({**begun, **change}))
+        with pytest.raises(ArgumentError, match=f"was begun {told}; use the same, or another --out$"):
+            run(scene, out, base)
 
 
 def test_files_of_a_stage_that_are_damaged_are_named(scene, base, whole, tmp_path):
