@@ -223,10 +223,19 @@ def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
         rows = [own[kind] + [first, first, 0] for own, first in zip(lists, firsts, strict=False)]
         pairs[f"{kind}_{sum(map(len, rows))}_{sum(map(len, rows))}_0"] = np.concatenate(rows)
     manifest = {
-        "joined": [part.folder.resolve().name for part in sets],
+        "joined": sorted(frozenset[str]().union(*map(known_names, sets))),
         "sha256": {"patches.npy": [part.manifest.get("sha256", {}).get("patches.npy") for part in sets]},
     }
     return PatchSet(Path(name), np.concatenate([part.patches for part in sets]), labels, {}, pairs, manifest)
+
+
+def known_names(patches: PatchSet) -> frozenset[str]:
+    """The names of a set's folder and of the scene that it was cut from, or those of the sets it was joined from."""
+    if isinstance(joined := patches.manifest.get("joined"), list):
+        return frozenset(map(str, joined))
+    source = patches.manifest.get("source")
+    scene = source.get("name") if isinstance(source, Mapping) else None
+    return frozenset([patches.folder.resolve().name, *([scene] if isinstance(scene, str) else [])])
 
 
 def patches_sha256(patches: PatchSet) -> frozenset[str]:

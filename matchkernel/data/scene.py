@@ -76,6 +76,8 @@ def read_scene(
     """
     model, keypoints = read_reconstruction(sparse), read_database_keypoints(database)
     more = {} if all_keypoints is None else read_database_keypoints(all_keypoints)
+    if all_keypoints is not None and more.keys().isdisjoint(pose.name for pose in model.images.values()):
+        raise FileError(f"{all_keypoints}: has none of the photos of {sparse}")
     ids = np.array(sorted(model.points), np.int64)
     photos_left_out: Counter[str] = Counter()
     tracked_left_out: Counter[str] = Counter()

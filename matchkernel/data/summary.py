@@ -58,7 +58,9 @@ def one_line(folder: str | Path) -> str:
     if found["kind"] == "patch set":
         chosen = found.get("selection", {})
         origin = f", {chosen['from tracks']} from tracks and {chosen['from geometry']} from geometry" if chosen else ""
-        return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}"
+        unused = ", ".join(f"{count} {reason}" for reason, count in chosen.get("photos left out", {}).items())
+        photos = f"; photos left out: {unused}" if unused else ""
+        return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}{photos}"
     sequences = found["sequences"]
     counts = {name: entry if isinstance(entry, int) else entry["patches"] for name, entry in sequences.items()}
     empty = [f"{name}: {sequences[name]['why']}" for name, count in counts.items() if not count]

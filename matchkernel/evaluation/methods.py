@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
+from matchkernel.data.patch_set import PatchSet, known_names, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import TRAINED_ON, baseline
 from matchkernel.evaluation.distances import DISTANCES
-from matchkernel.model.card import available
+from matchkernel.model.card import available, listed_names
 from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
@@ -52,8 +52,8 @@ class Method:
         return self.compute(patches, progress)
 
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
-        """Whether a test set is or contains one of its training sets, by name or by the sha256 of the patches."""
-        names = {name, *patches.manifest.get("joined", [patches.folder.resolve().name])}
+        """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
+        names = {name, *known_names(patches)}
         return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
 
 
@@ -128,7 +128,7 @@ def baseline_method(
         found.distance,
         facts,
         lambda patches, progress: found.describe(patches, progress),
-        frozenset(_names(train_set)),
+        frozenset(listed_names(train_set)),
         frozenset() if patches is None else patches_sha256(patches),
         (UNKNOWN,) if weights is not None and not train_set else (),
     )
@@ -176,8 +176,8 @@ def _model_method(
 ) -> Method:
     model, (device, engine) = load(weights), where
     runner = open_engine(model, engine, device=device or "cpu")
-    card, sets = model.card, dict(model.card.training_sets)
-    train_set = _agreed(train_set, card.trained_on or ", ".join(sets), f"{weights}: its card")
+    card = model.card
+    train_set = _agreed(train_set, card.trained_on or ", ".join(dict(card.training_sets)), f"{weights}: its card")
     configuration = configuration_name(model.config)
     place = places[configuration, train_set]
     places[configuration, train_set] += 1
@@ -194,7 +194,8 @@ def _model_method(
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
         return describe(patches, model, resize=True, engine=runner, progress=progress)
 
-    names, hashes = frozenset([*_names(train_set), *sets]), frozenset(sha for _, sha in card.training_sets if sha)
+    names = card.set_names | frozenset(listed_names(train_set))
+    hashes = frozenset(sha for _, sha in card.training_sets if sha)
     warnings = () if names else (UNKNOWN,)
     own = str(weights) if str(weights) in available() else configuration
     return Method(name or own, "l2", facts, compute, names, hashes, warnings)
@@ -202,13 +203,9 @@ def _model_method(
 
 def _agreed(told: str | None, own: str | None, who: str) -> str | None:
     """The training sets as given or as recorded in the file; refuses two answers that differ."""
-    if told and own and set(_names(told)) != set(_names(own)):
+    if told and own and set(listed_names(told)) != set(listed_names(own)):
         raise ArgumentError(f"{who} says it was trained on {own}, not on {told}: drop the prefix {told}=")
-    return ", ".join(_names(own or told)) or None
-
-
-def _names(words: str | None) -> list[str]:
-    return [word.strip() for word in (words or "").split(",") if word.strip()]
+    return ", ".join(listed_names(own or told)) or None
 
 
 def configuration_name(config: DescriptorConfig) -> str:

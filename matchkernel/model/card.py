@@ -60,6 +60,11 @@ class Card:
     match_ratio: float | None = None
     other: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def set_names(self) -> frozenset[str]:
+        """Names of all sets that the weights have seen in training, also through a teacher or a start."""
+        return frozenset([*listed_names(self.trained_on), *(name for name, _ in self.training_sets)])
+
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> "Card":
         """Parse a card from strings by name; a string that is invalid for its name is refused."""
@@ -195,6 +200,11 @@ def _digest(metadata: Mapping[str, str], header: Mapping[str, Any], data: bytes)
 
 def _table(text: str) -> dict[str, Any]:
     return dict(json.loads(text).items())
+
+
+def listed_names(text: str | None) -> list[str]:
+    """The names of a list with commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _training_sets(text: str) -> tuple[tuple[str, str], ...]:

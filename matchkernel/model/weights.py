@@ -37,6 +37,8 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
     if card is None:
         card = model.card
     elif not isinstance(card, Card):
+        if not isinstance(card, Mapping):
+            raise ArgumentTypeError(f"card must be a Card or strings by name, got {type(card).__name__}")
         card = Card.from_strings(card)
     named = dict(model.state_dict())
     for size, statistics in model.current_size_statistics().items():

@@ -235,10 +235,12 @@ class TrainingState:
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> Card:
+        own = [_named(patch_set) for patch_set in self.data.sets]
+        taught = () if self.teacher is None else self.teacher.training_sets  # seen by its eyes
         card = Card(
             training=self.config.to_dict(),
-            trained_on=", ".join(patch_set.folder.resolve().name for patch_set in self.data.sets),
-            training_sets=tuple(_named(patch_set) for patch_set in self.data.sets),
+            trained_on=", ".join(name for name, _ in own),
+            training_sets=tuple(dict.fromkeys([*own, *taught])),
             step=self.step,
             validation=result,
             other={} if self.teacher is None else {"teacher_weights": self.teacher.described},

@@ -30,7 +30,7 @@ class Teacher(nn.Module):
 
     Args:
         models: trained, folded, on their device.
-        names: of their weights, for the card.
+        names: of their weights, with the start of their digests, for the card.
         size: side of the patches.
         in_half: compute in half precision by the engine for GPUs, which takes a third of the time.
     """
@@ -43,7 +43,8 @@ class Teacher(nn.Module):
         device = next(models[0].parameters()).device
         self.engines = [CudaHalfEngine(model, size, device) for model in models] if in_half else []
         self.digests = [state_digest(model) for model in models]
-        self.described = ", ".join(f"{name} {digest[:16]}" for name, digest in zip(names, self.digests, strict=True))
+        self.described = ", ".join(names)
+        self.training_sets = tuple(dict.fromkeys(entry for model in models for entry in model.card.training_sets))
         self.digest = hashlib.sha256(json.dumps(self.digests).encode()).hexdigest()
 
     @torch.no_grad()
@@ -111,7 +112,7 @@ def open_teacher(
     models = [load(name) for name in settings.weights]
     for model in models:
         check_patch_size(model.config, student.patch_size)
-    size, names = student.patch_size, [model.name for model in models]
+    size, names = student.patch_size, [f"{model.name} {state_digest(model)[:16]}" for model in models]
     folded = [model.fold(size).float().to(device).eval().requires_grad_(False) for model in models]
     teacher = Teacher(folded, names, size=size, in_half=in_half)
     D, dimensions = student.D or 0, sum(model.config.D or 0 for model in models)

@@ -54,8 +54,10 @@ def test_weights_over_seeds_are_tested_where_they_were_not_trained(here, tmp_pat
     assert "±" in text
 
 
-def test_sets_of_one_name_are_joined(here):
-    found = json.loads(good("evaluate", "phototourism", "B=one", "B=two", "--baseline", "sift", "--json").stdout)
+def test_sets_of_one_name_are_joined(here, tmp_path):
+    one = ("-o", tmp_path / "one.json")
+    found = json.loads(good("evaluate", "phototourism", "B=one", "B=two", "--baseline", "sift", *one, "--json").stdout)
+    assert (tmp_path / "one.json").is_file()
     alone = json.loads(good("evaluate", "phototourism", "one", "two", "--baseline", "sift", "--json").stdout)
     (pairs,) = found[0]["pairs"].values()
     assert found[0]["patches"] == 120

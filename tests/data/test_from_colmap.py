@@ -23,7 +23,7 @@ from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.rendering import Plane, intersect
 from matchkernel.data.scene import read_scene
-from matchkernel.data.summary import verify
+from matchkernel.data.summary import one_line, verify
 from matchkernel.errors import FileError
 
 QUICK = CutSettings(pairs=300)
@@ -226,6 +226,8 @@ def test_photos_that_cannot_be_used_are_left_out_and_counted(copied, tmp_path):
     assert chosen["tracked keypoints left out"]["in a photo that is left out"] > 10
     assert chosen["tracked keypoints"] == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
     assert chosen["photos"] == 2
+    told = "; photos left out: 2 cannot be read, 1 missing, 1 of another shape than its camera"
+    assert one_line(built.folder).endswith(told)
     assert built.manifest["source"]["photos"] == ["004.png", "005.png"]
 
 
@@ -370,6 +372,10 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
     assert alone.manifest["selection"]["from geometry"] == 0
     joined = cut(copied, tmp_path / "joined", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
     assert joined.manifest["selection"]["from geometry"] == patch_set.manifest["selection"]["from geometry"]
+    with closing(sqlite3.connect(copied / "all.db")) as connection, connection:
+        connection.execute("UPDATE images SET name = 'of another scene ' || name")
+    with pytest.raises(FileError, match=r"all\.db: has none of the photos of"):
+        cut(copied, tmp_path / "other", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
 
 
 def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, tracks, tmp_path):

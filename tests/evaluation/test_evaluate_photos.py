@@ -24,6 +24,7 @@ from matchkernel.evaluation.photos.work import MethodSpec, Protocol
 from matchkernel.evaluation.results import file_name, read_result, write_result
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
+from matchkernel.model.weights import load, save
 from matchkernel.photos.features import Features
 from matchkernel.photos.filters import parse_filter
 from matchkernel.photos.hloc import PairMatches, load_h5py, write_features, write_matches
@@ -65,6 +66,14 @@ def test_the_result_is_written_and_read(result, tmp_path):
     del broken["scenes"]["planes"]["pairs"][0]["rotation"]
     with pytest.raises(ArgumentError, match="scenes/planes/pairs are not rows"):
         write_result(tmp_path / "broken.json", broken)
+
+
+def test_scores_on_training_scenes_are_said_to_be_too_good(scene, tmp_path):
+    file = tmp_path / "mine.safetensors"
+    save(load("tiny"), file, {"trained_on": "planes, other"})
+    found = evaluate_photos([scene], [MethodSpec(text, Detector(50), "none") for text in (str(file), "tiny")], ONCE)
+    warned = "the weights were trained on planes: scores there are too good"
+    assert [result["warnings"] for result in found] == [[warned], []]
 
 
 def test_several_orders_of_the_matches_are_averaged(scene):

@@ -92,6 +92,18 @@ def test_a_model_knows_its_training_patches_under_any_name(sets, tmp_path):
     assert not by_name.was_trained_on("test", open_patch_set(renamed))
 
 
+def test_a_set_cut_anew_from_a_training_scene_is_recognised(sets, tmp_path):
+    save(build("sum", d=8), tmp_path / "x.safetensors", card_of(("fountain", "")))
+    (method,) = model_methods([(None, tmp_path / "x.safetensors")])
+    other = open_patch_set(sets / "b")
+    again = dataclasses.replace(other, manifest={**other.manifest, "source": {"name": "fountain"}})
+    odd = dataclasses.replace(other, manifest={**other.manifest, "source": "fountain"})
+    assert method.was_trained_on("x", again)
+    assert method.was_trained_on("x", join_patch_sets("x", [open_patch_set(sets / "a"), again]))
+    assert not method.was_trained_on("x", other)
+    assert not method.was_trained_on("x", odd)  # as fuzzing would have it
+
+
 def test_mkd_knows_its_training_patches(tmp_path):
     build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
     method = baseline_method("mkd", training_set=tmp_path / "many")

@@ -10,7 +10,7 @@ from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.model.card import read_card
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
-from matchkernel.model.weights import load, save
+from matchkernel.model.weights import load, save, state_digest
 from matchkernel.training.config import TeacherSettings
 from matchkernel.training.loop import train
 from matchkernel.training.teacher import Teacher
@@ -96,8 +96,18 @@ def test_a_run_copies_its_teacher(taught, small_sets, tmp_path):
         before, after = ((one(seen) * wanted).sum(1).mean() for one in (untrained, trained))
     assert after > before + 0.2
     card = read_card(tmp_path / "run" / "final.safetensors")
-    assert card.other["teacher_weights"].startswith("teacher ")
+    file = taught["teacher"]["weights"][0]
+    assert card.other["teacher_weights"] == f"teacher {state_digest(load(file))[:16]}"
     assert card.config.widths == (4, 8)
+
+
+def test_a_student_has_seen_what_its_teacher_was_trained_on(taught, tmp_path):
+    file = taught["teacher"]["weights"][0]
+    save(load(file), file, {"training_sets": '[{"name": "notredame", "patches_sha256": "12"}]'})
+    train(config(taught), tmp_path / "run", device="cpu")
+    card = read_card(tmp_path / "run" / "final.safetensors")
+    assert card.trained_on == "train"
+    assert [name for name, _ in card.training_sets] == ["train", "notredame"]
 
 
 def test_another_teacher_is_refused_on_resuming_but_the_same_elsewhere_is_not(taught, tmp_path):

@@ -92,7 +92,8 @@ def evaluate_photos(
         for spec, method, plan in zip(specs, methods, plans, strict=True):
             say(f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}")
             rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, progress)
-            results.append({**plan, **summary(rows, scenes), SECONDS: {**seconds, "threads": threads_each}})
+            scored = summary(rows, scenes, method.trained_on)
+            results.append({**plan, **scored, SECONDS: {**seconds, "threads": threads_each}})
     return results
 
 

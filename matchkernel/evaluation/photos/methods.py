@@ -44,6 +44,7 @@ class PhotoMethod:
         settings: everything that determines the result, JSON values; those of MATCHING only concern `match`.
         extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
         match: features of two images -> matches, filtered.
+        trained_on: names of the scenes that our weights learned from.
     """
 
     name: str
@@ -51,6 +52,7 @@ class PhotoMethod:
     settings: dict[str, Any]
     extract: Callable[[np.ndarray, str], Features] = field(repr=False)
     match: Callable[[Features, Features], Matches] = field(repr=False)
+    trained_on: frozenset[str] = frozenset()
 
     @property
     def feature_settings(self) -> dict[str, Any]:
@@ -100,9 +102,10 @@ def open_method(
     settings = {**recorded_settings(describer, detector), "filter": str(filter)}
     if settings.get(ENGINE) == TORCH:
         del settings[ENGINE]  # the definition is not named, so that results from before there were others stay valid
-    is_baseline = bool(colon) and name != UNTRAINED
-    licence = describer.settings.get("licence", UNKNOWN) if is_baseline else _licence(file, name == UNTRAINED)
-    return PhotoMethod(describer.name, licence, settings, extract, match_pair)
+    if colon and name != UNTRAINED:
+        return PhotoMethod(describer.name, describer.settings.get("licence", UNKNOWN), settings, extract, match_pair)
+    learned = frozenset() if name == UNTRAINED or file in SIFTS else read_card(file).set_names
+    return PhotoMethod(describer.name, _licence(file, name == UNTRAINED), settings, extract, match_pair, learned)
 
 
 def guided(method: PhotoMethod) -> PhotoMethod:

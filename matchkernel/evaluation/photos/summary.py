@@ -11,8 +11,16 @@ from matchkernel.evaluation.photos.rows import COUNTS, SCORES, mean_score, score
 from matchkernel.evaluation.photos.scenes import Scene
 
 
-def summary(rows: dict[str, list[dict[str, Any]]], scenes: Sequence[Scene]) -> dict[str, Any]:
-    """`scenes` with their scores and rows, `mean` of each score over scenes, `calibration`, `warnings`."""
+def summary(
+    rows: dict[str, list[dict[str, Any]]], scenes: Sequence[Scene], trained_on: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """`scenes` with their scores and rows, `mean` of each score over scenes, `calibration`, `warnings`.
+
+    Args:
+        rows: of the pairs, by scene.
+        scenes: that were scored.
+        trained_on: names of scenes that the method's weights learned from.
+    """
     seen = [np.array(row.pop("seen")) for part in rows.values() for row in part if "seen" in row]
     parts = {}
     for scene in scenes:
@@ -23,7 +31,12 @@ def summary(rows: dict[str, list[dict[str, Any]]], scenes: Sequence[Scene]) -> d
     kinds = dict.fromkeys(scene.kind for scene in scenes)
     means = {name: asdict(mean_score(parts, name)) for kind in kinds for name in SCORES[kind]}
     calibration = {"calibration": _calibration(seen)} if seen else {}
-    return {"scenes": parts, "mean": means, **calibration, "warnings": _warnings(scenes)}
+    return {
+        "scenes": parts,
+        "mean": means,
+        **calibration,
+        "warnings": [*_learned(scenes, trained_on), *_warnings(scenes)],
+    }
 
 
 def _calibration(seen: list[np.ndarray]) -> dict[str, Any]:
@@ -33,6 +46,11 @@ def _calibration(seen: list[np.ndarray]) -> dict[str, Any]:
         "match_ratio": None if ratio is None else round(ratio, 3),
         "right_below_ratio": shares_of_right(seen),
     }
+
+
+def _learned(scenes: Sequence[Scene], trained_on: frozenset[str]) -> list[str]:
+    known = [scene.name for scene in scenes if scene.name in trained_on]
+    return [f"the weights were trained on {', '.join(known)}: scores there are too good"] if known else []
 
 
 def _warnings(scenes: Sequence[Scene]) -> list[str]:
