@@ -21,6 +21,7 @@ from matchkernel.cli.options import (
     PhotoModel,
     Stored,
     Untrained,
+    check_model_options,
 )
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
@@ -73,6 +74,7 @@ def colmap(
     from matchkernel.storage.photo_folders import first_names, photos_in
 
     with user_errors():
+        check_model_options(model, untrained, engine)
         settings = ReconstructSettings(
             detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
         )

@@ -18,7 +18,7 @@ Size = Annotated[int, typer.Option(min=8, help="side of a patch in pixels")]
 Magnification = Annotated[float, typer.Option(min=0.1, help="half the side of a region / sigma of its keypoint")]
 Geometric = Annotated[bool, typer.Option(help="also find positives by geometry, in addition to the tracks")]
 Pairs = Annotated[int, typer.Option(min=0, help="number of positive pairs in each test list, and of negative pairs")]
-Mosaics = Annotated[bool, typer.Option(help="also write PhotoTourism's mosaics")]
+Mosaics = Annotated[bool, typer.Option(help="also write PhotoTourism's mosaics, if patches have 64 px")]
 
 
 @app.command()

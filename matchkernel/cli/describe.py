@@ -38,9 +38,10 @@ def describe(
         stack = read_patches(patches)
         size = network.config.patch_size if resize else int(stack.shape[-1])
         check_patch_size(network.config, size)
-        own = network.config.patch_size
-        if size != own and not untrained:
-            say(f"patches of {size} px, {model} was trained on {own} px: --resize describes them as such")
+        known = sorted({network.config.patch_size, *network.size_statistics})
+        if size not in known and not untrained:
+            trained = ", ".join(map(str, known))
+            say(f"patches of {size} px, {model} was trained on {trained} px: --resize describes them as such")
         runner = open_engine(network, engine, size=size, device=device)
         with progress_bar("describing", len(stack)) as progress:
             valid = describe_file(

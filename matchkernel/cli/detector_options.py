@@ -9,20 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from matchkernel.cli.console import user_errors
+from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
 Verb = Callable[..., None]
+OF_DOG = ("contrast", "edge")  # fields that Key.Net does not use
 
 
 def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
     """Replace a verb's argument `detector` with one option for each field of Detector that has a help text."""
     fields = [field for field in dataclasses.fields(Detector) if field.metadata.get("help")]
-    kind = inspect.Parameter.KEYWORD_ONLY
+    kind, usual = inspect.Parameter.KEYWORD_ONLY, default or Detector()
     options = [
         inspect.Parameter(
             field.name,
             kind,
-            default=getattr(default or Detector(), field.name),
+            default=getattr(usual, field.name),
             annotation=Annotated[field.type, typer.Option(f"--{field.name}", help=field.metadata["help"])],
         )
         for field in fields
@@ -33,6 +35,7 @@ def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
         def run(**values: Any) -> None:
             with user_errors():
                 detector = Detector(**{field.name: values.pop(field.name) for field in fields})
+                _check_used(detector, usual)
             verb(detector=detector, **values)
 
         parameters: list[inspect.Parameter] = []
@@ -43,3 +46,9 @@ def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
         return run
 
     return decorate
+
+
+def _check_used(detector: Detector, usual: Detector) -> None:
+    given = [f"--{name}" for name in OF_DOG if getattr(detector, name) != getattr(usual, name)]
+    if detector.keynet is not None and given:
+        raise ArgumentError(f"{' and '.join(given)} cannot be combined with --keynet, which replaces DoG")

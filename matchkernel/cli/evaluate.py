@@ -75,8 +75,10 @@ def phototourism(
         models = [_named(text) for text in model or []]
         weights = _named(baseline_weights) if baseline_weights else None
         if out is not None:
-            folders = [_named(text)[1] for text in sets] + ([training_set] if training_set else [])
-            check_target(out, max(len(models), 1) * len(sets) > 1, *folders, *_files(*models, weights))
+            named = [_named(text) for text in sets]
+            folders = [folder for _, folder in named] + ([training_set] if training_set else [])
+            tested = {name or folder for name, folder in named}  # sets of one name are joined
+            check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
         methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
         tests = open_test_sets([_named(text) for text in sets])
         with progress_bar("reading") as bar:

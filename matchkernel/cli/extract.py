@@ -10,7 +10,19 @@ import typer
 
 from matchkernel.cli.console import goes_on, progress_bar, say, say_stages, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, Listed, Masks, Only, PhotoModel, Profile, Stored, Untrained
+from matchkernel.cli.options import (
+    Device,
+    Engine,
+    Json,
+    Listed,
+    Masks,
+    Only,
+    PhotoModel,
+    Profile,
+    Stored,
+    Untrained,
+    check_model_options,
+)
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
@@ -42,6 +54,7 @@ def extract(
     from matchkernel.storage.stages import recording, stage
 
     with user_errors(), recording() as stages:
+        check_model_options(model, untrained, engine)
         with stage("open"):
             recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)

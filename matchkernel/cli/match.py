@@ -20,6 +20,7 @@ from matchkernel.cli.options import (
     PhotoModel,
     Profile,
     Untrained,
+    check_model_options,
     weight_files,
 )
 from matchkernel.geometry.detect import Detector
@@ -66,6 +67,7 @@ def match(
     from matchkernel.storage.stages import recording, stage
 
     with user_errors(), recording() as stages:
+        check_model_options(model, untrained, engine)
         for path in out or []:
             check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
         settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)

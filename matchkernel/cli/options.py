@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from matchkernel.model.engines.engine import ENGINES
+from matchkernel.errors import ArgumentError
+from matchkernel.model.engines.engine import AUTO, ENGINES
 
 Model = Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")]
 PhotoModel = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
@@ -51,6 +52,15 @@ Stored = Annotated[
     Literal["float32", "float16", "bytes"], typer.Option("--store", help="how descriptors are stored in features files")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+def check_model_options(model: str, untrained: bool, engine: str) -> None:
+    """Refuse options of networks for sift and rootsift, which would ignore them."""
+    from matchkernel.photos.describers import SIFTS
+
+    given = ["--untrained"] * untrained + ["--engine"] * (engine != AUTO)
+    if model in SIFTS and given:
+        raise ArgumentError(f"{model} is not a network: leave out {' and '.join(given)}")
 
 
 def weight_files(*models: str) -> list[Path]:

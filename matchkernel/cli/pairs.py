@@ -1,5 +1,6 @@
 """matchkernel pairs"""
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -9,13 +10,16 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Device, Engine, Json, PhotoModel, Untrained
+from matchkernel.cli.options import Device, Engine, Json, PhotoModel, Untrained, check_model_options
 from matchkernel.geometry.detect import Detector
+
+EXTRACTING = ("features", "model", "untrained", "engine")  # options for photos; also those of the detector
 
 
 @detector_options()
 def pairs(
     *,
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(help="features (a folder of .npz files or an .h5), or a folder of photos")],
     out: Annotated[Path, typer.Option("--out", "-o", help="file to write, two image names per line, as hloc's")],
     top: Annotated[
@@ -54,6 +58,7 @@ def pairs(
 
     with user_errors(), tempfile.TemporaryDirectory() as temporary:
         files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
+        check_model_options(model, untrained, engine)
         check_output(out, source, *files)
         if is_h5(out):
             raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
@@ -61,6 +66,8 @@ def pairs(
         wants_top = sources != Sources() or not (exhaustive or sequential or files)
         choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
         files_of_features = open_features(source) if has_features(source) else None
+        if files_of_features is not None and (given := _given_for_photos(context)):
+            raise ArgumentError(f"{source}: holds features already: {', '.join(given)} can only be given with photos")
         choice.check(names)  # before anything is extracted
         unusable: dict[str, str] = {}
         if files_of_features is None and choice.top and not exhaustive and sources == Sources():
@@ -83,3 +90,10 @@ def pairs(
         if as_json:
             print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": str(choice)}))
         say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
+
+
+def _given_for_photos(context: typer.Context) -> list[str]:
+    """The options on the command line that say how features are extracted, even if they say the default."""
+    names = (*EXTRACTING, *(field.name for field in dataclasses.fields(Detector)))
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -17,8 +17,9 @@ from matchkernel.collection.extract_shards import (
     check_masks,
     check_same_settings,
     mask_of,
+    photo_digest,
 )
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5
+from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5, names_in
 from matchkernel.collection.shards import visible_mark
 from matchkernel.collection.workers import Lost, Workers
 from matchkernel.errors import ArgumentError, FileError
@@ -29,7 +30,7 @@ from matchkernel.photos.features import Store, label_of, load_features
 from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
-from matchkernel.storage.photo_folders import photos_at
+from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
@@ -74,8 +75,9 @@ def extract_images(
     """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
 
     When run again, images that have features with the same settings are kept, and images that have changed are
-    extracted again. Features with other settings are refused. Features for an .h5 are collected in `<out>.parts` and
-    written to the file at the end, all of them or none. The files are the same, byte for byte, whoever made them.
+    extracted again; the features of one that has changed and cannot be read are removed. Features with other settings
+    are refused. Features for an .h5 are collected in `<out>.parts` and written to the file at the end, all of them or
+    none. The files are the same, byte for byte, whoever made them.
 
     Args:
         images: files by name (see find_images).
@@ -85,7 +87,7 @@ def extract_images(
         store: how descriptors are stored; an .h5 has float16 for bytes too, which hloc could not read.
         masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
         workers: who does it (default: this process, with its threads).
-        say: called with a line for each skipped image.
+        say: called with a line for each skipped image, and about further images that have features there.
         progress: called with the number of images done and their total.
     """
     out, detector = Path(out), detector or Detector()
@@ -103,7 +105,7 @@ def extract_images(
         for path in leftovers_of(out):
             path.unlink(missing_ok=True)
         with _opened(work, workers, len(images)) as (facts, run):
-            photos = _photos(out, images, facts)
+            photos = _photos(out, images, facts, say)
             progress(0, len(photos))
             found: dict[str, Extracted | Skipped] = {}
             for outcome in run(photos):
@@ -118,7 +120,9 @@ def extract_images(
         in_order = [found[name] for name in images]
         if is_h5(out):
             with stage("write"):
-                _gather(folder, out, [one for one in in_order if isinstance(one, Extracted)])
+                skipped = [photo for photo in photos if isinstance(found[photo.name], Skipped)]
+                stale = [photo.name for photo in skipped if _has_changed(photo, masks)]
+                _gather(folder, out, [one for one in in_order if isinstance(one, Extracted)], stale)
     return _report(in_order, facts, are_shared=is_h5(out))
 
 
@@ -180,12 +184,13 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
             raise ArgumentError(f"{out} cannot hold both {inside} and {name}: an image cannot be inside another image")
 
 
-def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any]) -> list[Photo]:
+def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say) -> list[Photo]:
     """The photos, with what the .h5 knows of them; a place that holds features of another kind is refused."""
     if not is_h5(out):
         there = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
         if there is not None:
             _check_first(out, there, facts)
+        _say_others(out, set(names_in(out)) - images.keys(), say)
         return [Photo(name, path) for name, path in images.items()]
     known = recorded_facts(out) if out.exists() else {}
     for name, found in known.items():
@@ -196,10 +201,25 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any]) -> list[P
                 f"{out}: features of {name} have {found['D']} dimensions, those of {facts['name']} {facts['D']}; "
                 "choose another place"
             )
+    _say_others(out, known.keys() - images.keys(), say)
     return [
         Photo(name, path, known.get(name, {}).get("settings", {}).get(IMAGE_HASH), known.get(name, {}).get("K", 0))
         for name, path in images.items()
     ]
+
+
+def _say_others(out: Path, names: Collection[str], say: Say) -> None:
+    """Say which further images have features: their photos may be gone, or were given to another run."""
+    if names:
+        say(f"{out}: also holds features of photos that are not among these: {first_names(sorted(names))}")
+
+
+def _has_changed(photo: Photo, masks: Path | None) -> bool:
+    """Whether the .h5 has features of an earlier photo of that name; False for a file that is gone."""
+    try:
+        return photo.known is not None and photo.known != photo_digest(photo.path, mask_of(photo.name, masks))
+    except FileError:
+        return False
 
 
 def _check_first(out: Path, name: str, facts: dict[str, Any]) -> None:
@@ -211,9 +231,9 @@ def _check_first(out: Path, name: str, facts: dict[str, Any]) -> None:
     check_same_settings(there.model, there.settings, facts, name, out)
 
 
-def _gather(folder: Path, out: Path, found: Sequence[Extracted]) -> None:
-    """Write the parts into the .h5, in the order of the images, and remove them."""
+def _gather(folder: Path, out: Path, found: Sequence[Extracted], stale: Sequence[str]) -> None:
+    """Write the parts into the .h5, in the order of the images, without the stale ones, and remove them."""
     parts = [(one.name, folder / one.file) for one in sorted(found, key=lambda one: one.name) if one.file]
-    if parts:
-        write_features(out, ((name, load_features(path)) for name, path in parts))
+    if parts or stale:
+        write_features(out, ((name, load_features(path)) for name, path in parts), removed=stale)
     shutil.rmtree(folder, ignore_errors=True)

@@ -46,14 +46,19 @@ def open_features(place: str | Path) -> FeatureFiles:
     if is_h5(place):
         names = image_names(place)
     elif place.is_dir():
-        paths = (path for path in place.rglob(f"*{SUFFIX}") if path.is_file() and not path.name.startswith("."))
-        names = sorted(path.relative_to(place).as_posix().removesuffix(SUFFIX) for path in paths)
+        names = names_in(place)
     else:
         reason = "is neither a folder nor an .h5" if place.exists() else "no such file or folder"
         raise FileError(f"{place}: {reason}; features are what `matchkernel extract` writes")
     if not names:
         raise FileError(f"{place}: contains no features")
     return FeatureFiles(place, names)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of the images that a folder holds .npz files of, sorted."""
+    paths = (path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.name.startswith("."))
+    return sorted(path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths)
 
 
 def is_h5(place: Path) -> bool:

@@ -55,8 +55,11 @@ def vocabulary_for(files: FeatureFiles) -> Vocabulary:
         return shipped
     share = max(1, LEARN_FROM // len(files.names))
     step = max(1, len(files.names) * CENTRES // LEARN_FROM)  # at least as many rows per image as there are centres
-    rows = [_spread(_with_content(files.load(name).descriptors), share) for name in files.names[::step]]
-    _check_same(files, rows)
+    rows = []
+    for name in files.names[::step]:
+        features = files.load(name)
+        _check_same_kind(files, first, name, features)
+        rows.append(_spread(_with_content(features.descriptors), share))
     learned = np.concatenate(rows)
     if not len(learned):
         raise ArgumentError(f"{files.place}: no image has a descriptor, so no two can be compared")
@@ -75,11 +78,15 @@ def shipped_vocabulary(model: str, settings: Mapping[str, Any]) -> Vocabulary | 
 def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progress | None = None) -> np.ndarray:
     """(n, K, D) float16 cells of images in the order of files.names; zeros for an image without descriptors.
 
-    Memory: 2 K D bytes per image, 64 kB for 256 centres of 128 dimensions, and one image's features.
+    Features of several models are refused. Memory: 2 K D bytes per image, 64 kB for 256 centres of 128 dimensions, and
+    the features of two images.
     """
     vectors = np.zeros((len(files.names), *vocabulary.centres.shape), np.float16)
+    first: Features | None = None
     for number, name in enumerate(files.names):
         features = files.load(name)
+        first = features if first is None else first
+        _check_same_kind(files, first, name, features)
         if features.descriptors.shape[1] != vocabulary.centres.shape[1]:
             raise ArgumentError(_other_width(files, name, features, vocabulary.centres.shape[1]))
         vectors[number] = global_vector(features.descriptors, vocabulary.centres)
@@ -187,9 +194,16 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.where(lengths > 0, lengths, 1)
 
 
-def _check_same(files: FeatureFiles, rows: list[np.ndarray]) -> None:
-    if len({part.shape[1] for part in rows}) > 1:
-        raise ArgumentError(f"{files.place}: its features do not all have the same number of dimensions")
+def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: Features) -> None:
+    """Refuse features that cannot be compared with those of the first image: of another model, or of other length."""
+    kinds = [(one.model, one.settings.get(WEIGHTS)) for one in (first, features)]
+    if kinds[0] != kinds[1]:
+        raise ArgumentError(
+            f"{files.place}: features of {files.names[0]} are from {first.model!r}, those of {name} from "
+            f"{features.model!r} (or from other weights): extract all photos with one model"
+        )
+    if first.descriptors.shape[1] != features.descriptors.shape[1]:
+        raise ArgumentError(_other_width(files, name, features, first.descriptors.shape[1]))
 
 
 def _other_width(files: FeatureFiles, name: str, features: Features, wanted: int) -> str:

@@ -67,14 +67,17 @@ def append_features(path: str | Path, image_name: str, features: Features) -> No
     write_features(path, [(image_name, features)])
 
 
-def write_features(path: str | Path, entries: Iterable[tuple[str, Features]]) -> None:
+def write_features(path: str | Path, entries: Iterable[tuple[str, Features]], *, removed: Iterable[str] = ()) -> None:
     """Add or replace the features of images in a features.h5, all of them or none.
 
     Args:
         path: the file; created if it does not exist.
         entries: name (slashes make folders) and features of each image.
+        removed: names of images whose features are taken out.
     """
     with adding(path) as file:
+        for name in removed:
+            del file[check_name(name)]
         for name, features in entries:
             _write_image(file, check_name(name), features)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Model, open_describer
@@ -50,6 +51,8 @@ class MatchSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", as_filter(self.filter))
         check_ranges(self)
+        if self.guided and self.geometry == "none":
+            raise ArgumentError("guided matching needs a geometry: auto, homography or fundamental, not none")
 
 
 @dataclass(frozen=True)

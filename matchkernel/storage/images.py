@@ -193,6 +193,8 @@ def _gray(image: "Image.Image", path: Path) -> np.ndarray:
         return (values >> 8).astype(np.uint8)
     if image.mode == "F":
         raise FileError(f"{path}: floating point gray values are not read; save 8 or 16 bits")
+    if image.mode == "LAB":  # Pillow cannot convert it
+        raise FileError(f"{path}: the colour mode {image.mode} is not read; save the photo as RGB or gray")
     return np.array(image.convert("L"))
 
 

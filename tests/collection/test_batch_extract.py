@@ -10,6 +10,7 @@ from made_images import save, texture, write_bad_images
 
 from matchkernel.collection import extract_shards
 from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.feature_files import open_features
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos import hloc
@@ -196,12 +197,26 @@ def test_a_changed_image_is_done_again_and_other_settings_are_refused(target, ph
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_a_photo_that_changed_and_cannot_be_read_has_no_features(photos, sift, tmp_path):
-    extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR)
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_a_photo_that_changed_and_cannot_be_read_has_no_features(target, photos, sift, tmp_path):
+    out = tmp_path / target
+    extract_images(find_images([photos]), out, sift, DETECTOR)
     (photos / "b.png").write_bytes((photos / "b.png").read_bytes()[:200])
-    report = extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR)
-    assert list(report.skipped) == ["b.png"]
-    assert {path.name for path in (tmp_path / "out").rglob("*.npz")} == {"a.jpg.npz"}
+    report = extract_images(find_images([photos]), out, sift, DETECTOR)
+    assert (report.kept, list(report.skipped)) == (["a.jpg", "day/a.jpg"], ["b.png"])
+    assert open_features(out).names == ["a.jpg", "day/a.jpg"]
+
+
+@pytest.mark.parametrize("target", ["out", "features.h5"])
+def test_features_of_photos_that_are_gone_stay_and_are_told(target, photos, sift, tmp_path):
+    out, said = tmp_path / target, []
+    extract_images(find_images([photos]), out, sift, DETECTOR, say=said.append)
+    images = {"a.jpg": photos / "a.jpg"}
+    extract_images(images, out, sift, DETECTOR, say=said.append)
+    assert said == [f"{out}: also holds features of photos that are not among these: b.png, day/a.jpg"]
+    gone = {**images, "b.png": photos / "gone.png"}
+    assert list(extract_images(gone, out, sift, DETECTOR).skipped) == ["b.png"]
+    assert open_features(out).names == ["a.jpg", "b.png", "day/a.jpg"]
 
 
 def test_a_disk_without_room_is_said_before_hdf5_meets_it(photos, sift, tmp_path, monkeypatch):

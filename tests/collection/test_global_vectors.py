@@ -101,13 +101,22 @@ def test_centres_of_clear_groups_are_found():
 
 def test_features_that_are_refused(files, tmp_path):
     save_features(features_of(np.ones((3, 5), np.float32)), tmp_path / "9.npz")
-    with pytest.raises(ArgumentError, match="do not all have the same number of dimensions"):
-        vocabulary_for(open_features(tmp_path))
-    with pytest.raises(ArgumentError, match="features of 9 have 5 dimensions, others 8"):
-        image_vectors(open_features(tmp_path), vocabulary_for(files))
+    for refused in (vocabulary_for, lambda mixed: image_vectors(mixed, vocabulary_for(files))):
+        with pytest.raises(ArgumentError, match="features of 9 have 5 dimensions, others 8"):
+            refused(open_features(tmp_path))
     save_features(features_of(np.zeros((3, 5), np.float32)), tmp_path / "none" / "9.npz")
     with pytest.raises(ArgumentError, match="no image has a descriptor"):
         vocabulary_for(open_features(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("model", "weights"), [("theirs", "1"), ("mine", "2")])
+def test_features_of_several_models_are_refused(files, tmp_path, model, weights):
+    vocabulary = vocabulary_for(files)
+    save_features(features_of(np.ones((3, D), np.float32), model, weights), tmp_path / "9.npz")
+    told = rf"{tmp_path}: features of 0 are from 'mine', those of 9 from '{model}' \(or from other weights\): extract"
+    for refused in (vocabulary_for, lambda mixed: image_vectors(mixed, vocabulary)):
+        with pytest.raises(ArgumentError, match=told):
+            refused(open_features(tmp_path))
 
 
 def test_the_package_has_vocabularies_for_its_weights():

@@ -64,6 +64,7 @@ def test_colmap_reconstructs_a_folder(rendered, tmp_path):
     found = json.loads(done.stdout)
     assert (found["registered"], found["on"]) == (6, "local")
     assert found["images_per_second"] == pytest.approx(6 / found["elapsed"], rel=0.01)
-    again = run(app, [*arguments, "--model", "rootsift"])
+    assert run(app, [*arguments, "--model", "rootsift"]).exit_code == 0  # nothing is new
+    again = run(app, [*arguments, "--model", "sift"])
     assert again.exit_code == 2
     assert "already exists" in again.stderr

@@ -15,7 +15,7 @@ from made_images import png_header
 from PIL import Image
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
-from matchkernel.storage.images import MAX_PIXELS, open_image, read_gray, write_png
+from matchkernel.storage.images import MAX_PIXELS, as_jpeg, open_image, read_colour, read_gray, write_png
 
 RAMP = np.add.outer(np.arange(0, 120, 10), np.arange(0, 130, 10)).astype(np.uint8)  # (12, 13)
 
@@ -91,6 +91,13 @@ def test_thirty_two_bits_are_read_where_sixteen_would_do_and_else_refused(tmp_pa
 
 def test_floating_point_is_refused(tmp_path):
     refused(saved(Image.fromarray(RAMP.astype(np.float32)), tmp_path / "p.tif"), "save 8 or 16 bits")
+
+
+def test_a_colour_mode_that_pillow_cannot_convert_is_named(tmp_path):
+    path = saved(Image.new("LAB", (5, 4), (120, 10, 20)), tmp_path / "lab.tif")
+    for read in (read_gray, read_colour, as_jpeg):
+        with pytest.raises(FileError, match=r"tif: the colour mode LAB is not read; save the photo as RGB or gray$"):
+            read(path)
 
 
 def test_colours_are_weighed_as_itu_r_601_does(tmp_path):
