@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.descriptors import Descriptor, check_patch_size
+from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.engines.engine import Engine
 from matchkernel.model.transfer import numpy_dtype, open_transfer
@@ -165,8 +165,7 @@ def _opened(
     engine: str | Engine, patches: np.ndarray | Tensor, model: Descriptor, resize: bool, device: Device
 ) -> Engine:
     """The engine for these patches."""
-    if not isinstance(model, Descriptor):
-        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}")
+    check_model(model)
     N = int(patches.shape[-1])
     size = model.config.patch_size if resize and N else N
     check_patch_size(model.config, size)

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -220,6 +221,13 @@ class Descriptor(nn.Module):
 def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:
     """Make an untrained descriptor: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
     return Descriptor(DescriptorConfig.from_dict({"variant": variant, **settings}), generator)
+
+
+def check_model(model: object) -> None:
+    """Refuse what is no descriptor, such as the name of one."""
+    if not isinstance(model, Descriptor):
+        hint = "; matchkernel.load opens a name or a file" if isinstance(model, (str, Path)) else ""
+        raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}{hint}")
 
 
 def check_patch_size(config: DescriptorConfig, N: int) -> None:

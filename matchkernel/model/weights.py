@@ -13,7 +13,7 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.model.card import NORMALIZATION, Card, card_of, damaged, find_weights
 from matchkernel.model.config import VARIANTS, DescriptorConfig
-from matchkernel.model.descriptors import Descriptor, why_size_is_fixed
+from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_fixed
 from matchkernel.storage.tensors import digest, first_not_finite, readable, write_tensors
 
 AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
@@ -30,8 +30,7 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
         card: what is known about the weights, as a Card or as strings by name (default: the card of the file the model
             was loaded from; pass another, or {}, for weights that have changed since).
     """
-    if not isinstance(model, Descriptor):
-        raise ArgumentTypeError(f"only a matchkernel Descriptor can be saved, got {type(model).__name__}")
+    check_model(model)
     if model.is_folded:
         raise ArgumentError("a folded model cannot be saved: save the model it was folded from")
     if card is None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WorkError
 from matchkernel.photos.adapters.onnx import compare, export_onnx
 
 
@@ -101,6 +101,8 @@ def test_the_comparison_sees_another_models_weights(exported):
 def test_what_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match=r"\.onnx"):
         export_onnx(small(), tmp_path / "model.pt")
+    with pytest.raises(ArgumentTypeError, match=r"got str; .* opens a name"):
+        export_onnx("tiny", tmp_path / "model.onnx")
     with pytest.raises(ArgumentError, match="fc learns"):
         export_onnx(small("fc"), tmp_path / "model.onnx", patch_size=64)
     with pytest.raises(ArgumentError, match="multiple of 4"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from matchkernel.errors import MatchKernelError
-from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor, check_model
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.cuda_engine import open_cuda_half
 from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILE, INT8, ONNX, TORCH, Engine, UnfitError, check_name
@@ -26,6 +26,7 @@ def open_engine(
         size: side of the patches (default: the size the model was trained at).
         device: where to compute (default: the model's device; "auto": a GPU if there is one and the engine can use it).
     """
+    check_model(model)
     check_name(engine)
     size = model.config.patch_size if size is None else size
     on_cpu = engine in (ONNX, INT8) or engine.lower().endswith(FILE)

@@ -11,7 +11,7 @@ import torch
 
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.card import NORMALIZATION
-from matchkernel.model.descriptors import Descriptor, check_patch_size
+from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.engine import ENGINE, ONNX
 from matchkernel.model.engines.onnx_engine import BROKEN_SEAL, SEAL, STATE, open_session, seal
 from matchkernel.model.engines.onnx_graph import INPUT, OPSET, OUTPUT, onnx_model
@@ -69,6 +69,7 @@ def prepare(model: Descriptor, patch_size: int | None) -> tuple[int, Descriptor]
     """The patch size of an export and the folded copy to be written; refuses what cannot be exported."""
     need("onnx", "onnx", "ONNX export")
     need("onnxruntime", "onnx", "ONNX export")
+    check_model(model)
     N = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
