@@ -86,7 +86,11 @@ def test_binboost_has_every_bit_of_opencvs(strips):
     method = baseline("binboost", weights=DATA / "weights" / FILES["binboost"])
     patches = np.ascontiguousarray(strips["h1"][:60, 16:48, 16:48])
     point = cv2.KeyPoint(16, 16, 32 / 6.25, 0)
-    expected = [cv2.xfeatures2d.BoostDesc_create(302).compute(patch, [point])[1][0] for patch in patches]
+    try:
+        theirs = cv2.xfeatures2d.BoostDesc_create(302)
+    except cv2.error:
+        pytest.skip("this build of OpenCV has no data of BoostDesc, as the wheels for ARM")
+    expected = [theirs.compute(patch, [point])[1][0] for patch in patches]
     assert (method.describe(patches) == np.stack(expected)).all()
 
 

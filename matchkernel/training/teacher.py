@@ -61,11 +61,14 @@ class Teacher(nn.Module):
     def find_basis(self, patches: Tensor, D: int) -> None:
         """Find the D directions that keep most of the products of joined rows: the principal ones, not centred.
 
+        Their signs do not depend on the machine, or a run that another one resumes would copy other rows.
         Without this, a model with as many dimensions as the joined rows copies them as they are.
         """
         joined = torch.cat([self(part) for part in patches.split(AT_A_TIME)]).double()
         _, vectors = torch.linalg.eigh(joined.T @ joined)
-        self.register_buffer("basis", vectors[:, -D:].flip(1).float().contiguous(), persistent=False)
+        vectors = vectors[:, -D:].flip(1)
+        largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
+        self.register_buffer("basis", (vectors * largest.sign()).float().contiguous(), persistent=False)
 
     def loss(self, rows: tuple[Tensor, Tensor], joined: tuple[Tensor, ...], settings: TeacherSettings) -> Tensor:
         """How far a batch is from the teacher.

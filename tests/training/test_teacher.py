@@ -73,28 +73,56 @@ def test_a_student_equal_to_its_teacher_has_nothing_to_learn_and_another_has():
     assert parts[2] == pytest.approx(2 * parts[0] + 3 * parts[1], rel=1e-5)
 
 
+def test_the_signs_of_the_basis_are_the_same_on_every_machine(pair, monkeypatch):
+    _, teacher = pair
+    teacher.find_basis(patches(), 12)
+    basis, found = teacher.basis, torch.linalg.eigh
+    signs = torch.tensor([1.0, -1.0]).double().repeat(12)
+
+    def other_signs(matrix):
+        values, vectors = found(matrix)
+        return values, vectors * signs
+
+    monkeypatch.setattr(torch.linalg, "eigh", other_signs)
+    teacher.find_basis(patches(), 12)
+    assert torch.equal(teacher.basis, basis)
+
+
 @pytest.fixture
-def taught(small, tmp_path):
-    """Nested tables of a run that copies rows only, from a model of random weights."""
-    save(model(5, D=16), tmp_path / "teacher.safetensors")
+def taught(small, small_sets, tmp_path):
+    """Nested tables of a run that copies rows only, from a model of random weights with statistics of the patches.
+
+    With others its rows would have a mean, which the student's BatchNorm takes away.
+    """
+    teacher = model(5, D=16).train()
+    for module in teacher.modules():
+        if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    teacher.embed(teacher.feature_maps(training_patches(small_sets)))
+    save(teacher.eval(), tmp_path / "teacher.safetensors")
     teacher = {"weights": [str(tmp_path / "teacher.safetensors")], "rows": 1.0, "pairs": 0.0}
     narrow = {"widths": [4, 8], "halvings": [1, 2], "d": 16, "D": 16}
     return {**small, "model": {**small["model"], **narrow}, "teacher": teacher}
 
 
+def training_patches(sets):
+    patches = torch.from_numpy(np.array(open_patch_set(sets / "train").patches))[:, None].float()
+    return resize_patches(patches, 8)
+
+
 def test_a_run_copies_its_teacher(taught, small_sets, tmp_path):
-    taught["sampling"] = {**taught["sampling"], "steps": 60}
+    taught["sampling"] = {**taught["sampling"], "steps": 200}
+    taught["optimizer"] = {"rate": 1.0}
     train(config(taught), tmp_path / "run", device="cpu")
     teacher = Teacher([load(taught["teacher"]["weights"][0]).fold()], ["a"])
-    seen = torch.from_numpy(np.array(open_patch_set(small_sets / "train").patches))[:, None].float()
-    seen = resize_patches(seen, 8)
+    seen = training_patches(small_sets)
     teacher.find_basis(seen, 16)
     wanted = torch.nn.functional.normalize(teacher(seen) @ teacher.basis)
     trained = load(tmp_path / "run" / "final.safetensors")
     untrained = build(**trained.config.to_dict(), generator=torch.Generator().manual_seed(0)).eval()
     with torch.no_grad():
         before, after = ((one(seen) * wanted).sum(1).mean() for one in (untrained, trained))
-    assert after > before + 0.2
+    assert after > before + 0.1  # nine pairs of seeds: by 0.15 to 0.24
     card = read_card(tmp_path / "run" / "final.safetensors")
     file = taught["teacher"]["weights"][0]
     assert card.other["teacher_weights"] == f"teacher {state_digest(load(file))[:16]}"
