@@ -7,7 +7,7 @@ from claims import UNAUGMENTED
 from own_jobs import BEST, BEST_CHANGES, RECIPE
 from results import CHANGES, FULL, FULL_TURNED, TASKS, look, parameters, percent, read, runs, score, signed
 
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, new_figure
 from matchkernel.plots.scores import Bar, draw_scores
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ TOLERANCE = {
     (FULL, "cartesian-s2-n32"): ("cartesian, s = 2", ORANGE, "-"),
     (FULL, "polar-s2-n32"): ("polar, s = 2", GREEN, "-"),
     (FULL, "sum-n32"): ("sum", GRAY, "-"),
+    (FULL, "sum-batch-n32"): ("sum-batch", GRAY, "--"),
+    (FULL, "concat-n32"): ("concat", PURPLE, "-"),
     (FULL_TURNED, "cartesian-s2-plain"): (f"cartesian, {UNAUGMENTED}", ORANGE, ":"),
     (FULL_TURNED, "polar-s2-plain"): (f"polar, {UNAUGMENTED}", GREEN, ":"),
 }

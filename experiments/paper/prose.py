@@ -2,18 +2,22 @@
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from candidates import CONTRAST, CONTRASTS, RATIO, RATIOS  # of experiments/photos
 from claims import BENCHMARKS, paper_claims, trained_on
-from jobs import EXPERIMENTS, LARGE_REGIONS, TRANSFERRED
+from data import sequences_of
+from jobs import EXPERIMENTS, FIGURE_3, LARGE_REGIONS, TRANSFERRED
 from own_jobs import AGAIN, BEST, FROM_STUDENTS, PACKAGE, REGIONS
 from results import (
     FULL,
     FULL_LARGE,
     FULL_TURNED,
+    TaskScore,
+    found_by_sequence,
     kind_mean,
     look,
     photo_means,
@@ -41,13 +45,13 @@ def limit() -> float:
 def overview() -> list[str]:
     """Verdicts, models, machines."""
     claims = paper_claims()
-    verdicts = Counter(map(counted_as, (claim.verdict for claim in claims)))
+    verdicts = Counter(counted_as(claim.verdict) for claim in claims)
     every = [result for experiment in EXPERIMENTS for result in read(experiment).values()]
     minutes = sum(result.get("seconds", 0) for result in every) / 60
     (machine,) = {f"{r['hardware']}, torch {r['torch']}" for r in every if "hardware" in r}
     return [
         f"Of {len(claims)} rows: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) + ".",
-        f"{len(every)} models were trained in {minutes:.0f} minutes on one GPU ({machine})",
+        f"{len(every)} models were trained on one GPU ({machine}), several at a time, {minutes:.0f} minutes in all",
     ]
 
 
@@ -103,10 +107,13 @@ def larger_patches() -> list[str]:
 def large_regions() -> list[str]:
     """`dual` s = 2 and `cartesian` s = 1 against `fc` on regions of 64 px or more."""
     dual, cartesian, fc = (three_tasks(FULL_LARGE, name) for name in ("dual-s2-n64", "cartesian-s1-n32", "fc-n32"))
+    small, large_fc = (three_tasks(FULL_LARGE, name) for name in ("dual-s2-n32", "fc-n64"))
     return [
         "`dual` s=2 is behind `fc` where both have 32 px ({}), not where both have 64 ({}), and with 64 behind `fc`"
         " with 32 in matching and retrieval ({})".format(*ahead_on_large(FULL_LARGE), gains(dual, fc)),
         f"`cartesian` s=1 with 32 is ahead of `fc` in all three ({gains(cartesian, fc)})",
+        f"`fc` gains {sequence_gains(large_fc, fc)} from 64 px, and `dual` s=2 is ahead of `fc` with 32 by"
+        f" {sequence_gains(small, fc)} with 32 and by {sequence_gains(dual, fc)} with 64",
     ]
 
 
@@ -124,6 +131,11 @@ def score_by_sequence(name: str) -> dict[str, float]:
 def gains(new: list[Spread], old: list[Spread]) -> str:
     """Differences in the three tasks."""
     return " / ".join(signed(a.mean - b.mean) for a, b in zip(new, old, strict=True))
+
+
+def sequence_gains(new: list[TaskScore], old: list[TaskScore]) -> str:
+    """Differences in the three tasks with the same weight for each sequence."""
+    return " / ".join(signed(fmean(a.sequences) - fmean(b.sequences)) for a, b in zip(new, old, strict=True))
 
 
 def sums() -> list[str]:
@@ -161,7 +173,30 @@ def turns() -> list[str]:
     return [
         "`polar` s=2 finds {:.1f} %, `cartesian` {:.1f}, `fc` {:.1f}, `sum-batch` {:.1f}".format(*shares),
         "Unaugmented ones find {:.1f} and {:.1f}".format(*shares[4:]),
+        *order_by_auc(),
     ]
+
+
+def order_by_auc() -> list[str]:
+    """Which descriptors are the highest and the lowest by AUC, on all sequences and on those by day alone."""
+    auc, first = ({n: found_by_sequence(n, what) for n in FIGURE_3} for what in ("auc", "first"))
+    by_night = np.array([name.startswith("webcam") for name in sequences_of("validation")])
+    found = max(shares[by_night].mean() for shares in first.values())
+    (top, high), (last, low) = extremes(auc)
+    (day_top, day_high), (day_last, day_low) = extremes(auc, ~by_night)
+    leader, loser = (name for name, _ in extremes(first))
+    return [
+        f"By AUC over all changes `{top}` is highest ({high:.1f}) and `{last}` lowest ({low:.1f}), because of the"
+        f" {by_night.sum()} sequences by day and night, of whose patches at most {found:.1f} % are found first; without"
+        f" them `{day_top}` ({day_high:.1f}) and `{day_last}` ({day_low:.1f}) are. By the share found first, `{leader}`"
+        f" and `{loser}` are.",
+    ]
+
+
+def extremes(shares: Mapping[str, np.ndarray], kept: np.ndarray | slice = slice(None)) -> list[tuple[str, float]]:
+    """Who has the largest mean over sequences, and who the smallest."""
+    means = {name: float(values[kept].mean()) for name, values in shares.items()}
+    return [pick(means.items(), key=lambda item: item[1]) for pick in (max, min)]
 
 
 def recipe() -> list[str]:

@@ -141,11 +141,7 @@ def paired(
         what: "first", share found first, or "auc", share of other patches that are less similar.
         by_trainings_only: samples are of trainings, all with the same patches.
     """
-    sides = []
-    for found in (ours, theirs):
-        curves = [look(run, "pole" if change == "pole" else "separability", change) for run in found]
-        units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
-        sides.append(100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64))
+    sides = [by_patch(found, change, what) for found in (ours, theirs)]
     one, two = sides
     weights = np.full((1, one.shape[1]), 1 / one.shape[1], np.float32) if by_trainings_only else _samples(one.shape[1])
     random, means = np.random.default_rng(1), []
@@ -154,6 +150,19 @@ def paired(
         scores = np.broadcast_to(weights @ part.T.astype(np.float32), drawn.shape)  # by sample and training
         means.append(np.take_along_axis(scores, drawn, 1).mean(1))
     return Interval(float(one.mean() - two.mean()), *map(float, np.quantile(means[0] - means[1], [0.025, 0.975])))
+
+
+def by_patch(found: Iterable[Result], change: str, what: str) -> np.ndarray:
+    """(trainings, patches) shares of a change's amounts in percent; patches are in order of the sequences."""
+    curves = [look(run, "pole" if change == "pole" else "separability", change) for run in found]
+    units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
+    return 100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64)
+
+
+def found_by_sequence(name: str, what: str) -> np.ndarray:
+    """The mean share over all changes of a descriptor of Figure 3 on each validation sequence."""
+    shares = [by_patch(runs(FULL, f"{name}-n32"), change, what).mean(0) for change in CHANGES]
+    return np.mean(shares, 0).reshape(len(sequences_of("validation")), -1).mean(1)
 
 
 @cache

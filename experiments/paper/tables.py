@@ -66,7 +66,7 @@ def claims_table(claims: list[Claim]) -> str:
     head = ["claim", "here", "numbers (ours)", "tested"]
     rows = [[c.text, f"**{c.verdict}**", c.figures, c.rule] for c in claims]
     if claims[0].number:
-        head, rows = ["", *head], [[str(c.number), *row] for c, row in zip(claims, rows, strict=True)]
+        head, rows = ["", *head], [[f"{c.number}{'+' * c.is_ours}", *row] for c, row in zip(claims, rows, strict=True)]
     return markdown_table(head, rows, text_columns=head)
 
 

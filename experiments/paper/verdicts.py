@@ -20,13 +20,17 @@ USUAL_SEEDS = 3  # what the page says of rows that say nothing else
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim with its verdict; `number` is that of the paper's statement, none of our own targets."""
+    """A claim with its verdict; `number` is that of the paper's statement, none of our own targets.
+
+    `is_ours`: a test that goes beyond the paper's experiments.
+    """
 
     number: int | None
     text: str
     verdict: str  # one of those above, and what limits it
     figures: str
     rule: str
+    is_ours: bool = False
 
 
 def yes_or_no(holds: bool) -> str:

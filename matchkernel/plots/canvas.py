@@ -9,7 +9,7 @@ from matchkernel.storage.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLACK, BLUE, ORANGE, GREEN, GRAY = "#1a1a1a", "#0072b2", "#d55e00", "#009e73", "#8a8a8a"
+BLACK, BLUE, ORANGE, GREEN, GRAY, PURPLE = "#1a1a1a", "#0072b2", "#d55e00", "#009e73", "#8a8a8a", "#cc79a7"
 DIVERGING = "RdBu_r"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BARS = 60
-SAFE = "†"  # after a name
+SAFE = "‡"  # after a name
 
 
 @dataclass(frozen=True)

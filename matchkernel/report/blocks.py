@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from matchkernel.evaluation.spread import Spread
 
-RAISED = "†"
+RAISED = "‡"
 RAISED_NOTE = (
     f"{RAISED} The order of tied distances alone raises this value; its tie-safe value is the one that is compared."
 )

@@ -232,8 +232,8 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     ]  # fmt: skip
     assert axes.get_xlabel() == "mAP (%)"
     (marked,) = draw_scores([Bar("orb", 0, [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
-    assert marked.get_xlabel() == "mAP (%; †: ties as errors)"
-    assert marked.get_yticklabels()[0].get_text() == "orb †   0"
+    assert marked.get_xlabel() == "mAP (%; ‡: ties as errors)"
+    assert marked.get_yticklabels()[0].get_text() == "orb ‡   0"
     gaps = np.diff(axes.get_yticks())
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the least demanding on top
