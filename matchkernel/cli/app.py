@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -44,15 +45,19 @@ class Verbs(TyperGroup):
         """Run a command line; a mistake in it is told in one line, as every other."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **settings)
+        words = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(args, standalone_mode=False, **settings)
+            _check_no_empty(words)
+            code = super().main(words, standalone_mode=False, **settings)
         except Mistake as error:
-            if type(error).__name__ == "NoArgsIsHelpError":  # no mistake
-                print(error.ctx.get_help())
-            else:
-                say_error(f"{error.format_message()} (see {error.ctx.command_path} --help)")
+            if type(error).__name__ != "NoArgsIsHelpError":  # no mistake: the help, which was printed
+                path = error.ctx.command_path if error.ctx else " ".join(["matchkernel", *words[:1]])
+                say_error(f"{error.format_message()} (see {path} --help)")
             code = error.exit_code
         except typer.Abort:
+            code = 1
+        except OSError as error:  # of the help, for which there is no room
+            say_error(str(error))
             code = 1
         sys.exit(code)
 
@@ -60,6 +65,15 @@ class Verbs(TyperGroup):
         """Replace the placeholder that is listed in the help with the verb itself."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, load_verb(name) if name and entry else entry, rest
+
+
+def _check_no_empty(words: Sequence[str]) -> None:
+    """Refuse an empty word, perhaps a variable of the shell that is not set: as a path it is the current folder."""
+    for before, word in pairwise(["matchkernel", *words]):
+        if not word:
+            raise Mistake(f"The argument after {before} is empty: a variable that is not set?")
+        if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
+            raise Mistake(f"{word} is empty: a variable that is not set?")
 
 
 def load_verb(name: str) -> Any:

@@ -51,6 +51,8 @@ def explore(
             need("starlette", "explore", "the explorer page")
             need("uvicorn", "explore", "the explorer page")
         else:
+            if not open_browser or settings != ExploreSettings(model=model, keypoints=keypoints):
+                raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
             check_output(save, *(path for path in (a, b) if path), suffixes=(".html",))
         report = html_page(gather(results)) if results else None
         pair = None if a is None or b is None else (read_photo(a, settings), read_photo(b, settings))

@@ -262,7 +262,8 @@ def check_same_settings(
         told = told_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
         if not told:
             continue
-        other = f"use --engine {before[ENGINE]}, " if before[ENGINE] != now[ENGINE] else ""
+        only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
+        other = f"use --engine {before[ENGINE]}, " if only_engine else ""
         raise ArgumentError(f"{out}: features of {name} were {told}; {other}{advice} or choose another place")
 
 

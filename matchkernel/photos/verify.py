@@ -175,10 +175,10 @@ def _verified(
     if geometry == "homography" and _distorts(model, a[inliers]):
         return replace(nothing, reason="the best homography distorts too much to be one of two photos")
     beyond_chance = _beyond_chance(a, b, errors, model, geometry, threshold, size)
-    reason = f"{int(inliers.sum()):,} of {len(a):,} matches agree on a {NAMES[geometry]}"
     if beyond_chance < SIGNIFICANT:
-        return replace(nothing, significance=beyond_chance, reason=f"{reason}, as many as chance can give")
-    return Verification(geometry, model, inliers, errors, beyond_chance, reason)
+        support = f"{int(inliers.sum()):,} of {len(a):,} matches agree on a {NAMES[geometry]}"
+        return replace(nothing, significance=beyond_chance, reason=f"{support}, as many as chance can give")
+    return Verification(geometry, model, inliers, errors, beyond_chance, "as asked for")
 
 
 def _beyond_chance(

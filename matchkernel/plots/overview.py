@@ -96,6 +96,7 @@ def draw_overview(
     whole = figure.add_subplot(grid[:, 0])
     whole.imshow(patch, cmap="gray")
     whole.set(xticks=(), yticks=(), title="patch a", xlabel=f"{N} × {N}")
+    products: list[Axes] = []
     for row, branch in enumerate(branches):
         d, n = branch.phi.shape[:2]
         P, (first, second) = len(branch.codes), NAMES[branch.system]
@@ -107,9 +108,10 @@ def draw_overview(
         if len(branches) == 1:
             _arrow(whole, tilde)
         else:
-            _arrow_between(whole, axes, tilde, 0.85 - 0.7 * row / (len(branches) - 1))
+            _arrow_between(whole, 0.85 - 0.7 * row / (len(branches) - 1), axes)
+            _label(axes, tilde, (-24, 6))
         axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
-        _arrow(axes, "⊗")
+        _label(axes, "⊗", (16, 0), right=True, size=17)
         axes = figure.add_subplot(grid[row, 2])
         _tiles(axes, branch.codes, DIVERGING)
         axes.set_title(f"F: w f({first}) ⊗ f({second})")
@@ -120,12 +122,14 @@ def draw_overview(
         axes.imshow(branch.product, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         axes.set(xticks=(), yticks=(), title="ΦᵀF")
         axes.set_xlabel(f"{d} × {P} = {d * P:,} numbers", fontsize=9)
-        _arrow(axes, "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
+        products.append(axes)
     axes = figure.add_subplot(grid[:, 4])
+    _arrows_to_descriptor(products, axes, norm=norm)
     axes.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
     axes.axhline(0, color=GRAY, linewidth=0.6)
     axes.set(xlim=(-1, D), xticks=(0, D - 1), xticklabels=(1, D), title="descriptor ψ, length 1")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.tick_right()
+    axes.spines[["top", "left"]].set_visible(False)
     figure.suptitle(title, fontsize=12)
     return figure
 
@@ -148,8 +152,19 @@ def _tiles(axes: "Axes", images: np.ndarray, colours: str, low: float | None = N
     axes.spines[:].set_visible(False)
 
 
-def _arrow_between(start: "Axes", end: "Axes", label: str, height: float) -> None:
-    """An arrow from the right edge of a panel, at a share of its height, to the left edge of another."""
+def _arrows_to_descriptor(products: list["Axes"], descriptor: "Axes", *, norm: bool) -> None:
+    """What is done with the products: together, if there are two."""
+    if len(products) == 1:
+        _arrow(products[0], "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
+        return
+    for axes in products:
+        _arrow_between(axes, 0.5, descriptor)
+        _label(axes, "ℓ2" if norm else "", (16, 0), right=True)
+    _label(descriptor, "joined:\nM, m,\nℓ2", (-32, 0))
+
+
+def _arrow_between(start: "Axes", height: float, end: "Axes") -> None:
+    """An arrow from the right edge of a panel, at a share of its height, to the middle of the left edge of another."""
     end.annotate(
         "",
         (0, 0.5),
@@ -159,8 +174,20 @@ def _arrow_between(start: "Axes", end: "Axes", label: str, height: float) -> Non
         arrowprops={"arrowstyle": "->", "color": BLACK, "linewidth": 1.6, "shrinkA": 8, "shrinkB": 6},
         annotation_clip=False,
     )
-    end.annotate(
-        label, (0, 0.5), (-24, 6), xycoords="axes fraction", textcoords="offset points", ha="right", fontsize=10
+
+
+def _label(axes: "Axes", text: str, offset: tuple[float, float], *, right: bool = False, size: float = 10) -> None:
+    """Words beside the middle of the left or of the right edge of a panel, so many points away."""
+    axes.annotate(
+        text,
+        (1 if right else 0, 0.5),
+        offset,
+        xycoords="axes fraction",
+        textcoords="offset points",
+        annotation_clip=False,
+        ha="left" if right else "right",
+        va="center",
+        fontsize=size,
     )
 
 

@@ -218,6 +218,10 @@ MISTAKES = [
         ("match a.png b.png --geometry flat", "'flat' is not one of"),
         ("data frm-colmap", "No such command 'frm-colmap'"),
         ("plot maps", "Missing option '--out'"),
+        ("match a.png b.png --keypoints", "'--keypoints' requires an argument. (see matchkernel match --help)"),
+        ("train -o", "'-o' requires an argument. (see matchkernel train --help)"),
+        ("match a.png b.png --json=5", "'--json' does not take a value"),
+        ("plot kernels --out=", "--out= is empty"),
     ],
 )
 def test_a_mistake_in_the_command_line_is_one_line(words, told, tmp_path):
@@ -233,8 +237,24 @@ def test_a_mistake_in_the_command_line_is_one_line(words, told, tmp_path):
 @pytest.mark.parametrize("words", ["", "data"])
 def test_without_a_verb_the_help_is_shown(words):
     result = run(*words.split())
-    assert "Usage" in result.stdout
+    assert result.stdout.count("Usage") == 1
     assert result.stderr == ""
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (("plot", "kernels", "-o", ""), ("extract", "", "-o", "f.h5"), ("train", "x.toml", "-o", "")):
+        result = run(*words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"error: The argument after {words[words.index('') - 1]} is empty")
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_help_without_room_for_it_is_one_line(words):
+    with Path("/dev/full").open("w") as full, command(*words, stdout=full, stderr=subprocess.PIPE) as process:
+        assert process.communicate()[1] == "error: [Errno 28] No space left on device\n"
+    assert process.returncode == 1
 
 
 def test_a_users_mistake_is_one_line_and_exit_2(patches, weights, tmp_path, monkeypatch):

@@ -55,6 +55,9 @@ def test_extract_does_not_mix_engines(here):
     assert other.exit_code == 2
     assert "made with engine 'onnx-int8', now 'torch'; use --engine onnx-int8, remove them" in other.stderr
     assert other.stderr.count("\n") == 1
+    another = run(*words[:-3], "rootsift", "--keypoints", 10)  # with which no engine would help
+    assert "'rootsift'" in another.stderr
+    assert "use --engine" not in another.stderr
     assert "0 images done, 2 already there" in good(*words, "--engine", "onnx-int8").stderr
 
 

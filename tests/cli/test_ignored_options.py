@@ -50,6 +50,11 @@ def test_of_the_detector_with_keynet(photos):
     check("keynet.pth", "colmap", "photos", "-o", "o", "--keynet", "keynet.pth")  # whose own contrast is 0.02
 
 
+@pytest.mark.parametrize("option", [("--port", 1), ("--host", "localhost"), ("--no-open",)])
+def test_of_serving_with_a_saved_page(photos, option):
+    check("are for the page that is served, not for --save", "explore", "--save", "page.html", *option)
+
+
 @pytest.mark.parametrize("place", ["rows", "rows.h5"])
 def test_of_extraction_with_features(photos, place):
     good("extract", photos, "-o", place, "--model", "rootsift", "--keypoints", 50)
