@@ -84,9 +84,9 @@ def best_of_all() -> Claim:
     beaten = [name for name, other in others.items() if compared(dual, other) == HOLDS]
     in_all, in_two, in_one = ([name for name, count in ahead.items() if count == wanted] for wanted in (3, 2, 1))
     level = [name for name, count in ahead.items() if not count and name not in beaten]
-    text = f"better in all three than {len(beaten)} of {len(others)}; better than it in all three {quoted(in_all)}"
-    text += f", in two {quoted(in_two)}" * bool(in_two) + f", in one {quoted(in_one)}" * bool(in_one)
-    text += f"; not in all three than {quoted(level)}, ahead in none" * bool(level)
+    text = f"beats {len(beaten)} of {len(others)} in all three; beaten in all three by {quoted(in_all)}"
+    for words, names in (("two", in_two), ("one", in_one), ("none", level)):
+        text += f", in {words} by {quoted(names)}" * bool(names)
     verdict = yes_or_no(len(beaten) == len(others))
     rule = "better in all three than each other descriptor trained alike at N = 32; κ = 8 for s=2, 1 for s=1"
     return with_trainings(Claim(3, "`dual` s=2 is the best", verdict, text, rule), fewest(dual, *others.values()))

@@ -172,7 +172,7 @@ def turns() -> list[str]:
     shares = [100 * fmean(look(run, "separability", "rotation")["first"][-1] for run in runs(*m)) for m in models]
     return [
         "`polar` s=2 finds {:.1f} %, `cartesian` {:.1f}, `fc` {:.1f}, `sum-batch` {:.1f}".format(*shares),
-        "Unaugmented ones find {:.1f} and {:.1f}".format(*shares[4:]),
+        "Unaugmented, `polar` finds {:.1f}, `cartesian` {:.1f}".format(*shares[4:]),
         *order_by_auc(),
     ]
 
@@ -187,9 +187,9 @@ def order_by_auc() -> list[str]:
     leader, loser = (name for name, _ in extremes(first))
     return [
         f"By AUC over all changes `{top}` is highest ({high:.1f}) and `{last}` lowest ({low:.1f}), because of the"
-        f" {by_night.sum()} sequences by day and night, of whose patches at most {found:.1f} % are found first; without"
-        f" them `{day_top}` ({day_high:.1f}) and `{day_last}` ({day_low:.1f}) are. By the share found first, `{leader}`"
-        f" and `{loser}` are.",
+        f" {by_night.sum()} sequences by day and night, where at most {found:.1f} % are found first. Without them"
+        f" `{day_top}` is highest ({day_high:.1f}) and `{day_last}` lowest ({day_low:.1f}); by the share found first,"
+        f" with them, `{leader}` and `{loser}`.",
     ]
 
 

@@ -37,7 +37,7 @@ def test_equal_models_may_differ_beyond_the_spread(seeds, one_of):
     differ = [verdicts.better(a, b) or verdicts.better(b, a) for a, b in pairs]
     assert np.mean(differ) == pytest.approx(1 / one_of, abs=0.02)
     page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
-    assert f"of {one_of} with {seeds}" in page
+    assert f"1 in {one_of} with {seeds}" in page
 
 
 def test_what_other_sequences_could_change_is_said():
