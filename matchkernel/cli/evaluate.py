@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from matchkernel.cli.console import plain_table, progress_bar, say, show_table, user_errors
+from matchkernel.cli.console import goes_on, plain_table, progress_bar, say, show_table, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Engine, Json, weight_files
 from matchkernel.errors import ArgumentError
@@ -241,13 +242,16 @@ def photos(
         cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
         parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
         protocol = Protocol(pixels, repeats)
-        found = read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs)
-        with progress_bar("reading") as bar:
+        found, kept = (
+            read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
+            work or parts,
+        )
+        with goes_on(kept) if kept else nullcontext(), progress_bar("reading") as bar:
             results = evaluate_photos(
                 found,
                 chosen,
                 protocol,
-                work=work or parts,
+                work=kept,
                 workers=workers or cores,
                 threads_each=threads,
                 before=_checking(out),

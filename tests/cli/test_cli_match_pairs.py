@@ -77,16 +77,17 @@ def test_names_that_a_match_list_cannot_hold_are_all_named(features):
 @pytest.mark.parametrize(
     ("where", "command"),
     [
-        ("batch_extract.extract_images", ("extract", "photos", "-o", "f.h5", "--model", "sift")),
-        ("match_pairs.match_pairs", ("match-pairs", "features.h5", "pairs.txt", "-o", "f.h5")),
-        ("reconstruct.reconstruct", ("colmap", "photos", "-o", "f.h5", "--model", "sift")),
+        ("collection.batch_extract.extract_images", ("extract", "photos", "-o", "f.h5", "--model", "sift")),
+        ("collection.match_pairs.match_pairs", ("match-pairs", "features.h5", "pairs.txt", "-o", "f.h5")),
+        ("collection.reconstruct.reconstruct", ("colmap", "photos", "-o", "f.h5", "--model", "sift")),
+        ("data.synthetic.build_synthetic", ("data", "synthetic", "-o", "f.h5")),
     ],
 )
 def test_ctrl_c_says_how_to_go_on(where, command, features, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"matchkernel.collection.{where}", interrupted)
+    monkeypatch.setattr(f"matchkernel.{where}", interrupted)
     result = run(*command)
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == "interrupted: run the same command again to go on with f.h5"
