@@ -241,11 +241,8 @@ def photos(
             check_folder(work, *scenes)
         cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
         parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
-        protocol = Protocol(pixels, repeats)
-        found, kept = (
-            read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
-            work or parts,
-        )
+        protocol, kept = Protocol(pixels, repeats), work or parts
+        found = read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs)
         with goes_on(kept) if kept else nullcontext(), progress_bar("reading") as bar:
             results = evaluate_photos(
                 found,
