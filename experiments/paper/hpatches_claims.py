@@ -131,7 +131,7 @@ def by_size(name: str, large: str, small: str) -> list[tuple[Spread, Spread]]:
 def sum_is_behind(ending: str, words: str) -> Claim:
     """`sum` against all others."""
     names = [n for n in FIGURE_3 if not n.startswith(("sum", "concat", "fc"))]
-    behind, fc, *others = at_32(f"sum{ending}", "fc", f"concat{ending}", *names)
+    behind, fc, *others = at_32(f"sum{ending}", "fc", "concat", "concat-batch", *names)
     is_last = all(compared(other, behind) == HOLDS for other in (fc, *others))
     is_far = fc[1].mean - behind[1].mean > 5
     verdict = yes_or_no(is_last and is_far)

@@ -51,7 +51,7 @@ def overview() -> list[str]:
     (machine,) = {f"{r['hardware']}, torch {r['torch']}" for r in every if "hardware" in r}
     return [
         f"Of {len(claims)} rows: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) + ".",
-        f"{len(every)} models were trained on one GPU ({machine}), several at a time, {minutes:.0f} minutes in all",
+        f"{len(every)} models were trained on one GPU ({machine}), several at a time, {minutes:.0f} minutes added up",
     ]
 
 

@@ -22,7 +22,7 @@ USUAL_SEEDS = 3  # what the page says of rows that say nothing else
 class Claim:
     """A claim with its verdict; `number` is that of the paper's statement, none of our own targets.
 
-    `is_ours`: a test that goes beyond the paper's experiments.
+    `is_ours`: a test of more than the paper claims.
     """
 
     number: int | None
