@@ -1,12 +1,14 @@
 """Tiny sets and weights to evaluate, made once."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from commands import SETS
 from helpers import write_sequence
+from made_images import save, texture
 
 import matchkernel
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
@@ -50,3 +52,13 @@ def here(place, monkeypatch):
     """The same, as the folder a command is run in."""
     monkeypatch.chdir(place)
     return place
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Three small photos, in the folder `photos` of the folder a command is run in."""
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for seed in range(3):
+        save(texture(seed, 90, 110), Path(f"photos/{seed}.png"))
+    return Path("photos")

@@ -6,23 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from commands import good, run
-from made_images import save, texture
 
 from matchkernel.photos.features import load_features, save_features
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
-    for seed in range(2):
-        save(texture(seed, 90, 110), Path(f"photos/{seed}.png"))
-    return tmp_path
-
-
-def test_match_names_its_engine(here):
+def test_match_names_its_engine(photos):
     words = ("match", "photos/0.png", "photos/1.png", "--keypoints", 20, "--json")
     for engine, name in (((), "onnx-int8"), (("--engine", "torch"), "torch"), (("--engine", "onnx"), "onnx")):
         result = good(*words, "--model", "light", *engine)
@@ -34,7 +23,7 @@ def test_match_names_its_engine(here):
     assert "(rootsift)" in result.stderr
 
 
-def test_describe_names_its_engine(here):
+def test_describe_names_its_engine(photos):
     np.save("patches.npy", np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8))
     rows = {}
     for engine in ("auto", "torch", "onnx", "onnx-int8"):
@@ -46,10 +35,10 @@ def test_describe_names_its_engine(here):
     assert (rows["torch"] * rows["onnx-int8"]).sum(1).min() > 0.98  # noise, unlike what it was calibrated on
 
 
-def test_extract_does_not_mix_engines(here):
+def test_extract_does_not_mix_engines(photos):
     words = ("extract", "photos", "-o", "rows", "--model", "light", "--keypoints", 10)
     result = good(*words)
-    assert "20 keypoints (light, onnx-int8)" in result.stderr
+    assert "30 keypoints (light, onnx-int8)" in result.stderr
     assert load_features("rows/0.png.npz").settings["engine"] == "onnx-int8"
     other = run(*words, "--engine", "torch")
     assert other.exit_code == 2
@@ -58,21 +47,21 @@ def test_extract_does_not_mix_engines(here):
     another = run(*words[:-3], "rootsift", "--keypoints", 10)  # with which no engine would help
     assert "'rootsift'" in another.stderr
     assert "use --engine" not in another.stderr
-    assert "0 images done, 2 already there" in good(*words, "--engine", "onnx-int8").stderr
+    assert "0 images done, 3 already there" in good(*words, "--engine", "onnx-int8").stderr
 
 
-def test_features_from_before_there_were_engines_are_those_of_torch(here):
+def test_features_from_before_there_were_engines_are_those_of_torch(photos):
     words = ("extract", "photos", "-o", "rows", "--model", "light", "--keypoints", 10)
     good(*words, "--engine", "torch")
     for path in Path("rows").iterdir():
         features = load_features(path)
         old = {key: value for key, value in features.settings.items() if key != "engine"}
         save_features(replace(features, settings=old), path)
-    assert "0 images done, 2 already there" in good(*words, "--engine", "torch").stderr
+    assert "0 images done, 3 already there" in good(*words, "--engine", "torch").stderr
     assert "now 'onnx-int8'" in run(*words).stderr
 
 
-def test_a_mistake_is_one_line(here, monkeypatch):
+def test_a_mistake_is_one_line(photos, monkeypatch):
     words = ("match", "photos/0.png", "photos/1.png", "--model", "light")
     for engine, told in (
         ("fastest", "engine must be one of auto, torch, onnx, onnx-int8, cuda-half or an .onnx file"),

@@ -18,15 +18,6 @@ from matchkernel.photos.features import load_features
 from matchkernel.photos.hloc import image_names
 
 
-@pytest.fixture
-def photos(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
-    for seed in range(3):
-        save(texture(seed, 90, 110), Path(f"photos/{seed}.png"))
-    return Path("photos")
-
-
 @pytest.mark.parametrize("out", ["rows", "features.h5"])
 def test_a_folder_of_photos_and_again(out, photos):
     arguments = ("extract", photos, "-o", out, "--model", "rootsift", "--keypoints", 30)

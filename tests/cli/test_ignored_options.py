@@ -4,19 +4,9 @@ from pathlib import Path
 
 import pytest
 from commands import good, run
-from made_images import save, texture
 
 GUIDED = "guided matching needs a geometry: auto, homography or fundamental, not none"
 DOG = "cannot be combined with --keynet, which replaces DoG"
-
-
-@pytest.fixture
-def photos(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
-    for seed in range(2):
-        save(texture(seed, 90, 110), Path(f"photos/{seed}.png"))
-    return Path("photos")
 
 
 def check(message, *arguments):
