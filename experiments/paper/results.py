@@ -155,8 +155,10 @@ def paired(
 def by_patch(found: Iterable[Result], change: str, what: str) -> np.ndarray:
     """(trainings, patches) shares of a change's amounts in percent; patches are in order of the sequences."""
     curves = [look(run, "pole" if change == "pole" else "separability", change) for run in found]
-    units = AUC_UNITS if what == "auc" else sum(amount != 0 for amount in curves[0]["amounts"])
-    return 100 / units * np.array([curve[f"{what}_by_patch"].split() for curve in curves], np.float64)
+    if what == "auc":
+        return 100 - 100 / AUC_UNITS * np.array([c["auc_missing_by_patch"].split() for c in curves], np.float64)
+    changes = sum(amount != 0 for amount in curves[0]["amounts"])
+    return 100 / changes * np.array([curve["first_by_patch"].split() for curve in curves], np.float64)
 
 
 def found_by_sequence(name: str, what: str) -> np.ndarray:

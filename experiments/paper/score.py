@@ -188,10 +188,10 @@ def score_separability(
 
     Returns:
         By kind: `amounts`; `auc`, the share of references of other patches that are less similar than the own one, and
-        `first`, the share of patches whose own reference is the most similar, both by amount; `auc_by_patch`, the mean
-        over the amounts that are not 0 in units of 1 / AUC_UNITS, and `first_by_patch`, the number of these amounts,
-        with which two models are compared patch by patch; each as one string, because a list would take a line of JSON
-        per patch.
+        `first`, the share of patches whose own reference is the most similar, both by amount. To compare two models
+        patch by patch, over the amounts that are not 0: `auc_missing_by_patch`, what the mean lacks to 1 in units of
+        1 / AUC_UNITS, and `first_by_patch`, the number of amounts; each as one string, because a list would take a line
+        of JSON per patch.
     """
     with np.load(path) as file:
         reference = torch.from_numpy(describe(file["reference"], model, resize=True, device=device)).to(device)
@@ -210,10 +210,14 @@ def score_separability(
                 "amounts": amounts,
                 "auc": auc.mean(1).tolist(),
                 "first": is_first.double().mean(1).tolist(),
-                "auc_by_patch": " ".join(map(str, (auc[changed].mean(0) * AUC_UNITS).round().int().tolist())),
-                "first_by_patch": " ".join(map(str, is_first[changed].sum(0).tolist())),
+                "auc_missing_by_patch": _words((1 - auc[changed].mean(0)) * AUC_UNITS),
+                "first_by_patch": _words(is_first[changed].sum(0)),
             }
     return found
+
+
+def _words(numbers: torch.Tensor) -> str:
+    return " ".join(map(str, numbers.round().int().tolist()))
 
 
 def shares_below(similarity: torch.Tensor) -> torch.Tensor:

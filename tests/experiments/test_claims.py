@@ -191,11 +191,11 @@ def separable(rate, patches=420, amounts=9):
     def scores(seed):
         random = np.random.default_rng(seed)
         first = (random.random((amounts, patches)) < rate).sum(0)
-        auc = np.random.default_rng(seed + 100).integers(9000, 9100, patches)
+        missing = np.random.default_rng(seed + 100).integers(900, 1000, patches)
         part = {
             "amounts": [*range(amounts + 1)],
             "first_by_patch": " ".join(map(str, first)),
-            "auc_by_patch": " ".join(map(str, auc)),
+            "auc_missing_by_patch": " ".join(map(str, missing)),
         }
         return {"separability": dict.fromkeys(("shift", "rotation", "scale"), part), "pole": {"pole": part}}
 

@@ -139,8 +139,8 @@ def test_separability_of_copies_strangers_and_of_a_model_that_sees_nothing(tmp_p
     assert found["auc"][1] < 1
     assert found["amounts"] == [0, 1]  # the first is no change, so patch by patch only the second counts
     assert found["first_by_patch"] == "0 0 0 0 0 0"
-    by_patch = [int(word) for word in found["auc_by_patch"].split()]
-    assert np.mean(by_patch) / score.AUC_UNITS == pytest.approx(found["auc"][1], abs=1e-4)
+    missing = [int(word) for word in found["auc_missing_by_patch"].split()]
+    assert 1 - np.mean(missing) / score.AUC_UNITS == pytest.approx(found["auc"][1], abs=1e-4)
     monkeypatch.setattr(score, "describe", lambda patches, *_, **__: np.ones((len(patches), 2), np.float32))
     blind = score.score_separability(model, path, "cpu")["shift"]
     assert blind["auc"] == [0.5, 0.5]
