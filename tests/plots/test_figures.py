@@ -188,8 +188,10 @@ def test_the_parts_of_an_overview_make_the_descriptor(variant, weights, textures
     assert len(figure.axes) == 2 + 3 * len(branches)
     titles = [axes.get_title() for axes in figure.axes]
     assert ("map Φ = φ̃(a)" in titles) == (variant == "dual")
-    arrows = [text for axes in figure.axes for text in axes.texts if text.get_text() in ("φ", "φ̃")]
-    assert [text.get_text() for text in arrows] == (["φ", "φ̃"] if variant == "dual" else ["φ"] * len(branches))
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    arrows = [text for text in texts if text in ("φ", "φ̃")]
+    assert arrows == (["φ", "φ̃"] if variant == "dual" else ["φ"] * len(branches))
+    assert sum("M, m" in text for text in texts) == 1  # one matrix, also for two systems
 
 
 def test_an_overview_says_when_products_are_normalised_before_the_matrix(weights, textures):
