@@ -125,15 +125,16 @@ def test_when_one_process_dies_the_other_ends_with_one_line_and_the_run_resumes(
     assert first.returncode == 1
     assert "error: another process of this run ended or does not answer" in words
     assert "Traceback" not in words
-    saved = read_checkpoint(out / "last.safetensors").step
+    last = out / "last.safetensors"
+    saved, written = read_checkpoint(last).step, last.stat().st_mtime_ns
     again = popen([*TORCHRUN, *command_of(small_toml, out, *options, "--resume")])
-    wait_until(lambda: read_checkpoint(out / "last.safetensors").step > saved, again)
+    wait_until(lambda: last.stat().st_mtime_ns > written, again)  # not read: it may be replaced meanwhile
     workers = children(again.pid)
     assert len(workers) == 2
     again.send_signal(signal.SIGTERM)  # torchrun passes it on: both save together and end
     again.communicate(timeout=60)
     assert not any(alive(worker) for worker in workers)
-    assert read_checkpoint(out / "last.safetensors").step > saved
+    assert read_checkpoint(last).step > saved
 
 
 def wait_until(is_so, process):
