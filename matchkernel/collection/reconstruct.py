@@ -150,10 +150,11 @@ def reconstruct(
         progress: called with the number done and the total.
     """
     settings = settings or ReconstructSettings()
-    images, describer, program = Path(images), open_describer(model, engine=engine), find_colmap()
-    mapper = find_mapper(program, settings.mapper)
-    check_camera_model(program, settings.camera_model)
+    images, describer = Path(images), open_describer(model, engine=engine)
     settings.filter.check_recorded(describer.settings)
+    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
+    chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
+    how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
     masks = None if masks is None else Path(masks)
     features = folder_of_features(features)
     if resolved(workspace).is_relative_to(resolved(images)):
@@ -163,18 +164,18 @@ def reconstruct(
         raise FileError(f"{images}: contains {len(photos.paths)} images, at least two are needed")
     for name in photos.paths:
         check_image_name(name)
-    if photos.ignored:
-        say(photos.what_was_ignored())
-    found, unreadable = _digests(photos.paths, masks, say)
-    choice = parse_choice(settings.pairs, len(found))
-    choice.check(photos.paths)  # before anything is extracted
+    parse_choice(settings.pairs, len(photos.paths)).check(photos.paths)
     cameras = Cameras(settings.single_camera, settings.camera_model, settings.camera_params)
     cameras.check(photos.paths)
     check_pair_names(photos.paths)
     check_masks(masks, photos.paths)
-    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name != "pairs"}
-    chosen |= {"detector": settings.detector.settings(), "filter": str(settings.filter)}
-    how = json.loads(json.dumps({"model": describer.name, **describer.settings, **chosen}))
+    program = find_colmap()  # after all mistakes in the arguments have been reported, before any work
+    mapper = find_mapper(program, settings.mapper)
+    check_camera_model(program, settings.camera_model)
+    if photos.ignored:
+        say(photos.what_was_ignored())
+    found, unreadable = _digests(photos.paths, masks, say)
+    choice = parse_choice(settings.pairs, len(found))
     inputs = {"photos": found, "pairs": [str(choice), *(file_hash(path) for path in choice.files)]}
     recover(Path(workspace))
     before = read_finished(Path(workspace), how)
