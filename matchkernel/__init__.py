@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matchkernel.photos.pipeline import match_images
     from matchkernel.plots.matches import save_picture
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "VARIANTS",
