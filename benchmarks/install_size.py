@@ -1,0 +1,130 @@
+"""Megabytes that an installation takes, with the pins, from the public package index.
+
+Nothing is installed for the systems: the directory at the end of a wheel says how large its files are, and only that is
+read. Python's own bytecode, which pip writes, is counted as large as its source. With --install the core is also
+installed into an empty environment of this machine and its files are measured.
+"""
+
+import argparse
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import urllib.request
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from timing import write_result
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+from check_install import MACOS, SYSTEMS  # noqa: E402
+from public_index import find_uv, public_environment  # noqa: E402
+
+PYTHON = "3.11"
+
+
+def with_bytecode(sizes: dict[str, int]) -> int:
+    """Bytes of files by name, once their Python is compiled."""
+    return sum(size * (1 + name.endswith(".py")) for name, size in sizes.items())
+
+
+@cache
+def wheel_size(url: str) -> tuple[int, int]:
+    """Bytes of a wheel: to download, and installed."""
+    for tail in (1 << 20, 1 << 24):
+        request = urllib.request.Request(url, headers={"Range": f"bytes=-{tail}"})
+        with urllib.request.urlopen(request) as answer:
+            content = answer.read()
+            whole = int(answer.headers.get("Content-Range", f"/{len(content)}").partition("/")[2])
+        try:
+            files = {file.filename: file.file_size for file in zipfile.ZipFile(io.BytesIO(content)).infolist()}
+        except zipfile.BadZipFile:
+            continue  # the directory is longer
+        return whole, with_bytecode(files)
+    raise ValueError(f"{url}: no directory found")
+
+
+def wheels(extra: str, system: str) -> set[str]:
+    """The addresses of the wheels that are installed on a system; extra "" is the core."""
+    command = [str(find_uv()), "pip", "compile", "--no-config", "--quiet", "--only-binary", ":all:"]
+    command += ["--python-version", PYTHON, "--python-platform", SYSTEMS[system], "--python", sys.executable]
+    command += ["-c", "constraints.txt", "--format", "pylock.toml", "pyproject.toml"]
+    command += ["--extra", extra] if extra else []
+    environment = {**public_environment(), "MACOSX_DEPLOYMENT_TARGET": MACOS}
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", check=True).stdout
+    packages = tomllib.loads(said)["packages"]
+    return {max((wheel["url"] for wheel in package["wheels"]), key=preference) for package in packages}
+
+
+def preference(url: str) -> tuple[Any, ...]:
+    """Of the wheels of one release that fit a system, the largest of these is the one that pip takes."""
+    python, abi, platform = url.removesuffix(".whl").split("-")[-3:]
+    systems = [(int(a), int(b)) for a, b in re.findall(r"(?:manylinux|macosx)_(\d+)_(\d+)", platform)]
+    return (
+        platform != "any",
+        abi not in ("abi3", "none"),
+        max(systems, default=(0, 0)),
+        "arm64" in platform,
+        len(python),
+    )
+
+
+def own_size() -> int:
+    """Bytes of this package."""
+    files = [path for path in (ROOT / "matchkernel").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return with_bytecode({str(path): path.stat().st_size for path in files})
+
+
+def installed_here() -> float:
+    """Megabytes of the files that pip writes for the core."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        before = set(Path(folder).rglob("*"))
+        command = [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "-c", "constraints.txt", "."]
+        subprocess.run(command, cwd=ROOT, env=public_environment(), check=True)
+        new = [path for path in Path(folder).rglob("*") if path not in before and path.is_file()]
+        return megabytes(sum(path.stat().st_size for path in new))
+
+
+def megabytes(size: int) -> float:
+    """Bytes as millions of bytes."""
+    return round(size / 1e6, 1)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--install", action="store_true", help="also install the core here, and measure it")
+    options = parser.parse_args()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [name for name, needs in project["optional-dependencies"].items() if needs]
+    systems = {}
+    for system in SYSTEMS:
+        core = wheels("", system)
+        table = {"core": core, **{extra: wheels(extra, system) - core for extra in extras}}
+        with ThreadPoolExecutor(8) as threads:
+            [*threads.map(wheel_size, set().union(*table.values()))]
+        systems[system] = {}
+        for name, urls in table.items():
+            download, installed = (sum(wheel_size(url)[which] for url in urls) for which in (0, 1))
+            installed += own_size() if name == "core" else 0
+            systems[system][name] = {"download": megabytes(download), "installed": megabytes(installed)}
+            print(f"{system:15} {name:12} {megabytes(download):8.1f} {megabytes(installed):8.1f} MB")
+        largest = sorted(core, key=lambda url: -wheel_size(url)[1])[:6]
+        packages = {re.split(r"[/-]", url.rpartition("/")[2])[0]: megabytes(wheel_size(url)[1]) for url in largest}
+        systems[system]["largest of the core"] = packages
+    result: dict[str, object] = {"megabytes": systems, "extras": "what they add to the core"}
+    if options.install:
+        result["the core installed here"] = installed_here()
+        print(f"the core installed here: {result['the core installed here']} MB")
+    write_result("install_size", result)
+
+
+if __name__ == "__main__":
+    main()
