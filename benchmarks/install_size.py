@@ -1,8 +1,8 @@
 """Megabytes that an installation takes, with the pins, from the public package index.
 
 Nothing is installed for the systems: the directory at the end of a wheel says how large its files are, and only that is
-read. Python's own bytecode, which pip writes, is counted as large as its source. With --install the core is also
-installed into an empty environment of this machine and its files are measured.
+read. The bytecode that pip adds, and uv does not, is counted as large as its source. With --install the core is also
+installed by pip into an empty environment of this machine, and its files are measured.
 """
 
 import argparse
@@ -14,10 +14,11 @@ import tempfile
 import tomllib
 import urllib.request
 import zipfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from timing import write_result
 
@@ -29,24 +30,42 @@ from public_index import find_uv, public_environment  # noqa: E402
 PYTHON = "3.11"
 
 
-def with_bytecode(sizes: dict[str, int]) -> int:
-    """Bytes of files by name, once their Python is compiled."""
-    return sum(size * (1 + name.endswith(".py")) for name, size in sizes.items())
+class Size(NamedTuple):
+    """Bytes: to download, of the files, and of the bytecode that pip adds to them."""
+
+    download: int
+    files: int
+    bytecode: int
+
+    @classmethod
+    def of(cls, download: int, files: dict[str, int]) -> "Size":
+        """From the bytes of files by name."""
+        return cls(download, sum(files.values()), sum(size for name, size in files.items() if name.endswith(".py")))
+
+    @classmethod
+    def total(cls, sizes: "Iterable[Size]") -> "Size":
+        """The sum of several."""
+        return cls(*map(sum, zip((0, 0, 0), *sizes, strict=True)))
+
+    def megabytes(self) -> dict[str, float]:
+        """As it is written: pip compiles what it installs, uv does not."""
+        installed = {"pip": self.files + self.bytecode, "uv": self.files}
+        return {name: round(size / 1e6, 1) for name, size in {"download": self.download, **installed}.items()}
 
 
 @cache
-def wheel_size(url: str) -> tuple[int, int]:
-    """Bytes of a wheel: to download, and installed."""
+def wheel_size(url: str) -> Size:
+    """The size of a wheel."""
     for tail in (1 << 20, 1 << 24):
         request = urllib.request.Request(url, headers={"Range": f"bytes=-{tail}"})
         with urllib.request.urlopen(request) as answer:
             content = answer.read()
             whole = int(answer.headers.get("Content-Range", f"/{len(content)}").partition("/")[2])
         try:
-            files = {file.filename: file.file_size for file in zipfile.ZipFile(io.BytesIO(content)).infolist()}
+            directory = zipfile.ZipFile(io.BytesIO(content)).infolist()
         except zipfile.BadZipFile:
             continue  # the directory is longer
-        return whole, with_bytecode(files)
+        return Size.of(whole, {file.filename: file.file_size for file in directory})
     raise ValueError(f"{url}: no directory found")
 
 
@@ -75,10 +94,10 @@ def preference(url: str) -> tuple[Any, ...]:
     )
 
 
-def own_size() -> int:
-    """Bytes of this package."""
+def own_size() -> Size:
+    """The size of this package."""
     files = [path for path in (ROOT / "matchkernel").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return with_bytecode({str(path): path.stat().st_size for path in files})
+    return Size.of(0, {str(path): path.stat().st_size for path in files})
 
 
 def installed_here() -> float:
@@ -89,12 +108,7 @@ def installed_here() -> float:
         command = [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "-c", "constraints.txt", "."]
         subprocess.run(command, cwd=ROOT, env=public_environment(), check=True)
         new = [path for path in Path(folder).rglob("*") if path not in before and path.is_file()]
-        return megabytes(sum(path.stat().st_size for path in new))
-
-
-def megabytes(size: int) -> float:
-    """Bytes as millions of bytes."""
-    return round(size / 1e6, 1)
+        return round(sum(path.stat().st_size for path in new) / 1e6, 1)
 
 
 def main() -> None:
@@ -110,15 +124,11 @@ def main() -> None:
         table = {"core": core, **{extra: wheels(extra, system) - core for extra in extras}}
         with ThreadPoolExecutor(8) as threads:
             [*threads.map(wheel_size, set().union(*table.values()))]
-        systems[system] = {}
-        for name, urls in table.items():
-            download, installed = (sum(wheel_size(url)[which] for url in urls) for which in (0, 1))
-            installed += own_size() if name == "core" else 0
-            systems[system][name] = {"download": megabytes(download), "installed": megabytes(installed)}
-            print(f"{system:15} {name:12} {megabytes(download):8.1f} {megabytes(installed):8.1f} MB")
-        largest = sorted(core, key=lambda url: -wheel_size(url)[1])[:6]
-        packages = {re.split(r"[/-]", url.rpartition("/")[2])[0]: megabytes(wheel_size(url)[1]) for url in largest}
-        systems[system]["largest of the core"] = packages
+        own = {"core": [own_size()]}
+        sizes = {name: Size.total([*map(wheel_size, urls), *own.get(name, [])]) for name, urls in table.items()}
+        systems[system] = {name: size.megabytes() for name, size in sizes.items()}
+        for name, values in systems[system].items():
+            print(f"{system:15} {name:12}", *(f"{value:8.1f} MB {kind}" for kind, value in values.items()))
     result: dict[str, object] = {"megabytes": systems, "extras": "what they add to the core"}
     if options.install:
         result["the core installed here"] = installed_here()
