@@ -5,13 +5,13 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers assume True; importing `typing` for it would take longer than everything else
 if TYPE_CHECKING:
     from matchkernel.errors import MatchKernelError
-    from matchkernel.model.card import Card, available
-    from matchkernel.model.config import VARIANTS, DescriptorConfig
     from matchkernel.model.describe import describe
     from matchkernel.model.descriptors import Descriptor, build
     from matchkernel.model.weights import load, save
     from matchkernel.photos.pipeline import match_images
     from matchkernel.plots.matches import save_picture
+    from matchkernel.runtime.card import Card, available
+    from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
 __version__ = "0.1.0"
 

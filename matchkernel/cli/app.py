@@ -16,7 +16,7 @@ from matchkernel.cli.console import say_error, show_traceback
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
     "info": "List the descriptors and the trained weights, or show what a weight file records about itself.",
-    "params": "Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers.",
+    "params": "Count the parameters of the paper's Table 1 from their shapes, next to the paper's own numbers.",
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
     "pairs": "Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all.",

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.collection.workers import Crew, Event, Work
+from matchkernel.photos.devices import CPU, open_place
+from matchkernel.storage.threads import cores
 
 GPU_WORKERS = 1  # processes share a GPU no better than threads do
 CONTAINER_LIMITS = (  # of cgroups, version 2 and 1
@@ -52,11 +54,6 @@ class LocalWorkers:
             crew.end()
 
 
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def processes_that_fit(memory: int) -> int:
     """One per core, but no more than fit into the memory if each takes so many bytes."""
     return max(1, min(cores(), memory_here() // memory))
@@ -72,9 +69,7 @@ def memory_here() -> int:
 
 
 def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
+    return open_place("auto") != CPU
 
 
 @dataclass(eq=False)
@@ -98,6 +93,7 @@ class _Processes(Crew):
             "PYTHONPATH": os.pathsep.join(paths),
             "OMP_NUM_THREADS": str(self._threads),
             "MKL_NUM_THREADS": str(self._threads),
+            "OPENBLAS_NUM_THREADS": str(self._threads),
         }
         command = [sys.executable, "-m", "matchkernel.collection.worker_process", str(theirs.fileno())]
         with theirs:

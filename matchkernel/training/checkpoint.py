@@ -18,7 +18,8 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.tensors import digest, readable, write_tensors
+from matchkernel.storage.stored import digest, readable
+from matchkernel.storage.tensors import as_stored, write_tensors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.optimizer import Updater
 
@@ -104,7 +105,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             if "checkpoint" not in metadata:
                 raise FileError(f"{path}: a safetensors file, but not a checkpoint")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata.get("sha256") != digest(metadata, tensors):
+        if metadata.get("sha256") != digest(metadata, as_stored(tensors)):
             raise FileError(f"{path}: damaged, its contents do not match its recorded sha256")
         return _parsed(metadata["checkpoint"], tensors, path)
     except MatchKernelError as error:

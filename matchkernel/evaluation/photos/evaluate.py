@@ -36,7 +36,7 @@ from matchkernel.evaluation.photos.work import (
     score_pair,
     threads,
 )
-from matchkernel.model.engines.engine import ENGINE, TORCH
+from matchkernel.runtime.engine import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, write_errors
 from matchkernel.storage.folders import exclusive
