@@ -12,6 +12,8 @@ from typer.main import get_command
 
 import matchkernel
 from matchkernel.cli.console import say_error, show_traceback
+from matchkernel.errors import MissingExtraError
+from matchkernel.storage.extras import CORE, need
 
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
@@ -56,6 +58,9 @@ class Verbs(TyperGroup):
             code = error.exit_code
         except typer.Abort:
             code = 1
+        except ImportError as error:
+            say_error(_what_is_missing(error, words))
+            code = 2
         except OSError as error:  # of the help, for which there is no room
             say_error(str(error))
             code = 1
@@ -65,6 +70,20 @@ class Verbs(TyperGroup):
         """Replace the placeholder that is listed in the help with the verb itself."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, load_verb(name) if name and entry else entry, rest
+
+
+def _what_is_missing(error: ImportError, words: Sequence[str]) -> str:
+    """One line about a package that a verb imports and that is missing or broken; our own modules are none of these."""
+    if isinstance(error, MissingExtraError):
+        return str(error)
+    top = (error.name or "").partition(".")[0]
+    if top in ("", "matchkernel"):
+        raise error
+    try:
+        need(top, "torch" if top == "torch" else CORE, f"matchkernel {words[0]}")
+    except MissingExtraError as missing:
+        return str(missing)
+    raise error
 
 
 def _check_no_empty(words: Sequence[str]) -> None:

@@ -15,12 +15,14 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import ImageMatches, match_images
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
+from matchkernel.runtime.engine import ONNX
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this close to the truth is correct
+MODELS: dict[str, dict[str, Any]] = {"light-wide": {"engine": ONNX, "device": "cpu"}, "rootsift": {}}  # exact: float32
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def results_table(rows: list[DemoRow]) -> Table:
 
 
 def run_demo(out: str | Path) -> list[DemoRow]:
-    """Match Middlebury's motorcycle pair, which comes with scikit-image, and its left image with a rotated copy.
+    """Match Middlebury's motorcycle pair, which comes with the package, and its left image with a rotated copy.
 
     Args:
         out: folder for the pictures and the two photos; made if it does not exist.
@@ -88,7 +90,7 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     }
     for name, photo in {"left.png": left, "right.png": right}.items():
         write_png(out / name, photo)
-    rows, describers = [], [open_describer(name, engine="torch") for name in ("light-wide", "rootsift")]
+    rows, describers = [], [open_describer(name, **chosen) for name, chosen in MODELS.items()]
     for pair, (other, errors) in pairs.items():
         for describer in describers:
             found = match_images(left, other, describer)

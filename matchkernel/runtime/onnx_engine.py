@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import FileError, WeightsError
+from matchkernel.errors import FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.card import SHIPPED
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.runtime.engine import AUTO, ENGINE, INT8, ONNX, UnfitError
 from matchkernel.runtime.int8 import Ranges, int8_file
 from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
 from matchkernel.runtime.weights import FoldedNetwork, Weights, fold
-from matchkernel.storage.extras import need
+from matchkernel.storage.extras import CORE, need
 
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
 # Names in the metadata of a file: digest of the weights it was made from, and of the file itself.
@@ -21,6 +21,7 @@ STATE, SEAL = "state_sha256", "content_sha256"
 BROKEN_SEAL = b"0" * 64  # in place of the digest, while it is computed
 SEAL_BYTES = b"\n" + bytes([len(SEAL)]) + SEAL.encode() + b"\x12\x40"  # as protobuf writes it
 MAX_BYTES = 2**28  # of an ONNX file
+LOWEST_VERSION = (1, 22)  # of onnxruntime, as in pyproject.toml
 
 
 class OnnxEngine:
@@ -180,7 +181,10 @@ def read_onnx(path: Path) -> bytes:
 
 def open_session(content: bytes, source: str) -> Any:
     """A session that computes in the thread that calls it; a file that ONNX Runtime cannot use is one line."""
-    runtime = need("onnxruntime", "onnx", "an ONNX file")
+    runtime = need("onnxruntime", CORE, "describing on a CPU")
+    version = getattr(runtime, "__version__", "of an unknown version")
+    if not hasattr(runtime, "SessionOptions"):
+        raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors become exceptions
@@ -188,4 +192,10 @@ def open_session(content: bytes, source: str) -> Any:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
         reason = " ".join(str(error).split())[:120]
-        raise WeightsError(f"{source}: not a usable ONNX file ({reason})") from None
+        raise WeightsError(f"{source}: cannot be used by onnxruntime {version} ({reason}){_upgrade(version)}") from None
+
+
+def _upgrade(version: str) -> str:
+    """What to do if onnxruntime is older than the one we ask for."""
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
+    return ": pip install --upgrade onnxruntime" if numbers < list(LOWEST_VERSION) else ""
