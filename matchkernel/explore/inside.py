@@ -18,6 +18,7 @@ from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
 from matchkernel.runtime.card import available, read_card
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
 if TYPE_CHECKING:
@@ -133,8 +134,7 @@ class Inside:
 
     def of_patches(self, patches: np.ndarray, *, weighted: bool = False) -> "dict[str, Tensor]":
         """(B, n * n, D) of each part of each model, of (B, 64, 64) uint8 patches."""
-        import torch
-
+        torch = need("torch", "torch", "looking inside descriptors")
         from matchkernel.model.describe import resize_patches
         from matchkernel.model.kernel_view import encodings_by_system, position_encodings
 

@@ -65,10 +65,8 @@ def read_photo(path: Path, settings: ExploreSettings) -> Photo:
 
 def read_sample(settings: ExploreSettings) -> tuple[Photo, Photo]:
     """The sample pair."""
-    left, right = (
-        decode(photo_bytes(pixels), name, settings)
-        for pixels, name in zip(load_motorcycle()[:2], SAMPLE_NAMES, strict=True)
-    )
+    photos = zip(load_motorcycle(), SAMPLE_NAMES, strict=False)
+    left, right = (decode(photo_bytes(pixels), name, settings) for pixels, name in photos)
     return left, right
 
 

@@ -86,10 +86,8 @@ def _resized(image: np.ndarray, scale: float) -> np.ndarray:
     """(h, w, 3) of an image at another scale."""
     cv2 = need_opencv()
     height, width = (max(1, round(side * scale)) for side in image.shape[:2])
-    resized = cv2.resize(
-        image[..., :3], (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    )
-    return np.broadcast_to(resized[..., None], (height, width, 3)) if resized.ndim == 2 else resized
+    resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    return np.repeat(resized[..., None], 3, 2) if resized.ndim == 2 else resized[..., :3]
 
 
 def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> np.ndarray:
