@@ -32,12 +32,12 @@ __all__ = [
 
 # Each name is imported on first use: importing torch takes seconds, and the command line often does not need it.
 _MODULES = {
-    "VARIANTS": "model.config",
-    "Card": "model.card",
+    "VARIANTS": "runtime.config",
+    "Card": "runtime.card",
     "Descriptor": "model.descriptors",
-    "DescriptorConfig": "model.config",
+    "DescriptorConfig": "runtime.config",
     "MatchKernelError": "errors",
-    "available": "model.card",
+    "available": "runtime.card",
     "build": "model.descriptors",
     "describe": "model.describe",
     "load": "model.weights",

@@ -1,7 +1,8 @@
 """The command line: its verbs, each loaded when it is used, and the options before the verb."""
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
@@ -36,6 +37,8 @@ VERBS = {
     "data": "Make, check and look at patch sets.",
     "evaluate": "Score a model, a baseline or descriptor files.",
 }
+
+WITH_TORCH = ("describe", "export", "reduce", "train", "adapt", "evaluate")
 
 Mistake: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
 
@@ -100,10 +103,26 @@ def load_verb(name: str) -> Any:
     python_name = name.replace("-", "_")
     module = import_module(f"matchkernel.cli.{python_name}")
     if hasattr(module, "app"):
-        return get_command(module.app)
-    verb = typer.Typer(add_completion=False)
-    verb.command(name)(getattr(module, python_name))
-    return get_command(verb)
+        verbs = module.app
+    else:
+        verbs = typer.Typer(add_completion=False)
+        verbs.command(name)(getattr(module, python_name))
+    if name in WITH_TORCH:
+        for command in verbs.registered_commands:
+            command.callback = _after_torch(command.callback, name)
+    return get_command(verbs)
+
+
+def _after_torch(verb: Callable[..., Any] | None, name: str) -> Callable[..., Any]:
+    """The verb, but a torch that is missing or broken is reported in one line before anything is done."""
+    assert verb is not None
+
+    @functools.wraps(verb)
+    def run(*values: Any, **options: Any) -> Any:
+        need("torch", "torch", f"matchkernel {name}")
+        return verb(*values, **options)
+
+    return run
 
 
 def _show_version(wanted: bool) -> None:
