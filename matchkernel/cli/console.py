@@ -1,9 +1,8 @@
 """What all verbs share: errors in one line, results on stdout, everything else on stderr."""
 
+import errno
 import os
 import re
-import select
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from matchkernel.cli.interrupts import raised_inside
 from matchkernel.errors import MatchKernelError, WorkError
+from matchkernel.storage.system import lost_its_reader
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from matchkernel.storage.stages import Stages
 
+CLOSED_PIPE = 141  # exit code: 128 and the number of SIGPIPE, which Windows does not have
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 
 
@@ -85,8 +86,8 @@ def user_errors() -> Iterator[None]:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
-        if isinstance(error, BrokenPipeError) and _is_stdout_closed():  # `| head` has read enough
-            raise typer.Exit(128 + signal.SIGPIPE) from None
+        if _is_of_a_pipe(error) and _is_stdout_closed():  # `| head` has read enough
+            raise typer.Exit(CLOSED_PIPE) from None
         _report(str(error).strip() or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
@@ -128,15 +129,19 @@ def _report(message: str) -> None:
     say_error(message)
 
 
+def _is_of_a_pipe(error: BaseException) -> bool:
+    """Whether a pipe broke, which on Windows may be an invalid argument, of no file."""
+    is_invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or is_invalid
+
+
 def _is_stdout_closed() -> bool:
     """Whether nobody reads stdout any more; then it is pointed elsewhere, or Python would complain when it ends."""
     try:
         place = sys.stdout.fileno()
     except (OSError, ValueError):  # it is no file
         return False
-    look = select.poll()
-    look.register(place, select.POLLOUT)
-    if not any(state & select.POLLERR for _, state in look.poll(0)):
+    if not lost_its_reader(place):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
     return True
