@@ -104,7 +104,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             metadata = dict(file.metadata() or {})
             if "checkpoint" not in metadata:
                 raise FileError(f"{path}: a safetensors file, but not a checkpoint")
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no dict); copies: the file will be replaced
         if metadata.get("sha256") != digest(metadata, tensors):
             raise FileError(f"{path}: damaged, its contents do not match its recorded sha256")
         return _parsed(metadata["checkpoint"], tensors, path)
