@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.storage.files import replacing
-from matchkernel.storage.threads import cores
+from matchkernel.storage.system import cores
 
 RESULTS = Path(__file__).parent / "results"
 

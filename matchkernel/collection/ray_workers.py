@@ -19,7 +19,7 @@ from matchkernel.collection.workers import Crew, Event, Work
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.storage.extras import need
 from matchkernel.storage.progress import Say
-from matchkernel.storage.threads import cores
+from matchkernel.storage.system import cores
 
 REACHED_WITHIN = 10  # seconds
 PATIENCE = 15  # seconds without any worker until the user is told what Ray is asked for

@@ -12,7 +12,8 @@ from matchkernel.errors import ArgumentError
 from matchkernel.explore.photos import Photo
 from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.storage.threads import cores, use_threads
+from matchkernel.storage.system import cores
+from matchkernel.storage.threads import use_threads
 
 CONNECTIONS = 100
 SECONDS_TO_FINISH = 2

@@ -12,6 +12,7 @@ from typing import TypeVar
 from matchkernel.errors import MissingExtraError
 from matchkernel.storage.ending import ends_soon
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.system import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,11 +32,6 @@ def process_threads() -> int:
         return int(torch.get_num_threads())
     told = os.environ.get("OMP_NUM_THREADS", "")
     return int(told) if told.isdecimal() and int(told) else cores()
-
-
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_threads(threads: int) -> None:
