@@ -19,7 +19,7 @@ from describe_speed import processor, versions
 from timing import write_result
 
 import matchkernel
-from matchkernel.cli.demo import load_motorcycle
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images

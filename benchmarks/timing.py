@@ -4,14 +4,14 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from matchkernel.storage.files import replacing
+from matchkernel.storage.system import cores
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -41,6 +41,8 @@ def write_result(name: str, result: Mapping[str, Any]) -> None:
     """Write benchmarks/results/<name>.json."""
     machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
     RESULTS.mkdir(exist_ok=True)
-    content = {"machine": {**machine, "torch": torch.__version__, "threads": torch.get_num_threads()}, **result}
+    torch = sys.modules.get("torch")
+    threads = {"torch": torch.__version__, "threads": torch.get_num_threads()} if torch else {"threads": cores()}
+    content = {"machine": {**machine, **threads}, **result}
     with replacing(RESULTS / f"{name}.json") as part:
         part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -5,13 +5,13 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers assume True; importing `typing` for it would take longer than everything else
 if TYPE_CHECKING:
     from matchkernel.errors import MatchKernelError
-    from matchkernel.model.card import Card, available
-    from matchkernel.model.config import VARIANTS, DescriptorConfig
     from matchkernel.model.describe import describe
     from matchkernel.model.descriptors import Descriptor, build
     from matchkernel.model.weights import load, save
     from matchkernel.photos.pipeline import match_images
     from matchkernel.plots.matches import save_picture
+    from matchkernel.runtime.card import Card, available
+    from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
 __version__ = "0.2.0"
 
@@ -32,12 +32,12 @@ __all__ = [
 
 # Each name is imported on first use: importing torch takes seconds, and the command line often does not need it.
 _MODULES = {
-    "VARIANTS": "model.config",
-    "Card": "model.card",
+    "VARIANTS": "runtime.config",
+    "Card": "runtime.card",
     "Descriptor": "model.descriptors",
-    "DescriptorConfig": "model.config",
+    "DescriptorConfig": "runtime.config",
     "MatchKernelError": "errors",
-    "available": "model.card",
+    "available": "runtime.card",
     "build": "model.descriptors",
     "describe": "model.describe",
     "load": "model.weights",

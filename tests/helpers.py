@@ -108,3 +108,8 @@ def projection_errors(scene: Path) -> np.ndarray:
         assert keypoints[image.name].shape == (len(image.places), 6)
         assert np.abs(keypoints[image.name][:, :2] - image.places).max() < 1e-3
     return np.concatenate(errors)
+
+
+def count_parameters(model):
+    """Number of learned parameters of a live model."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -21,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))
 from data import GROUPS, RESULTS
+from matchkernel.model.engines.onnx_engine import ranges_file
 from score import score_sequences
 
 import matchkernel
@@ -29,14 +30,13 @@ from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.int8 import calibrate_int8
 from matchkernel.evaluation.methods import Method
-from matchkernel.model.card import SHIPPED
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.engine import INT8
-from matchkernel.model.engines.onnx_engine import ranges_file
 from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
+from matchkernel.runtime.card import SHIPPED
+from matchkernel.runtime.engine import INT8
 from matchkernel.storage.files import replacing
 
 TARGET = RESULTS / "int8.json"

@@ -17,7 +17,6 @@ from score import DRAWS as GEOMETRY_DRAWS
 
 from matchkernel.evaluation.spread import Spread
 from matchkernel.model.descriptors import build
-from matchkernel.model.table_1 import count_parameters
 
 Result = dict[str, Any]  # what run.py writes of one model
 FULL, SHORT = "full", "descriptors"  # experiments of 39,060 and of 10,000 updates
@@ -220,7 +219,7 @@ def _geometric_values(models: Sequence[tuple[str, str]], pairs: str, draw: int) 
 @cache
 def _count(configuration: str) -> int:
     with torch.device("meta"):  # shapes are enough to count
-        return count_parameters(build(**json.loads(configuration)))
+        return build(**json.loads(configuration)).config.parameters
 
 
 def parameters(configuration: dict[str, Any]) -> int:

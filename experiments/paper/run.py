@@ -45,8 +45,8 @@ from score import (
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
 from matchkernel.errors import FileError, MatchKernelError
-from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, state_digest
+from matchkernel.runtime.card import read_card
 from matchkernel.storage.files import replacing
 from matchkernel.training.checkpoint import find_checkpoint
 from matchkernel.training.config import TrainingConfig

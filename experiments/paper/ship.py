@@ -22,9 +22,9 @@ from rules import taken_filters  # of experiments/photos
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
-from matchkernel.model.card import SHIPPED, Card, read_card
 from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
+from matchkernel.runtime.card import SHIPPED, Card, read_card
 
 MATCHING = (
     "matching_validation",
@@ -83,7 +83,7 @@ def metrics(scores: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Write matchkernel/model/trained/."""
+    """Write matchkernel/runtime/trained/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
     folder = parser.parse_args().weights

@@ -47,11 +47,11 @@ from verdicts import Claim, gaps
 
 from matchkernel.cli.console import run_script
 from matchkernel.evaluation.spread import Spread
-from matchkernel.model.card import SHIPPED
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.plots.canvas import save_png
 from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.tables import NOTHING, grid_markdown, markdown_table
+from matchkernel.runtime.card import SHIPPED
+from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.storage.files import replacing
 
 PAGES = ("results.md", "models.md", "photos.md")

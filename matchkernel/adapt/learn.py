@@ -12,7 +12,7 @@ import numpy as np
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stored import read_json, write_json
 from matchkernel.data.patch_set import PatchSet, open_patch_set
-from matchkernel.model.card import read_card
+from matchkernel.runtime.card import read_card
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import LOG, LogLine, read_log

@@ -10,7 +10,6 @@ from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.errors import MatchKernelError
 from matchkernel.evaluation.photos.scenes import Scene
-from matchkernel.model.card import read_card
 from matchkernel.photos.filters import LEARNED_RATIO, Filter
 from matchkernel.photos.pipeline import match_images
 from matchkernel.plots.contact_sheet import write_contact_sheet
@@ -18,6 +17,7 @@ from matchkernel.plots.matches import save_picture
 from matchkernel.plots.training import training_picture
 from matchkernel.report.blocks import Picture, Report, Section, TextTable
 from matchkernel.report.write import write_report
+from matchkernel.runtime.card import read_card
 
 KEYPOINTS = 1000
 

@@ -36,11 +36,12 @@ from matchkernel.data.split import PARTS, Counts, check_enough
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.evaluation.photos.scenes import Scene, colmap_scene
-from matchkernel.model.card import read_card
 from matchkernel.model.weights import load, save, state_digest
+from matchkernel.runtime.card import read_card
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash
-from matchkernel.storage.folders import LOCK, exclusive
+from matchkernel.storage.folders import exclusive
+from matchkernel.storage.locks import LOCK
 from matchkernel.storage.photo_folders import check_photo_folder
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference

@@ -2,15 +2,18 @@
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchkernel.cli.console import answer, progress_bar, say, user_errors
+from matchkernel.cli.console import announcing, answer, progress_bar, say, user_errors
 from matchkernel.cli.options import Device, Json, Seed
 
 if TYPE_CHECKING:
+    from matchkernel.cli.console import Bar
+    from matchkernel.cli.progress_lines import ProgressLines
     from matchkernel.data.split import Counts
     from matchkernel.training.log import LogLine
 
@@ -66,9 +69,9 @@ def adapt(
                     model=model,
                     database=database,
                     device=device,
-                    say=say,
+                    say=announcing(bar),
                     progress=bar,
-                    report=_show,
+                    report=partial(_show, bar),
                     counted=_count,
                 )
         except KeyboardInterrupt:
@@ -98,7 +101,8 @@ def _names(folders: list[Path] | None) -> tuple[str, ...]:
     return tuple(str(folder) for folder in folders or [])
 
 
-def _show(line: "LogLine", left: float) -> None:
+def _show(bar: "Bar | ProgressLines", line: "LogLine", left: float) -> None:
+    bar.spoken()
     remaining = f"{int(left) // 60}:{int(left) % 60:02d} left"
     if line.validation is not None:
         say(f"step {line.step}/{line.steps}  validation mAP {100 * line.validation['map']:.2f}  {remaining}")

@@ -1,7 +1,8 @@
 """The command line: its verbs, each loaded when it is used, and the options before the verb."""
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
@@ -12,11 +13,13 @@ from typer.main import get_command
 
 import matchkernel
 from matchkernel.cli.console import say_error, show_traceback
+from matchkernel.errors import MissingExtraError
+from matchkernel.storage.extras import CORE, need
 
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
     "info": "List the descriptors and the trained weights, or show what a weight file records about itself.",
-    "params": "Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers.",
+    "params": "Count the parameters of the paper's Table 1 from their shapes, next to the paper's own numbers.",
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
     "pairs": "Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all.",
@@ -34,6 +37,8 @@ VERBS = {
     "data": "Make, check and look at patch sets.",
     "evaluate": "Score a model, a baseline or descriptor files.",
 }
+
+WITH_TORCH = ("describe", "export", "reduce", "train", "adapt", "evaluate")
 
 Mistake: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
 
@@ -56,6 +61,9 @@ class Verbs(TyperGroup):
             code = error.exit_code
         except typer.Abort:
             code = 1
+        except ImportError as error:
+            say_error(_what_is_missing(error, words))
+            code = 2
         except OSError as error:  # of the help, for which there is no room
             say_error(str(error))
             code = 1
@@ -65,6 +73,20 @@ class Verbs(TyperGroup):
         """Replace the placeholder that is listed in the help with the verb itself."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, load_verb(name) if name and entry else entry, rest
+
+
+def _what_is_missing(error: ImportError, words: Sequence[str]) -> str:
+    """One line about a package that a verb imports and that is missing or broken; our own modules are none of these."""
+    if isinstance(error, MissingExtraError):
+        return str(error)
+    top = (error.name or "").partition(".")[0]
+    if top in ("", "matchkernel"):
+        raise error
+    try:
+        need(top, "torch" if top == "torch" else CORE, f"matchkernel {words[0]}")
+    except MissingExtraError as missing:
+        return str(missing)
+    raise error
 
 
 def _check_no_empty(words: Sequence[str]) -> None:
@@ -81,10 +103,26 @@ def load_verb(name: str) -> Any:
     python_name = name.replace("-", "_")
     module = import_module(f"matchkernel.cli.{python_name}")
     if hasattr(module, "app"):
-        return get_command(module.app)
-    verb = typer.Typer(add_completion=False)
-    verb.command(name)(getattr(module, python_name))
-    return get_command(verb)
+        verbs = module.app
+    else:
+        verbs = typer.Typer(add_completion=False)
+        verbs.command(name)(getattr(module, python_name))
+    if name in WITH_TORCH:
+        for command in verbs.registered_commands:
+            command.callback = _after_torch(command.callback, name)
+    return get_command(verbs)
+
+
+def _after_torch(verb: Callable[..., Any] | None, name: str) -> Callable[..., Any]:
+    """The verb, but a torch that is missing or broken is reported in one line before anything is done."""
+    assert verb is not None
+
+    @functools.wraps(verb)
+    def run(*values: Any, **options: Any) -> Any:
+        need("torch", "torch", f"matchkernel {name}")
+        return verb(*values, **options)
+
+    return run
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from matchkernel.cli.console import goes_on, progress_bar, say, user_errors
+from matchkernel.cli.console import announcing, goes_on, progress_bar, say, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import (
     Device,
@@ -26,8 +26,6 @@ from matchkernel.cli.options import (
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
-
-UNITS = {"extracting": "images", "global": "images", "matching": "pairs", "colmap": ""}  # by the first word of a stage
 
 
 @detector_options(COLMAP_LIKE)
@@ -83,12 +81,6 @@ def colmap(
         crew = open_workers(on, workers, len(photos), device)
         start = time.monotonic()
         with goes_on(out), progress_bar("reconstructing") as progress:
-
-            def tell(line: str) -> None:
-                say(line)
-                if (first := line.partition(" ")[0]) in UNITS:
-                    progress.rename(line, UNITS[first])
-
             found = reconstruct(
                 images,
                 out,
@@ -99,7 +91,7 @@ def colmap(
                 features=features,
                 masks=masks,
                 workers=crew,
-                say=tell,
+                say=announcing(progress),
                 progress=progress,
             )
         if as_json:

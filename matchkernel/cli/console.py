@@ -1,9 +1,8 @@
 """What all verbs share: errors in one line, results on stdout, everything else on stderr."""
 
+import errno
 import os
 import re
-import select
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,14 +19,28 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from matchkernel.cli.interrupts import raised_inside
+from matchkernel.cli.progress_lines import ProgressLines
 from matchkernel.errors import MatchKernelError, WorkError
+from matchkernel.storage.system import lost_its_reader
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import ProgressColumn, Task, TaskID
 
+    from matchkernel.storage.progress import Say
     from matchkernel.storage.stages import Stages
 
+STAGES = {  # first words of lines that say what long work does now, and what it counts
+    "extracting": "images",
+    "global": "images",
+    "matching": "pairs",
+    "colmap": "",
+    "cutting": "photos",
+    "training": "",
+    "calibrating": "",
+    "scoring": "",
+}
+CLOSED_PIPE = 141  # exit code: 128 and the number of SIGPIPE, which Windows does not have
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 
 
@@ -85,8 +98,8 @@ def user_errors() -> Iterator[None]:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
         raise typer.Exit(130) from None
     except (MatchKernelError, OSError, MemoryError) as error:
-        if isinstance(error, BrokenPipeError) and _is_stdout_closed():  # `| head` has read enough
-            raise typer.Exit(128 + signal.SIGPIPE) from None
+        if _is_of_a_pipe(error) and _is_stdout_closed():  # `| head` has read enough
+            raise typer.Exit(CLOSED_PIPE) from None
         _report(str(error).strip() or type(error).__name__)
         failed_work = isinstance(error, WorkError) or not isinstance(error, MatchKernelError)
         raise typer.Exit(1 if failed_work else 2) from None
@@ -128,15 +141,19 @@ def _report(message: str) -> None:
     say_error(message)
 
 
+def _is_of_a_pipe(error: BaseException) -> bool:
+    """Whether a pipe broke, which on Windows may be an invalid argument, of no file."""
+    is_invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or is_invalid
+
+
 def _is_stdout_closed() -> bool:
     """Whether nobody reads stdout any more; then it is pointed elsewhere, or Python would complain when it ends."""
     try:
         place = sys.stdout.fileno()
     except (OSError, ValueError):  # it is no file
         return False
-    look = select.poll()
-    look.register(place, select.POLLOUT)
-    if not any(state & select.POLLERR for _, state in look.poll(0)):
+    if not lost_its_reader(place):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
     return True
@@ -149,21 +166,38 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def progress_bar(what: str, total: int = 1, unit: str = "") -> Iterator["Bar"]:
-    """A progress bar on stderr, removed when done; silent if stderr is not a terminal.
+def progress_bar(what: str, total: int = 1, unit: str = "") -> Iterator["Bar | ProgressLines"]:
+    """A progress bar on stderr, removed when done; plain lines, see ProgressLines, if stderr is not a terminal.
 
     Args:
         what: the first stage.
         total: number of items.
         unit: what the items are, to show how many are done in a second.
     """
+    if not stderr.is_terminal:
+        with ProgressLines(what, unit, say) as lines:
+            yield lines
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _rate_column()]
-    with Progress(
-        *columns, TimeRemainingColumn(), console=stderr, transient=True, disable=not stderr.is_terminal
-    ) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=stderr, transient=True) as progress:
         yield Bar(progress, progress.add_task(what, total=total, unit=unit))
+
+
+def announcing(bar: "Bar | ProgressLines") -> "Say":
+    """A function that says a line, and makes it the name of the bar if it begins another stage."""
+
+    def tell(line: str) -> None:
+        unit = unit_of(line)
+        say(line) if unit is None else bar.announce(line, unit)
+
+    return tell
+
+
+def unit_of(line: str) -> str | None:
+    """What is counted in the stage that a line begins; None if it begins none."""
+    return STAGES.get(line.partition(" ")[0])
 
 
 def _rate_column() -> "ProgressColumn":
@@ -191,3 +225,11 @@ class Bar:
     def rename(self, what: str, unit: str = "") -> None:
         """Begin another stage with this name and unit, with nothing done yet."""
         self.progress.reset(self.task, description=what, unit=unit)
+
+    def announce(self, what: str, unit: str = "") -> None:
+        """Begin another stage, and say so."""
+        say(what)
+        self.rename(what, unit)
+
+    def spoken(self) -> None:
+        """The work has said itself how far it is."""

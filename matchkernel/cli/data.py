@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import answer, goes_on, progress_bar, say, user_errors
+from matchkernel.cli.console import announcing, answer, goes_on, progress_bar, say, user_errors
 from matchkernel.cli.options import Json, Picture, Seed
 from matchkernel.geometry.conventions import MAGNIFICATION
 
@@ -30,7 +30,7 @@ def pack(
     from matchkernel.data import phototourism, summary
 
     with user_errors():
-        with goes_on(out), progress_bar("packing patches") as progress:
+        with goes_on(out), progress_bar("packing patches", unit="patches") as progress:
             phototourism.pack_phototourism(source, out, progress)
         say(summary.one_line(out))
 
@@ -41,7 +41,8 @@ def verify(folder: Set) -> None:
     from matchkernel.data import summary
 
     with user_errors():
-        summary.verify(folder)
+        with progress_bar("checking files"):
+            summary.verify(folder)
         answer(f"intact: {summary.one_line(folder)}")
 
 
@@ -64,7 +65,7 @@ def from_colmap_(
 
     with user_errors():
         settings = from_colmap.CutSettings(size, magnification, geometric, pairs, seed, mosaics)
-        with goes_on(out), progress_bar("cutting photos") as progress:
+        with goes_on(out), progress_bar("cutting photos", unit="photos") as progress:
             from_colmap.build_from_colmap(
                 images, sparse, database, out, settings, all_keypoints=all_keypoints, progress=progress
             )
@@ -87,13 +88,13 @@ def from_photos_(
 
     with user_errors():
         settings = from_colmap.CutSettings(64, magnification, geometric, pairs, seed, mosaics)
-        with goes_on(out), progress_bar("cutting photos") as progress:
+        with goes_on(out), progress_bar("cutting photos", unit="photos") as progress:
             from_photos.build_from_photos(
                 photos,
                 out,
                 settings,
                 sequential=sequential,
-                say=say,
+                say=announcing(progress),
                 progress=progress,
             )
         say(summary.one_line(out))
@@ -114,7 +115,7 @@ def from_homographies_(
 
     with user_errors():
         settings = from_homographies.HomographySettings(most, magnification, seed, verification)
-        with goes_on(out), progress_bar("cutting sequences") as progress:
+        with goes_on(out), progress_bar("cutting sequences", unit="sequences") as progress:
             from_homographies.build_from_homographies(
                 source, out, settings, sequences=sequence or None, progress=progress
             )
@@ -133,7 +134,7 @@ def synthetic_(
     from matchkernel.data import summary, synthetic
 
     with user_errors():
-        with goes_on(out), progress_bar("rendering points") as progress:
+        with goes_on(out), progress_bar("rendering points", unit="points") as progress:
             synthetic.build_synthetic(out, synthetic.SyntheticSettings(points, patches, size, seed), progress)
         say(summary.one_line(out))
 

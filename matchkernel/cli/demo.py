@@ -12,15 +12,18 @@ from rich.table import Table
 from matchkernel.cli.console import plain_table, say, show_table, user_errors
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.pipeline import ImageMatches, match_images
+from matchkernel.photos.extract import extract
+from matchkernel.photos.pipeline import ImageMatches, match_features
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
+from matchkernel.runtime.engine import ONNX
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this close to the truth is correct
+MODELS: dict[str, dict[str, Any]] = {"light-wide": {"engine": ONNX, "device": "cpu"}, "rootsift": {}}  # exact: float32
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def results_table(rows: list[DemoRow]) -> Table:
 
 
 def run_demo(out: str | Path) -> list[DemoRow]:
-    """Match Middlebury's motorcycle pair, which comes with scikit-image, and its left image with a rotated copy.
+    """Match Middlebury's motorcycle pair, which comes with the package, and its left image with a rotated copy.
 
     Args:
         out: folder for the pictures and the two photos; made if it does not exist.
@@ -88,10 +91,11 @@ def run_demo(out: str | Path) -> list[DemoRow]:
     }
     for name, photo in {"left.png": left, "right.png": right}.items():
         write_png(out / name, photo)
-    rows, describers = [], [open_describer(name, engine="torch") for name in ("light-wide", "rootsift")]
+    rows, describers = [], [open_describer(name, **chosen) for name, chosen in MODELS.items()]
+    features = [extract(left, describer) for describer in describers]
     for pair, (other, errors) in pairs.items():
-        for describer in describers:
-            found = match_images(left, other, describer)
+        for describer, of_left in zip(describers, features, strict=True):
+            found = match_features(of_left, extract(other, describer))
             picture = out / f"{pair} {describer.name}.png".replace(", ", "-").replace(" ", "-")
             save_picture(found, left, other, picture, f"{pair}, {describer.name}")
             rows.append(_row(pair, found, errors(*found.points), picture))

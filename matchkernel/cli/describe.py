@@ -43,7 +43,7 @@ def describe(
             trained = ", ".join(map(str, known))
             say(f"patches of {size} px, {model} was trained on {trained} px: --resize describes them as such")
         runner = open_engine(network, engine, size=size, device=device)
-        with progress_bar("describing", len(stack)) as progress:
+        with progress_bar("describing", len(stack), unit="patches") as progress:
             valid = describe_file(
                 stack,
                 network,

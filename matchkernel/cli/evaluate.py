@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from matchkernel.cli.console import goes_on, plain_table, progress_bar, say, show_table, user_errors
+from matchkernel.cli.console import goes_on, plain_table, progress_bar, say, show_table, unit_of, user_errors
 from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Engine, Json, weight_files
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.model.engines.engine import TORCH
+from matchkernel.runtime.engine import TORCH
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import Whitening
@@ -81,8 +81,8 @@ def phototourism(
             tested = {name or folder for name, folder in named}  # sets of one name are joined
             check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
         methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
-        tests = open_test_sets([_named(text) for text in sets])
         with progress_bar("reading") as bar:
+            tests = open_test_sets([_named(text) for text in sets])
             results = evaluate_patch_sets(
                 methods,
                 tests,
@@ -242,17 +242,16 @@ def photos(
         cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
         parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
         protocol, kept = Protocol(pixels, repeats), work or parts
-        found = read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs)
         with goes_on(kept) if kept else nullcontext(), progress_bar("reading") as bar:
             results = evaluate_photos(
-                found,
+                read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
                 chosen,
                 protocol,
                 work=kept,
                 workers=workers or cores,
                 threads_each=threads,
                 before=_checking(out),
-                say=bar.rename,
+                say=lambda line: bar.rename(line, unit_of(line) or ""),
                 progress=bar,
             )
         _finish(results, out, as_json)

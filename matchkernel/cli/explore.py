@@ -36,8 +36,6 @@ def explore(
     from matchkernel.errors import ArgumentError
     from matchkernel.explore.photos import read_photo, read_sample
     from matchkernel.explore.settings import ExploreSettings
-    from matchkernel.report.page import html_page
-    from matchkernel.report.write import gather
     from matchkernel.storage.extras import need
     from matchkernel.storage.files import check_output
 
@@ -54,7 +52,7 @@ def explore(
             if not open_browser or settings != ExploreSettings(model=model, keypoints=keypoints):
                 raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
             check_output(save, *(path for path in (a, b) if path), suffixes=(".html",))
-        report = html_page(gather(results)) if results else None
+        report = _report(results) if results else None
         pair = None if a is None or b is None else (read_photo(a, settings), read_photo(b, settings))
         if save is not None:
             from matchkernel.explore.save import save_page
@@ -72,3 +70,10 @@ def explore(
                 webbrowser.open(address)
 
         serve(settings, pair, report, started)
+
+
+def _report(results: list[Path]) -> str:
+    from matchkernel.report.page import html_page
+    from matchkernel.report.write import gather
+
+    return html_page(gather(results))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.options import weight_files
 from matchkernel.errors import ArgumentError
 
@@ -42,7 +42,8 @@ def export(
         network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
         card = {"weights": "random, for trying out only"} if untrained else None
         if calibrate:
-            made = export_int8(network, out, [open_patch_set(place) for place in calibrate], patch_size, card)
+            with progress_bar("calibrating"):
+                made = export_int8(network, out, [open_patch_set(place) for place in calibrate], patch_size, card)
             loss = f"cosine with torch {made.cosine:.5f} (lowest {made.lowest_cosine:.4f})"
             loss += f", retrieval mAP {made.int8_map:.2f} instead of {made.torch_map:.2f}"
             say(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from matchkernel.cli.console import plain_table, say, show_table, stdout, user_errors
 from matchkernel.cli.options import Json
-from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
+from matchkernel.runtime.overview import card_facts, card_sections, overview, trained_weights
 
 
 def info(

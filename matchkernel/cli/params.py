@@ -10,8 +10,8 @@ from matchkernel.cli.options import Json
 
 
 def params(as_json: Json = False) -> None:
-    """Count the parameters of the paper's Table 1 on live models, next to the paper's own numbers."""
-    from matchkernel.model.table_1 import table_1
+    """Count the parameters of the paper's Table 1 from their shapes, next to the paper's own numbers."""
+    from matchkernel.runtime.table_1 import table_1
 
     with user_errors():
         rows = table_1()

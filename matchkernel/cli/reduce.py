@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.console import progress_bar, say, user_errors
 from matchkernel.cli.options import weight_files
 
 
@@ -26,7 +26,8 @@ def reduce(
     with user_errors():
         check_output(out, *weight_files(model), suffixes=(".safetensors",))
         network = load(model)
-        made = reduce_rows(network, dimensions, [open_patch_set(place) for place in calibrate])
+        with progress_bar("reducing"):
+            made = reduce_rows(network, dimensions, [open_patch_set(place) for place in calibrate])
         save(made.model, out, made.model.card)
         lost = f"{100 * made.kept:.1f} % of the squared length kept, retrieval mAP {made.map_after:.2f}"
         lost += f" instead of {made.map_before:.2f}, on {made.held_out} patches of other points"

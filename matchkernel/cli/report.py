@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.console import progress_bar, say, user_errors
 
 
 def report(
@@ -17,5 +17,6 @@ def report(
     from matchkernel.report.write import TITLE, report_results
 
     with user_errors():
-        page, *_ = report_results(results, out, title or TITLE)
+        with progress_bar("gathering results"):
+            page, *_ = report_results(results, out, title or TITLE)
         say(f"-> {page}")

@@ -28,9 +28,9 @@ WorkerCount = Annotated[
 def open_workers(on: str, count: int | None, items: int, device: str) -> "Workers | None":
     """The workers that these options ask for; None for this process."""
     from matchkernel.collection.choose_workers import choose_workers
-    from matchkernel.model.devices import open_device
+    from matchkernel.photos.devices import open_place
 
-    has_gpu = on == "local" and device != "cpu" and open_device(device).type == "cuda"
+    has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
     return choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)
 
 

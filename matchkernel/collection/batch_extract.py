@@ -24,10 +24,10 @@ from matchkernel.collection.shards import visible_mark
 from matchkernel.collection.workers import Lost, Workers
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.features import Store, label_of, load_features
 from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
+from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.photo_folders import first_names, photos_at

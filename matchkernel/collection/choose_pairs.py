@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
 from matchkernel.colmap.model import NO_POINT, Reconstruction
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.precision import full_precision
 from matchkernel.photos.hloc import load_h5py, read_array, reading
 from matchkernel.storage.progress import Progress
 
@@ -22,7 +20,7 @@ ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once:
 CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
 GLOBAL = "global_descriptor"  # hloc's dataset
 
-Similar = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,9 @@ def sequential_pairs(names: Sequence[str], count: int) -> Iterable[Pair]:
     return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 : i + 1 + count])
 
 
-def dot_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def dot_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, m) of (n, V) and (m, V)."""
-    return a.float() @ b.float().T
+    return np.asarray(a, np.float32) @ np.asarray(b, np.float32).T
 
 
 def top_pairs(
@@ -138,40 +136,40 @@ def top_pairs(
         similar: gives (n, m) similarities of n and m rows.
         progress: called with the number of images done and the total.
     """
-    rows = torch.from_numpy(np.ascontiguousarray(vectors))
+    rows = np.asarray(vectors)
     if rows.ndim < 2 or len(rows) != len(names):
         raise ArgumentError(f"{len(names)} images need as many vectors, got shape {tuple(rows.shape)}")
     for name, row in zip(names, rows, strict=True):
-        if not bool(row.isfinite().all()):
+        if not np.isfinite(row).all():
             raise ArgumentError(f"the global vector of {name} contains values that are not finite")
     chosen: list[Pair] = []
     count = min(count, len(rows) - 1)
-    with full_precision():
-        for start in range(0, len(rows) if count > 0 else 0, ROWS_AT_A_TIME):
-            block = rows[start : start + ROWS_AT_A_TIME]
-            nearest = _most_similar(block, rows, start, count, similar)
-            for i, others in enumerate(nearest.tolist(), start):
-                if bool(rows[i].any()):
-                    chosen += [(names[i], names[j]) for j in others]
-            if progress is not None:
-                progress(min(start + ROWS_AT_A_TIME, len(rows)), len(rows))
+    for start in range(0, len(rows) if count > 0 else 0, ROWS_AT_A_TIME):
+        block = rows[start : start + ROWS_AT_A_TIME]
+        nearest = _most_similar(block, rows, start, count, similar)
+        for i, others in enumerate(nearest.tolist(), start):
+            if bool(rows[i].any()):
+                chosen += [(names[i], names[j]) for j in others]
+        if progress is not None:
+            progress(min(start + ROWS_AT_A_TIME, len(rows)), len(rows))
     return list(unique_pairs(chosen))
 
 
-def _most_similar(block: torch.Tensor, rows: torch.Tensor, start: int, count: int, measure: Similar) -> np.ndarray:
+def _most_similar(block: np.ndarray, rows: np.ndarray, start: int, count: int, measure: Similar) -> np.ndarray:
     """(b, count) indices of the rows most similar to each row of a block that begins at `start`, itself left out."""
     best = np.full((len(block), count), -np.inf, np.float32)
     index = np.full((len(block), count), -1)
     for first in range(0, len(rows), COLUMNS_AT_A_TIME):
         some = rows[first : first + COLUMNS_AT_A_TIME]
         similar = measure(block, some)
-        own = torch.arange(start, start + len(block)) - first
-        inside = ((own >= 0) & (own < len(some))).nonzero()[:, 0]
-        similar[inside, own[inside]] = -torch.inf
-        least = similar.topk(min(count, len(some)), 1).values[:, -1].numpy()
-        # Among equals the first must win, which topk does not promise: take all that reach its last.
-        at, column = np.nonzero(similar.numpy() >= np.maximum(least, best[:, -1])[:, None])
-        values = np.concatenate([best.reshape(-1), similar.numpy()[at, column]])
+        own = np.arange(start, start + len(block)) - first
+        inside = np.flatnonzero((own >= 0) & (own < len(some)))
+        similar[inside, own[inside]] = -np.inf
+        last = len(some) - min(count, len(some))
+        least = np.partition(similar, last, axis=1)[:, last]
+        # Among equals the first must win, which a partition does not promise: take all that reach its last.
+        at, column = np.nonzero(similar >= np.maximum(least, best[:, -1])[:, None])
+        values = np.concatenate([best.reshape(-1), similar[at, column]])
         owner = np.concatenate([np.repeat(np.arange(len(block)), count), at])
         where = np.concatenate([index.reshape(-1), column + first])
         order = np.lexsort((where, -values, owner))

@@ -1,5 +1,6 @@
 """Give photos, keypoints and matches to COLMAP's importers, and see what it takes in."""
 
+import filecmp
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matchkernel.collection.pairs_file import Pair
-from matchkernel.collection.workspace import MATCHES
+from matchkernel.collection.workspace import MATCHES, link_or_copy
 from matchkernel.colmap.database import read_image_names, rename_images
 from matchkernel.colmap.program import find_colmap, on_cpu, run_stage
 from matchkernel.colmap.text_files import listed_name, write_match_list
@@ -97,12 +98,15 @@ class ColmapImport:
             return self
         for name in names:
             target, source = folder / name, (self.images / name).resolve()
-            if name in unreadable and (target.is_symlink() or not target.exists()):
+            if name in unreadable and (not target.exists() or filecmp.cmp(target, source, shallow=False)):
                 with replacing(target) as part:
                     part.write_bytes(as_jpeg(source))
             elif not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.symlink_to(source)
+                try:
+                    target.symlink_to(source)
+                except OSError:  # not every user of Windows may
+                    link_or_copy(source, target)
         return replace(self, images=folder)
 
     def features(self, names: Sequence[str]) -> None:

@@ -14,12 +14,12 @@ from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.collection.workers import described
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
-from matchkernel.model.engines.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
 from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.photos.hloc import check_name
+from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.settings import told_differences
@@ -163,7 +163,7 @@ class Extractor:
     def __init__(self, work: ExtractWork, describer: Describer) -> None:
         self.work = work
         # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
-        self._describer = replace(describer, takes_one_core=True) if describer.device.type == "cpu" else describer
+        self._describer = replace(describer, takes_one_core=True) if describer.device == "cpu" else describer
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Extractor:
 
     def each(self, photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
         """What became of each photo, in their order; several are worked on at the same time."""
-        if self._describer.device.type == "cpu":
+        if self._describer.device == "cpu":
             with one_thread_each():
                 yield from self._each(photos)
         else:

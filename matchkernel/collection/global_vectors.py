@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import safe_open
+from safetensors.numpy import save as to_bytes
 
 from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.model.precision import full_precision
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.features import Features
+from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress
-from matchkernel.storage.tensors import digest, readable, write_tensors
+from matchkernel.storage.stored import Stored, digest, read_header, read_tensors
 
 CENTRES = 256
 SHIPPED = Path(__file__).with_name("vocabularies.safetensors")
@@ -107,31 +106,34 @@ def global_vector(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return np.asarray(cells * max(1, cells.any(1).sum()) ** -0.25, np.float32)
 
 
-def similarities(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def similarities(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, m) similarities, from 0 to 1, of (n, K, D) and (m, K, D) cells."""
-    total = torch.zeros(len(a), len(b))
+    total = np.zeros((len(a), len(b)), np.float32)
     for cell in range(a.shape[1]):
-        total += (a[:, cell].float() @ b[:, cell].float().T).clamp_(min=0).square_()
+        cosines = a[:, cell].astype(np.float32) @ b[:, cell].astype(np.float32).T
+        total += np.square(np.maximum(cosines, 0, out=cosines), out=cosines)
     return total
 
 
 def assign(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """(M,) index of the centre nearest to each row."""
-    right = torch.from_numpy(np.ascontiguousarray(centres, np.float32))
-    offset = right.square().sum(1)
+    right = np.ascontiguousarray(centres, np.float32)
+    offset = np.square(right).sum(1)
     found = np.empty(len(rows), np.int64)
-    with full_precision():
-        for start in range(0, len(rows), ROWS_AT_A_TIME):
-            part = slice(start, start + ROWS_AT_A_TIME)
-            left = torch.from_numpy(np.ascontiguousarray(rows[part], np.float32))
-            found[part] = torch.addmm(offset, left, right.T, alpha=-2).argmin(1).numpy()
+    for start in range(0, len(rows), ROWS_AT_A_TIME):
+        part = slice(start, start + ROWS_AT_A_TIME)
+        found[part] = (offset - 2 * (np.asarray(rows[part], np.float32) @ right.T)).argmin(1)
     return found
 
 
 def sum_by_centre(rows: np.ndarray, nearest: np.ndarray, count: int) -> np.ndarray:
     """(K, D) float64 sums of the rows of each centre."""
-    sums = torch.zeros(count, rows.shape[1], dtype=torch.float64)
-    return sums.index_add_(0, torch.from_numpy(nearest), torch.from_numpy(rows).double()).numpy()
+    order = np.argsort(nearest, kind="stable")
+    used, starts = np.unique(nearest[order], return_index=True)
+    sums = np.zeros((count, rows.shape[1]))
+    if len(used):
+        sums[used] = np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
+    return sums
 
 
 def learn_centres(rows: np.ndarray, count: int = CENTRES) -> np.ndarray:
@@ -160,19 +162,20 @@ def write_vocabularies(
         weights: digest of the weights by model; none for SIFT.
         about: how they were made, further metadata.
     """
-    tensors = {name: torch.from_numpy(np.asarray(values, np.float16)) for name, values in centres.items()}
-    write_tensors(path, tensors, {**about, WEIGHTS: json.dumps(dict(sorted(weights.items())))})
+    arrays = {name: np.ascontiguousarray(values, np.float16) for name, values in centres.items()}
+    strings = {**about, WEIGHTS: json.dumps(dict(sorted(weights.items())))}
+    strings["sha256"] = digest(strings, {name: Stored.of(values) for name, values in arrays.items()})
+    with replacing(path) as part:
+        part.write_bytes(to_bytes(arrays, strings))
 
 
 def read_vocabularies(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(K, D) float32 centres by model, and the digests of the weights they belong to."""
     path = Path(path)
-    with readable(path), safe_open(path, "pt") as file:
-        metadata = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    (metadata, _), tensors = read_header(path), read_tensors(path)
     if metadata.get("sha256") != digest(metadata, tensors):
         raise WeightsError(f"{path}: damaged; its contents do not have the digest recorded in it")
-    return {name: tensor.float().numpy() for name, tensor in tensors.items()}, json.loads(metadata[WEIGHTS])
+    return {name: tensor.array().astype(np.float32) for name, tensor in tensors.items()}, json.loads(metadata[WEIGHTS])
 
 
 @cache

@@ -1,28 +1,25 @@
 """Workers that are processes of this machine; they need nothing but Python, and end with the process that started them.
 
-Each is a new Python that runs worker_process.py, not a fork of this one, and is reached by a pair of sockets.
+Each is a new Python that runs worker_process.py, not a fork of this one; tasks and results go through pipes.
 """
 
 import os
 import pickle
+import queue
 import signal
-import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from matchkernel.collection.workers import Crew, Event, Work
+from matchkernel.photos.devices import CPU, open_place
+from matchkernel.storage.system import cores, memory_here
 
 GPU_WORKERS = 1  # processes share a GPU no better than threads do
-CONTAINER_LIMITS = (  # of cgroups, version 2 and 1
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -52,35 +49,19 @@ class LocalWorkers:
             crew.end()
 
 
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def processes_that_fit(memory: int) -> int:
     """One per core, but no more than fit into the memory if each takes so many bytes."""
     return max(1, min(cores(), memory_here() // memory))
 
 
-def memory_here() -> int:
-    """Bytes that the machine has, or that its container may use."""
-    there = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for limit in CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # not there, or "max"
-            there.append(int(limit.read_text()))
-    return min(there)
-
-
 def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
+    return open_place("auto") != CPU
 
 
 @dataclass(eq=False)
 class _Process:
-    process: subprocess.Popen[bytes]
-    pipe: Connection
+    process: "subprocess.Popen[bytes]"
+    listener: threading.Thread | None = None
 
 
 class _Processes(Crew):
@@ -88,28 +69,24 @@ class _Processes(Crew):
         super().__init__(work, size)
         self._message = pickle.dumps((work, threads, gpu))
         self._threads = threads
-        self._alive: dict[Connection, _Process] = {}
+        self._alive: set[_Process] = set()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def start(self) -> _Process:
-        ours, theirs = socket.socketpair()
         paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109 - it may import what we can
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
             "OMP_NUM_THREADS": str(self._threads),
             "MKL_NUM_THREADS": str(self._threads),
+            "OPENBLAS_NUM_THREADS": str(self._threads),
         }
-        command = [sys.executable, "-m", "matchkernel.collection.worker_process", str(theirs.fileno())]
-        with theirs:
-            process = subprocess.Popen(
-                command,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
-        worker = _Process(process, Connection(ours.detach()))
-        self._alive[worker.pipe] = worker
+        command = [sys.executable, "-m", "matchkernel.collection.worker_process"]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        worker = _Process(process)
+        worker.listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)
+        worker.listener.start()
+        self._alive.add(worker)
         self._post(worker, self._message)
         return worker
 
@@ -117,28 +94,47 @@ class _Processes(Crew):
         self._post(worker, pickle.dumps(task))
 
     def events(self) -> list[Event]:
-        return [self._event(self._alive[pipe]) for pipe in wait(list(self._alive), timeout=1) if pipe in self._alive]
+        try:
+            event = self._events.get(timeout=1)
+        except queue.Empty:
+            return []
+        if event.kind == "died":
+            self._close(event.worker)
+        return [event]
 
     def _post(self, worker: _Process, message: bytes) -> None:
+        assert worker.process.stdin is not None
         with suppress(OSError):  # it has died; the event follows
-            worker.pipe.send_bytes(message)
+            worker.process.stdin.write(message)
+            worker.process.stdin.flush()
 
-    def _event(self, worker: _Process) -> Event:
+    def _listen(self, worker: _Process) -> None:
+        """In a thread: make events of what a worker says, until it has died."""
+        assert worker.process.stdout is not None
         try:
-            kind, value = pickle.loads(worker.pipe.recv_bytes())
-        except (EOFError, OSError):
-            del self._alive[worker.pipe]
-            worker.pipe.close()
-            return Event(worker, "died", _death_of(worker.process))
-        return Event(worker, kind, value)
+            while True:
+                self._events.put(Event(worker, *pickle.load(worker.process.stdout)))
+        except (EOFError, OSError, pickle.UnpicklingError):  # cut off
+            pass
+        except Exception:  # nothing that can be read here
+            worker.process.kill()
+        self._events.put(Event(worker, "died", _death_of(worker.process)))
+
+    def _close(self, worker: _Process) -> None:
+        assert worker.process.stdin is not None
+        assert worker.process.stdout is not None
+        assert worker.listener is not None
+        self._alive.remove(worker)
+        worker.listener.join()
+        worker.process.stdout.close()
+        with suppress(OSError):  # what it has not read
+            worker.process.stdin.close()
 
     def end(self) -> None:
-        for worker in self._alive.values():
-            worker.pipe.close()
+        for worker in self._alive:
             worker.process.kill()
-        for worker in self._alive.values():
-            worker.process.wait()
-        self._alive.clear()
+        for worker in list(self._alive):
+            self._close(worker)
 
 
 def _death_of(process: "subprocess.Popen[bytes]") -> str:
@@ -149,5 +145,5 @@ def _death_of(process: "subprocess.Popen[bytes]") -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = str(-code)
-    hint = "; there may be too little memory" if -code == signal.SIGKILL else ""
+    hint = "; there may be too little memory" if name == "SIGKILL" else ""
     return f"its process was killed ({name}{hint})"

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from matchkernel.collection.extract_shards import LIBRARIES
 from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.devices import open_device
+from matchkernel.photos.devices import open_place
 from matchkernel.photos.features import Features
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.files import replacing
@@ -105,11 +104,11 @@ class MatchWork:
         if self.mark is not None:
             check_visible(self.mark)
         use_threads(threads)
-        return Matcher(self, open_device(("cuda" if gpu else "cpu") if self.device == "auto" else self.device))
+        return Matcher(self, open_place(("cuda" if gpu else "cpu") if self.device == "auto" else self.device))
 
     def here(self) -> "Matcher":
         """Make ready in this process."""
-        return Matcher(self, open_device(self.device))
+        return Matcher(self, open_place(self.device))
 
     def split(self, task: Sequence[PairTask]) -> list[list[PairTask]]:
         """Pair by pair."""
@@ -119,7 +118,7 @@ class MatchWork:
 class Matcher:
     """Matches pairs of images whose features are on disk."""
 
-    def __init__(self, work: MatchWork, device: torch.device) -> None:
+    def __init__(self, work: MatchWork, device: str) -> None:
         self.work, self.device = work, device
         self._files = FeatureFiles(work.place, [])
         self._cache: OrderedDict[str, Features] = OrderedDict()

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from matchkernel import __version__
-from matchkernel.collection.local_workers import cores
 from matchkernel.collection.worker_process import do, open_here
 from matchkernel.collection.workers import Crew, Event, Work
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.storage.extras import need
 from matchkernel.storage.progress import Say
+from matchkernel.storage.system import cores
 
 REACHED_WITHIN = 10  # seconds
 PATIENCE = 15  # seconds without any worker until the user is told what Ray is asked for

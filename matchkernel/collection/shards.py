@@ -8,6 +8,7 @@ when it is read, and it is made again. Files are written atomically, so it does 
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +44,6 @@ def check_visible(mark: Path) -> None:
     """Refuse, in a worker, to work where the files of the run cannot be seen."""
     if not mark.exists():
         raise FileError(
-            f"{mark.parent}: the machine {os.uname().nodename} does not see this folder of the run; inputs and outputs "
+            f"{mark.parent}: the machine {platform.node()} does not see this folder of the run; inputs and outputs "
             "must be on a file system that all machines share, under the same path"
         )

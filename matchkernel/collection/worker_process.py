@@ -2,30 +2,42 @@
 
 import os
 import pickle
-import select
+import queue
 import signal
-import sys
 import threading
-from multiprocessing.connection import Connection
-from typing import Any
+import traceback
+from typing import IO, Any
 
 from matchkernel.collection.workers import Work
 from matchkernel.errors import MatchKernelError
 
 
 def main() -> None:
-    """Serve the socket whose number is the argument."""
+    """Do what comes by stdin, and tell it by stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the starter decides
-    pipe = Connection(int(sys.argv[1]))
-    threading.Thread(target=_end_with_the_starter, args=(pipe.fileno(),), daemon=True).start()
+    starter, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no reply
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(starter, tasks), daemon=True).start()
+    reply, opened = open_here(*tasks.get())
+    while True:
+        pickle.dump(reply, replies)
+        replies.flush()
+        if opened is None:
+            return
+        reply = do(opened, tasks.get())
+
+
+def _listen(starter: IO[bytes], tasks: "queue.SimpleQueue[Any]") -> None:
+    """In a thread: take tasks in, and end with the starter."""
     try:
-        work, threads, gpu = pickle.loads(pipe.recv_bytes())
-        reply, opened = open_here(work, threads, gpu)
-        pipe.send_bytes(pickle.dumps(reply))
-        while opened is not None:
-            pipe.send_bytes(pickle.dumps(do(opened, pickle.loads(pipe.recv_bytes()))))
+        while True:
+            tasks.put(pickle.load(starter))
     except (EOFError, OSError):
         pass
+    except Exception:  # such as a class that cannot be imported here
+        traceback.print_exc()
+    os._exit(1)
 
 
 def open_here(work: Work, threads: int, gpu: bool) -> tuple[tuple[str, Any], Any]:
@@ -55,13 +67,6 @@ def portable(error: Exception) -> Exception:
 
 def _told(error: Exception) -> RuntimeError:
     return RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _end_with_the_starter(place: int) -> None:
-    hangup = select.poll()
-    hangup.register(place, 0)  # 0: only the end of the other side
-    hangup.poll()
-    os._exit(1)
 
 
 if __name__ == "__main__":

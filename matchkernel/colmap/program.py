@@ -103,7 +103,7 @@ def run_stage(command: list[str], build: Build, progress: Progress | None) -> No
             text=True,
             errors="replace",
             env=_offscreen(),
-            pass_fds=(build.lock,),
+            pass_fds=build.lock,
         ) as process,
     ):
         assert process.stdout is not None

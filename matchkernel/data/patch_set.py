@@ -22,7 +22,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
-from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
+from matchkernel.storage.folders import JOURNAL, Build, resumable_build
+from matchkernel.storage.locks import LOCK
 from matchkernel.storage.npy import map_npy
 
 MANIFEST, FORMAT = "manifest.json", 1
@@ -124,8 +125,11 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
             build.forget()  # the finished steps belonged to the incomplete file
             _allocate(path, shape)
         # The file's blocks are allocated first, so that a full disk is an error here and not a crash later.
-        patches = np.lib.format.open_memmap(path, "r+") if count else np.load(path)
-        yield PatchSetBuild(build, patches)
+        made = PatchSetBuild(build, np.lib.format.open_memmap(path, "r+") if count else np.load(path))
+        try:
+            yield made
+        finally:
+            del made.patches  # Windows renames no folder in which a file is open
 
 
 def open_patch_set(folder: str | Path) -> PatchSet:
@@ -355,5 +359,7 @@ def _read_pairs(path: Path, count: int) -> np.ndarray:
 def _content(folder: Path) -> list[str]:
     own = (MANIFEST, JOURNAL, LOCK)
     return [
-        str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in own
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in own
     ]

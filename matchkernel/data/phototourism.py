@@ -108,8 +108,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
     with create_patch_set(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
         for number, _ in build.steps(steps):
             start = number * PER_MOSAIC
-            rows = build.patches[start : start + PER_MOSAIC]
-            rows[:] = read_mosaic(found.mosaics[number])[: len(rows)]
+            build.patches[start : start + PER_MOSAIC] = read_mosaic(found.mosaics[number])[: count - start]
             if progress is not None:
                 progress(min(start + PER_MOSAIC, count), count)
         columns = {} if found.reference_images is None else {"reference_image": found.reference_images}

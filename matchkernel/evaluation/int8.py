@@ -10,11 +10,13 @@ from matchkernel.evaluation.held_out import shown_and_held_out
 from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import FILE, INT8
-from matchkernel.model.engines.int8 import Ranges, calibrate, int8_model
-from matchkernel.model.engines.onnx_engine import OnnxEngine, seal
+from matchkernel.model.engines.calibrate import calibrate
+from matchkernel.model.engines.folded import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
+from matchkernel.runtime.engine import FILE, INT8
+from matchkernel.runtime.int8 import Ranges, int8_file
+from matchkernel.runtime.onnx_engine import OnnxEngine, seal
 from matchkernel.storage.files import check_output, replacing
 
 LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond which a file is not kept
@@ -58,7 +60,7 @@ def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int 
     shown, held_out, labels = shown_and_held_out(sets, N)
     names = tuple(part.folder.resolve().name for part in sets)
     ranges = Ranges(state_digest(model), N, calibrate(reference, shown), names)
-    content = int8_model(reference, N, ranges.limits, {}).SerializeToString()
+    content = int8_file(folded_network(model, N), ranges.limits, {})
     engine = OnnxEngine(content, N, INT8, f"the int8 graph of {model.name}")
     rows, ours = describe(held_out, reference), describe(held_out, reference, engine=engine)
     cosines = (rows * ours).sum(1)
@@ -93,10 +95,10 @@ def export_int8(
     path = Path(path)
     check_output(path, suffixes=(FILE,))
     found = calibrate_int8(model, sets, patch_size)
-    N, reference = prepare(model, patch_size)
-    words = metadata_of(model, N, INT8, card)
-    words["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
-    content = seal(int8_model(reference, N, found.ranges.limits, words).SerializeToString())
+    N = found.ranges.patch_size
+    strings = metadata_of(model, N, INT8, card)
+    strings["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
+    content = seal(int8_file(folded_network(model, N), found.ranges.limits, strings))
     with replacing(path) as part:
         part.write_bytes(content)
     return found

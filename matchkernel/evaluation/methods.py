@@ -13,14 +13,13 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.baselines.baseline import RESIZED
 from matchkernel.evaluation.baselines.by_name import TRAINED_ON, baseline
 from matchkernel.evaluation.distances import DISTANCES
-from matchkernel.model.card import available, listed_names
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.engine import TORCH
-from matchkernel.model.table_1 import count_parameters
 from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
+from matchkernel.runtime.card import available, listed_names
+from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.runtime.engine import TORCH
 from matchkernel.storage.progress import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
@@ -183,7 +182,7 @@ def _model_method(
     places[configuration, train_set] += 1
     facts = {
         "configuration": configuration,
-        "parameters": count_parameters(model),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "hand_crafted": False,
         "seed": place if (seed := card.training_seed) is None else seed,
         "weights": Path(weights).name,

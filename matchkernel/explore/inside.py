@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.cache import Cache
@@ -15,15 +14,17 @@ from matchkernel.explore.photos import Photo
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
-from matchkernel.model.card import available, read_card
-from matchkernel.model.config import VARIANTS, DescriptorConfig
-from matchkernel.model.describe import resize_patches
-from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.kernel_view import encodings_by_system, position_encodings
-from matchkernel.model.weights import load
 from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
+from matchkernel.runtime.card import available, read_card
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from matchkernel.model.descriptors import Descriptor
 
 MODELS = ("light", "tiny", "dual", "fc")  # whose insides are shown, as far as they are shipped
 KINDS = {"cartesian": "Cartesian", "polar": "polar", "": "fully connected"}
@@ -89,13 +90,13 @@ class Inside:
 
     @property
     def models(self) -> list[str]:
-        """Names of the models shown."""
-        return [name for name in MODELS if name in available()]
+        """Names of the models shown; none without torch, which takes their networks apart."""
+        return [name for name in MODELS if name in available()] if find_spec("torch") else []
 
     @property
     def receptive_side(self) -> int:
         """Pixels of the patch, along each side, that a position sees; the most of all models shown."""
-        return max(_config(name).receptive_side for name in self.models)
+        return max((_config(name).receptive_side for name in self.models), default=0)
 
     @property
     def views(self) -> list[dict[str, Any]]:
@@ -114,7 +115,7 @@ class Inside:
                 found.append({"name": f"{name}, {KINDS[system]}", "parts": [part]})
         return found
 
-    def encodings(self, a: Photo, frame_a: Region, b: Photo, frame_b: Region) -> dict[str, Tensor]:
+    def encodings(self, a: Photo, frame_a: Region, b: Photo, frame_b: Region) -> "dict[str, Tensor]":
         """(2, n * n, D) of each part, without w_p: S_p(q) is the inner product of row p of A and row q of B [M20].
 
         Args:
@@ -125,14 +126,18 @@ class Inside:
         """
         first, second = frame_a.frames(), frame_b.frames()
 
-        def compute() -> dict[str, Tensor]:
+        def compute() -> "dict[str, Tensor]":
             patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, second, CUT)])
             return self.of_patches(patches)
 
         return self._encodings.get((a.id, frame_a, b.id, frame_b), compute)
 
-    def of_patches(self, patches: np.ndarray, *, weighted: bool = False) -> dict[str, Tensor]:
+    def of_patches(self, patches: np.ndarray, *, weighted: bool = False) -> "dict[str, Tensor]":
         """(B, n * n, D) of each part of each model, of (B, 64, 64) uint8 patches."""
+        torch = need("torch", "torch", "looking inside descriptors")
+        from matchkernel.model.describe import resize_patches
+        from matchkernel.model.kernel_view import encodings_by_system, position_encodings
+
         floats, found = torch.from_numpy(patches)[:, None].float(), {}
         for name in self.models:
             model = self._model(name)
@@ -145,7 +150,9 @@ class Inside:
                 found |= {part: of_systems[system] for part, system in parts.items()}
         return found
 
-    def _model(self, name: str) -> Descriptor:
+    def _model(self, name: str) -> "Descriptor":
+        from matchkernel.model.weights import load
+
         return self._models.get(name, lambda: load(name).fold())
 
     def curve(

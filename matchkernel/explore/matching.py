@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.cache import Cache
@@ -14,13 +13,13 @@ from matchkernel.explore.photos import Photo
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.sampling import extract_patches
-from matchkernel.model.card import available
 from matchkernel.photos.describers import CUT, Describer, open_describer
 from matchkernel.photos.extract import describe_frames, recorded_settings
 from matchkernel.photos.features import Features
 from matchkernel.photos.filters import LEARNED_RATIO, NUMBERS, RATIO, THRESHOLD, Filter, parse_filter
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
+from matchkernel.runtime.card import available
 from matchkernel.storage.settings import short_repr
 
 SHOWN = 32  # side of the patches that are shown
@@ -187,14 +186,15 @@ def _rivals(rows_a: np.ndarray, rows_b: np.ndarray, pairs: np.ndarray) -> tuple[
     count = min(RIVALS, len(rows_b) - 1)
     if not len(pairs) or count < 1:
         return index, distance
-    others = torch.from_numpy(np.ascontiguousarray(rows_b))
-    empty = torch.from_numpy(~rows_b.any(1))
+    empty = ~rows_b.any(1)
     for start in range(0, len(pairs), ROWS_AT_A_TIME):
         part = pairs[start : start + ROWS_AT_A_TIME]
-        alike = torch.from_numpy(np.ascontiguousarray(rows_a[part[:, 0]])) @ others.T
+        alike, each, here = rows_a[part[:, 0]] @ rows_b.T, np.arange(len(part)), slice(start, start + len(part))
         alike[:, empty] = -1
-        alike[torch.arange(len(part)), torch.from_numpy(np.ascontiguousarray(part[:, 1]))] = -2
-        best, where = alike.topk(count, 1)
-        index[start : start + len(part), :count] = where.numpy()
-        distance[start : start + len(part), :count] = (2 - 2 * best).clamp(0, 4).sqrt().numpy()
+        alike[each, part[:, 1]] = -2
+        for rank in range(count):
+            best = alike.argmax(1)
+            index[here, rank] = best
+            distance[here, rank] = np.sqrt(np.clip(2 - 2 * alike[each, best], 0, 4))
+            alike[each, best] = -3
     return index, distance

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.sample_pair import sample_pair
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.files import check_regular
@@ -65,9 +65,8 @@ def read_photo(path: Path, settings: ExploreSettings) -> Photo:
 
 def read_sample(settings: ExploreSettings) -> tuple[Photo, Photo]:
     """The sample pair."""
-    left, right = (
-        decode(photo_bytes(pixels), name, settings) for pixels, name in zip(sample_pair(), SAMPLE_NAMES, strict=True)
-    )
+    photos = zip(load_motorcycle(), SAMPLE_NAMES, strict=False)
+    left, right = (decode(photo_bytes(pixels), name, settings) for pixels, name in photos)
     return left, right
 
 

@@ -144,6 +144,8 @@ def _maps(pair: tuple[Photo, Photo], found: Comparison, inside: Inside) -> list[
     """
     pairs = found.arrays["pairs"]
     views = inside.views
+    if not views:
+        return []
     pieces: list[list[np.ndarray]] = [[] for _ in views]
     for start in range(0, len(pairs), PAIRS_AT_A_TIME):
         part = pairs[start : start + PAIRS_AT_A_TIME]

@@ -2,18 +2,18 @@
 
 import errno
 import ipaddress
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 import uvicorn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.photos import Photo
 from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
+from matchkernel.storage.system import cores
+from matchkernel.storage.threads import use_threads
 
 CONNECTIONS = 100
 SECONDS_TO_FINISH = 2
@@ -34,7 +34,7 @@ def serve(
         started: called with the page's address once requests are accepted.
     """
     # Jobs share the cores: threads that wait for each other on busy cores take five times as long.
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.workers))
+    use_threads(max(1, cores() // settings.workers))
     with listen(settings) as place:
         chosen = replace(settings, port=place.getsockname()[1])
         app = create_app(chosen, pair, report)

@@ -8,7 +8,6 @@ from torch.nn import functional as nnf
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import check_cut, pyramid_levels, sampling_matrices
 
-DEVICE_SAMPLER = "pyramid-1-device"  # recorded with features; differs from SAMPLER by rounding
 SAMPLES_AT_A_TIME = 2**23  # about 500 MB
 
 

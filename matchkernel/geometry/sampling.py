@@ -9,6 +9,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.storage.extras import need_opencv
 
 SAMPLER = "pyramid-1"  # recorded in manifests; must change whenever the pixels of a patch would change
+DEVICE_SAMPLER = "pyramid-1-device"  # recorded with features of a GPU; differs from SAMPLER by rounding
 
 
 def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.ndarray:

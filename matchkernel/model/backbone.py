@@ -5,8 +5,8 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.precision import exact_type, widened
+from matchkernel.runtime.config import DescriptorConfig
 
 
 def normalize_patches(patches: Tensor) -> Tensor:

@@ -11,8 +11,10 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.engine import Engine
+from matchkernel.model.precision import exact_type
 from matchkernel.model.transfer import numpy_dtype, open_transfer
+from matchkernel.runtime.describe import describe_patches, resize_weights
+from matchkernel.runtime.engine import Engine
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, adding, within
 from matchkernel.storage.threads import in_threads, spare_threads
@@ -94,10 +96,11 @@ def describe(
     _check_batch_size(batch_size)
     runner = _opened(engine, patches, model, resize, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
-    rows, valid = _outputs(patches, out, (B, model.config.D or 0), runner.dtype)
+    place, dtype = torch.device(runner.device), getattr(torch, runner.dtype)
+    rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
     most = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
     step = batch_size or (min(most, max(1, -(-B // spare_threads()))) if runner.takes_one_core else most)
-    transfer = open_transfer(patches, rows, valid, runner.device, runner.dtype, step)
+    transfer = open_transfer(patches, rows, valid, place, dtype, step)
     add = adding(progress, B)
     starts = range(0, B, step)
     threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
@@ -176,10 +179,7 @@ def _opened(
 
 
 def resize_patches(patches: Tensor, size: int) -> Tensor:
-    """Resize square patches: by the exact mean over the area of a new pixel, or by linear interpolation to enlarge.
-
-    Pixels are unit squares and the borders of the patch stay in place. Halving the side takes the mean of 2 x 2 pixels,
-    as HardNet does from 64 to 32; with a non-integer ratio (65 to 32), partly covered pixels count in part.
+    """Resize square patches as `resize_weights` says.
 
     Args:
         patches: (B, 1, H, W) floats.
@@ -194,75 +194,45 @@ def resize_patches(patches: Tensor, size: int) -> Tensor:
 
 @cache
 def _resize_matrix(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return resize_weights(old, new).to(device, dtype)
-
-
-def resize_weights(old: int, new: int) -> Tensor:
-    """(new, old) float64 matrix that resizes one axis; every row sums to 1."""
-    scale = old / new
-    left = torch.arange(new, dtype=torch.float64)[:, None] * scale
-    pixel = torch.arange(old, dtype=torch.float64)
-    if new <= old:
-        overlap = torch.minimum(left + scale, pixel + 1) - torch.maximum(left, pixel)
-        return overlap.clamp_min(0) / scale
-    centre = (left + scale / 2 - 0.5).clamp(
-        0, old - 1
-    )  # outside the outermost pixel centres, their values are repeated
-    return (1 - (centre - pixel).abs()).clamp_min(0)
+    return torch.from_numpy(resize_weights(old, new)).to(exact_type(device)).to(device, dtype)
 
 
 @torch.no_grad()
 def describe_piece(piece: Tensor, runner: Engine) -> tuple[Tensor, Tensor]:
     """(b, D) rows and (b,) validity of (b, 1, N, N) bytes or floats of the engine's type, on its device."""
-    values, good = _prepared(piece, runner.size, runner.dtype)
+    if piece.device.type == "cpu":
+
+        def compute(values: np.ndarray) -> np.ndarray:
+            return np.asarray(runner(torch.from_numpy(values)))
+
+        found = describe_patches(piece.numpy(), runner.size, runner.dtype, compute)
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    values, good = _prepared(piece, runner.size, getattr(torch, runner.dtype))
     rows = runner(values)
     squares = torch.linalg.vecdot(rows, rows)  # 1, unless a row is zeros or not finite
     good &= (squares > 0) & (squares < torch.inf)
-    is_clean = rows.device.type == "cpu" and bool(good.all())  # a GPU is not waited for
-    return rows if is_clean else torch.where(good[:, None], rows, 0), good
+    return torch.where(good[:, None], rows, 0), good  # without waiting for the GPU
 
 
 def _prepared(piece: Tensor, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Floats of the size that the engine takes, and which patches have content."""
+    """Like prepare_patches, on a GPU."""
     side, good = piece.shape[-1], _has_content(piece)
-    if piece.dtype != torch.uint8:
-        values = torch.where(good[:, None, None, None], piece, 0)  # keeps NaN out of the network
-    elif side == 2 * size and piece.device.type == "cpu":
-        values = _halved_bytes(piece).to(dtype)
-    else:
-        values = piece.to(dtype)
-    if values.shape[-1] != size:
+    values = piece.to(dtype) if piece.dtype == torch.uint8 else torch.where(good[:, None, None, None], piece, 0)
+    if side != size:
         values = resize_patches(values, size)
-    if side != size:  # a fine checkerboard becomes rounding noise when resized
         good &= _has_content(values, 16 * torch.finfo(dtype).eps)
     return values, good
 
 
-def _halved_bytes(piece: Tensor) -> Tensor:
-    """resize_patches to half the side, equal to the last bit, in a tenth of the time."""
-    pairs = np.ascontiguousarray(piece.numpy()).view(np.uint16)  # two neighbours in a row
-    sums = (pairs & 255) + (pairs >> 8)
-    return torch.from_numpy((sums[..., 0::2, :] + sums[..., 1::2, :]).astype(np.float32) * np.float32(0.25))
-
-
 def _has_content(piece: Tensor, relative: float = 0.0) -> Tensor:
-    """(b,) whether a patch is finite, not constant, and its values small enough to sum their squares."""
+    """Like has_content, on a GPU."""
     flat = piece.flatten(1)
-    low, high = _extremes(flat)
+    low, high = flat.aminmax(dim=1)
     if piece.dtype == torch.uint8:
         return low < high
     largest = torch.maximum(high.abs(), low.abs())
     limit = (torch.finfo(piece.dtype).max / flat.shape[1]) ** 0.5 / 2
     return (largest < limit) & (high - low > relative * largest)
-
-
-def _extremes(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and largest number of each row, NaN if one is; on a CPU NumPy takes a tenth of torch's time."""
-    if flat.device.type != "cpu":
-        low, high = flat.aminmax(dim=1)
-        return low, high
-    numbers = flat.numpy()
-    return torch.from_numpy(numbers.min(1)), torch.from_numpy(numbers.max(1))
 
 
 def _check_batch_size(batch_size: object) -> None:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
-from matchkernel.model.card import Card
-from matchkernel.model.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.precision import exact_type, unit_rows, widened_type
-from matchkernel.model.von_mises import fourier_coefficients
+from matchkernel.runtime.card import Card
+from matchkernel.runtime.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, DescriptorConfig
+from matchkernel.runtime.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
 STATISTICS = (".running_mean", ".running_var")  # suffixes of the names of BatchNorm's running statistics

@@ -1,4 +1,4 @@
-"""Encode features together with their positions: the position matrices F and the aggregation vec(Phi^T F)."""
+"""Encode features together with their positions: the aggregation vec(Phi^T F)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,58 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from matchkernel.errors import ArgumentError
-from matchkernel.model.positions import Positions, positions
-from matchkernel.model.precision import widened
-from matchkernel.model.von_mises import feature_map
-
-SYSTEMS = ("cartesian", "polar")
-
-
-def position_codes(system: str, place: Positions, gamma: Sequence[float]) -> Tensor:
-    """f(first) (x) f(second) of each point, without the weight w_p [M11].
-
-    Args:
-        system: "cartesian" (first = x, second = y) or "polar" (first = rho, second = theta).
-        place: coordinates of points, each (...).
-        gamma: gamma_0 .. gamma_s of the kernel.
-
-    Returns:
-        (..., P), P = (2s + 1)^2, first factor slow.
-    """
-    if system not in SYSTEMS:
-        raise ArgumentError(f"system must be one of {', '.join(SYSTEMS)}, got {system!r}")
-    first, second = (place.x, place.y) if system == "cartesian" else (place.rho, place.theta)
-    return (feature_map(first, gamma)[..., :, None] * feature_map(second, gamma)[..., None, :]).flatten(-2)
-
-
-def position_matrix(
-    system: str,
-    n: int,
-    gamma: Sequence[float],
-    *,
-    grid: str = "cells",
-    center_weight: bool = True,
-    device: torch.device | None = None,
-) -> Tensor:
-    """The matrix F of one coordinate system: row p is w_p f(first) (x) f(second) [M11].
-
-    Args:
-        system: "cartesian" or "polar".
-        n: side of the map, at least 2.
-        gamma: gamma_0 .. gamma_s of the kernel.
-        grid: see positions.
-        center_weight: False leaves w_p out.
-        device: where F is made.
-
-    Returns:
-        (n * n, P) float64, cells row by row.
-    """
-    place = positions(n, grid, device)
-    codes = position_codes(system, place, gamma)
-    if center_weight:
-        codes = codes * place.weight[..., None]
-    return codes.reshape(n * n, -1)
+from matchkernel.model.precision import exact_type, widened
+from matchkernel.runtime.position_matrix import position_matrix
 
 
 class SpatialEncoding(nn.Module):
@@ -79,14 +29,13 @@ class SpatialEncoding(nn.Module):
         self.system, self.n, self.gamma = system, n, tuple(gamma)
         self.grid, self.center_weight, self.unit_norm = grid, center_weight, unit_norm
         place = torch.get_default_device()
-        # Arithmetic on the meta device, where weight files are checked, would import all of torch.compile: seconds.
-        F = self.position_matrix(n, device=torch.device("cpu") if place.type == "meta" else place)
-        self.register_buffer("F", F.to(place, torch.get_default_dtype()), persistent=False)
+        self.register_buffer("F", self.position_matrix(n).to(place, torch.get_default_dtype()), persistent=False)
 
     def position_matrix(self, n: int, *, weighted: bool = True, device: torch.device | None = None) -> Tensor:
-        """F of this encoding for a map of side n, in float64; `weighted=False` leaves w_p out."""
+        """F for a map of side n, in float64 where the device has it; `weighted=False` leaves w_p out."""
         center_weight = self.center_weight and weighted
-        return position_matrix(self.system, n, self.gamma, grid=self.grid, center_weight=center_weight, device=device)
+        F = position_matrix(self.system, n, self.gamma, grid=self.grid, center_weight=center_weight)
+        return torch.from_numpy(F).to(exact_type(device)).to(device or "cpu")
 
     def unit_factor(self, encoded: Tensor) -> Tensor:
         """(B, 1) factors that give vectors mean square 1; a zero vector stays zero."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import Descriptor, FixedNorm
 from matchkernel.model.encoding import SpatialEncoding
+from matchkernel.runtime.config import STRIDE, VARIANTS, DescriptorConfig
 
 
 def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = True) -> Tensor:

@@ -4,10 +4,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
@@ -19,6 +18,9 @@ from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import with_options
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import in_threads, spare_threads
+
+if TYPE_CHECKING:
+    import torch
 
 FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
 
@@ -34,7 +36,7 @@ def extract(
     detector: Detector | None = None,
     *,
     frames: Frames | None = None,
-    device: str | torch.device | None = None,
+    device: "str | torch.device | None" = None,
     engine: str = "auto",
     **options: Any,
 ) -> Features:
@@ -47,7 +49,7 @@ def extract(
         frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
             used.
         device: where to run the network (default: the model's device).
-        engine: what to run it with (see model.engines.choose.open_engine).
+        engine: what to run it with (see runtime.engine.ENGINES).
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:

@@ -11,7 +11,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
-from matchkernel.model.engines.engine import ENGINE
+from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 from matchkernel.storage.npy import read_npz

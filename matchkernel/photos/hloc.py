@@ -23,7 +23,7 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError, Write
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import STORE, Features
-from matchkernel.storage.extras import need
+from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_free_space, replacing
 
 FACTS = "matchkernel"  # attribute of an image's group
@@ -293,7 +293,7 @@ def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray,
 
 def load_h5py() -> Any:
     """The module h5py."""
-    return need("h5py", "photos", "reading and writing hloc's .h5 files")
+    return need("h5py", CORE, "reading and writing hloc's .h5 files")
 
 
 @contextmanager

@@ -1,19 +1,17 @@
 """Match the features of two images: mutual nearest neighbours that pass a filter."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.devices import matching_device, open_device
+from matchkernel.photos.devices import CPU, open_place
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter, as_filter
-from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest, has_faiss
+from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest
 
-FAISS_FROM = 10**9  # number of pairs of rows at which FAISS is used, if it is installed
-
-Engine = Literal["auto", "torch", "faiss"]
+if TYPE_CHECKING:
+    import torch
 
 
 def match(
@@ -22,8 +20,7 @@ def match(
     *,
     mutual: bool = True,
     filter: Filter | str = "none",  # noqa: A002 - the name of the option
-    engine: Engine = "auto",
-    device: str | torch.device | None = None,
+    device: "str | torch.device | None" = None,
 ) -> Matches:
     """Match descriptors to their exact nearest neighbours (L2; the lowest index among ties).
 
@@ -35,14 +32,13 @@ def match(
         mutual: keep only mutual nearest neighbours; otherwise every row of A is matched to its nearest neighbour.
         filter: test that the matches must pass (see filters.Filter), or a string such as "ratio:0.85". For mutual
             matches the ratio test applies in both directions.
-        engine: "torch" (in tiles), "faiss", or "auto": FAISS if it is installed and a CPU has a billion pairs or more
-            to compare. The matches are the same.
-        device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one.
+        device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one. The
+            matches are the same.
     """
     chosen_filter = as_filter(filter)
-    if engine not in ("auto", "torch", "faiss"):
-        raise ArgumentError(f"engine must be auto, torch or faiss, got {engine!r}")
-    place = matching_device(open_device(device))
+    place = open_place(device)
+    if not place.startswith("cuda"):
+        place = CPU  # other GPUs have no float64, which decides between similar distances
     if isinstance(a, Features) and isinstance(b, Features):
         _check_same_kind(a, b)
     rows_a, rows_b = _rows(a, "A"), _rows(b, "B")
@@ -54,15 +50,13 @@ def match(
     if not len(used_a) or not len(used_b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
     rows_a, rows_b = rows_a[used_a], rows_b[used_b]
-    is_large = place.type == "cpu" and len(rows_a) * len(rows_b) >= FAISS_FROM
-    asks_faiss = engine == "faiss" or (engine == "auto" and is_large and has_faiss())
-    there = find_nearest(rows_a, rows_b, faiss=asks_faiss, device=place)
+    there = find_nearest(rows_a, rows_b, device=place)
     pairs = np.column_stack([np.arange(len(rows_a)), there.index])
     ratios = _ratios(there)
     kept = np.ones(len(pairs), bool)
     if mutual:
         chosen, position = np.unique(there.index, return_inverse=True)  # the others cannot have a mutual match
-        back = find_nearest(rows_b[chosen], rows_a, faiss=asks_faiss, device=place)
+        back = find_nearest(rows_b[chosen], rows_a, device=place)
         kept = back.index[position] == pairs[:, 0]
         ratios = np.maximum(ratios, _ratios(back)[position])
     indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)

@@ -6,28 +6,28 @@ the bound are computed again in float64 from the differences of the rows. The re
 in float64, however the work is divided into tiles.
 
 L2 distances are kept as squares, which have the same order. Hamming distances are squared L2 distances of bits.
+
+On a CPU everything is computed by numpy. On a GPU the same lines are run by torch, whose functions have the same names.
 """
 
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from matchkernel.errors import MissingExtraError
-from matchkernel.model.precision import full_precision
-from matchkernel.storage.extras import need
+if TYPE_CHECKING:
+    import torch
 
 Distance = Literal["l2", "l1", "hamming"]  # bits are compared as numbers 0 and 1
+Array = Any  # of numpy or, on a GPU or where the caller has tensors, of torch
 
 LARGEST = 1e15  # maximum of a descriptor's values, so that sums of squares stay far from overflow in float32
 TILE, COLUMNS = 2**23, 8192  # distances per tile (32 MiB of float32), and maximum number of columns
 PAIRS_AT_A_TIME = 2**15
 SMALL = 1e-9  # of all values; the squares of smaller ones might underflow in float32
-FAISS_NEIGHBOURS = (
-    8  # requested from FAISS; if the 8th could still be the second nearest, the row is computed again in tiles
-)
+UNIT = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -56,53 +56,55 @@ class Distances:
 
     Args:
         a: (Q, D) finite numbers.
-        b: (M, D) on the same device.
-        distance: "l2" and "hamming" are squared L2 distances.
-        dtype: of the tiles; those of L1 are always float64.
+        b: (M, D), of the same library and on the same device.
+        distance: "l2" and "hamming" are squared L2 distances; "l1" is for tensors of torch.
+        dtype: of the tiles, "float32" or "float64"; those of L1 are always float64.
     """
 
-    def __init__(self, a: Tensor, b: Tensor, distance: Distance = "l2", dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, a: Array, b: Array, distance: Distance = "l2", dtype: str = "float64") -> None:
         self.a, self.b, self.distance = a, b, distance
-        D = a.shape[1]
+        D, xp = a.shape[1], _library(a)
         if distance == "l1":
-            self.error = 4 * (D + 4) * D * torch.finfo(torch.float64).eps * _largest(a, b)
+            self.error = 4 * (D + 4) * D * UNIT * _largest(a, b)
             return
-        a, b = a.to(dtype), b.to(dtype)
+        a, b = (xp.asarray(rows, dtype=getattr(xp, dtype)) for rows in (a, b))
         squares_a, squares_b = (_squares(rows)[:, None] for rows in (a, b))
         # One product gives |a|^2 - 2 a.b + |b|^2.
-        self._left = torch.cat([a, squares_a, torch.ones_like(squares_a)], 1)
-        self._right = torch.cat([-2 * b, torch.ones_like(squares_b), squares_b], 1).T
-        longest, unit = _largest(squares_a, squares_b), torch.finfo(dtype).eps
+        self._left = xp.concat([a, squares_a, xp.ones_like(squares_a)], axis=1)
+        self._right = xp.concat([-2 * b, xp.ones_like(squares_b), squares_b], axis=1).T
+        longest, unit = _largest(squares_a, squares_b), float(np.finfo(dtype).eps)
         # At most D + 4 roundings of each of the terms, and as many of the direct sum in float64.
-        roundings = 3 * unit + 5 * torch.finfo(torch.float64).eps
+        roundings = 3 * unit + 5 * UNIT
         self.error = 0.0 if _are_exact(self.a, self.b, longest, unit) else (D + 4) * roundings * longest
 
-    def tile(self, rows: slice | Tensor, columns: slice = slice(None), out: Tensor | None = None) -> Tensor:
+    def tile(self, rows: Any, columns: slice = slice(None), out: Array | None = None) -> Array:
         """(q, m) distances of a[rows] and b[columns].
 
         Args:
-            rows: of a.
+            rows: of a, a slice or indices.
             columns: of b.
             out: flat buffer to compute in; allocating memory costs half as much as a product.
         """
+        xp = _library(self.a)
         if self.distance == "l1":
-            return torch.cdist(self.a[rows].double(), self.b[columns].double(), p=1)
+            return xp.cdist(self.a[rows].double(), self.b[columns].double(), p=1)
         left, right = self._left[rows], self._right[:, columns]
-        target = None if out is None else out[: len(left) * right.shape[1]].view(len(left), -1)
-        return torch.mm(left, right, out=target)
+        target = None if out is None else out[: len(left) * right.shape[1]].reshape(len(left), -1)
+        return xp.matmul(left, right, out=target)
 
-    def exact(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def exact(self, rows: Array, columns: Array) -> Array:
         """(m,) float64 distances of a[rows] and b[columns], each from its own differences."""
         return exact_distances(self.a, self.b, rows, columns, self.distance)
 
 
-def exact_distances(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor, distance: Distance) -> Tensor:
+def exact_distances(a: Array, b: Array, rows: Array, columns: Array, distance: Distance) -> Array:
     """(m,) float64 distances of a[rows] and b[columns], each from its own differences; squared for L2."""
-    found = torch.empty(len(rows), dtype=torch.float64, device=a.device)
+    xp = _library(a)
+    found = xp.empty(len(rows), dtype=xp.float64, device=a.device)
     for start in range(0, len(rows), PAIRS_AT_A_TIME):
         part = slice(start, start + PAIRS_AT_A_TIME)
         difference = _differences(a, b, rows[part], columns[part])
-        found[part] = difference.abs().sum(1) if distance == "l1" else _squares(difference)
+        found[part] = abs(difference).sum(1) if distance == "l1" else _squares(difference)
     return found
 
 
@@ -112,10 +114,9 @@ def find_nearest(
     distance: Distance = "l2",
     *,
     wants_second: bool = True,
-    faiss: bool = False,
-    device: str | torch.device = "cpu",
+    device: "str | torch.device" = "cpu",
     tile: tuple[int, int] = (TILE, COLUMNS),
-    room: Tensor | None = None,
+    room: Array | None = None,
 ) -> Nearest:
     """Find the nearest row of b to each row of a, and the distance to the second nearest.
 
@@ -125,111 +126,109 @@ def find_nearest(
     Args:
         a: (Q, D) finite floats.
         b: (M, D) finite floats, M at least 1.
-        distance: which.
+        distance: which; "l1" needs torch.
         wants_second: if False, the second distance is computed only where it may be as small, which is faster.
-        faiss: let FAISS propose neighbours (IndexFlatL2, float32); the answer is the same.
-        device: where the tiles are computed.
+        device: where the tiles are computed; any but "cpu" needs torch.
         tile: number of distances per tile, and maximum number of its columns.
-        room: (tile[0],) float32 buffer on the device, to be reused in many calls.
+        room: (tile[0],) float32 buffer for the tiles, to be reused in many calls; on the device, not for L1.
     """
     largest = max(float(max(rows.max(initial=0), -rows.min(initial=0))) for rows in (a, b))
     if 0 < largest < SMALL:
         scale = 2.0 ** -float(np.frexp(largest)[1])  # a power of two is exact
         a, b = a.astype(np.float64) * scale, b.astype(np.float64) * scale
-        found = find_nearest(a, b, distance, wants_second=wants_second, faiss=faiss, device=device, tile=tile)
+        found = find_nearest(a, b, distance, wants_second=wants_second, device=device, tile=tile)
         power = 1 if distance == "l1" else 2
         return Nearest(found.index, found.first / scale**power, found.second / scale**power)
     starts, counts = _distinct(b)
-    search = _Search(a, b if len(starts) == len(b) else b[starts], distance, wants_second, torch.device(device))
-    with full_precision():
-        rest = search.with_faiss() if faiss else np.arange(len(a))
-        search.in_tiles(rest, tile, room)
-    index, first, second = (values.cpu().numpy() for values in (search.index, search.first, search.second))
+    b = b if len(starts) == len(b) else b[starts]
+    on_torch = str(device) != "cpu" or distance == "l1"
+    rows, precisely = _on_torch(a, b, device) if on_torch else ((a, b), nullcontext())
+    with precisely:
+        search = _Search(rows[0], rows[1], distance, wants_second)
+        search.in_tiles(tile, room)
+    index, first, second = (
+        values.cpu().numpy() if on_torch else values for values in (search.index, search.first, search.second)
+    )
     return Nearest(starts[index], first, np.where(counts[index] > 1, first, second))
+
+
+def _on_torch(a: np.ndarray, b: np.ndarray, device: "str | torch.device") -> tuple[tuple[Array, Array], Any]:
+    """Rows as tensors of a device, and a context in which torch multiplies them without TF32."""
+    import torch
+
+    from matchkernel.model.precision import full_precision
+
+    # A copy if necessary: torch accepts neither read-only arrays nor negative strides.
+    left, right = (torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device) for rows in (a, b))
+    return (left, right), full_precision()
 
 
 class _Search:
     """Running answers for all rows of a, improved by each `offer` of candidates."""
 
-    def __init__(
-        self, a: np.ndarray, b: np.ndarray, distance: Distance, wants_second: bool, device: torch.device
-    ) -> None:
-        # A copy if necessary: torch accepts neither read-only arrays nor negative strides.
-        rows = [torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device) for rows in (a, b)]
-        self.distances = Distances(rows[0], rows[1], distance, torch.float32)
-        self.index = torch.zeros(len(a), dtype=torch.int64, device=device)
-        self.first = torch.full((len(a),), torch.inf, dtype=torch.float64, device=device)
-        self.second = self.first.clone()
+    def __init__(self, a: Array, b: Array, distance: Distance, wants_second: bool) -> None:
+        self.xp = xp = _library(a)
+        self.distances = Distances(a, b, distance, "float32")
+        self.index = xp.zeros(len(a), dtype=xp.int64, device=a.device)
+        self.first = xp.full((len(a),), xp.inf, dtype=xp.float64, device=a.device)
+        self.second = xp.full((len(a),), xp.inf, dtype=xp.float64, device=a.device)
         self.last = self.second if wants_second else self.first  # the largest distance that must be exact
 
-    def in_tiles(self, rest: np.ndarray, size: tuple[int, int], room: Tensor | None) -> None:
-        """Compare the rows of a with these indices to all rows of b."""
-        width = min(size[1], len(self.distances.b))
-        for part in torch.from_numpy(rest).to(self.index.device).split(max(1, size[0] // width)) if len(rest) else ():
-            for start in range(0, len(self.distances.b), width):
-                every = slice(None) if len(part) == len(self.index) else part
-                tile = self.distances.tile(every, slice(start, start + width), room)
+    def in_tiles(self, size: tuple[int, int], room: Array | None) -> None:
+        """Compare all rows of a with all rows of b."""
+        rows, columns = len(self.index), len(self.distances.b)
+        width = min(size[1], columns)
+        height = max(1, size[0] // width)
+        for top in range(0, rows, height):
+            part = self.xp.arange(top, min(top + height, rows), device=self.index.device)
+            for start in range(0, columns, width):
+                tile = self.distances.tile(slice(top, top + height), slice(start, start + width), room)
                 if self.last is self.second:
                     self._offer_within(tile, _second_bound(tile), part, start)
                 else:
                     self._offer_least(tile, part, start)
 
-    def _offer_within(self, tile: Tensor, bound: Tensor, part: Tensor, start: int) -> None:
+    def _offer_within(self, tile: Array, bound: Array, part: Array, start: int) -> None:
         """Offer the columns that may be as near as both the (q,) bound of this tile and the answers so far."""
-        error = self.distances.error
-        limit = torch.minimum(bound.double() + 2 * error, self.last[part] + error)
+        xp, error = self.xp, self.distances.error
+        limit = xp.minimum(xp.asarray(bound, dtype=xp.float64) + 2 * error, self.last[part] + error)
+        limit = xp.asarray(limit, dtype=tile.dtype)
         # Rounded up to float32, so that nothing within the limit is lost.
-        limit = torch.nextafter(limit.to(tile.dtype), torch.tensor(torch.inf, device=tile.device))
-        rows, columns = _at_most(tile, limit)
+        rows, columns = _at_most(tile, xp.nextafter(limit, xp.full_like(limit, xp.inf)))
         self.offer(part[rows], columns + start)
 
-    def _offer_least(self, tile: Tensor, part: Tensor, start: int) -> None:
+    def _offer_least(self, tile: Array, part: Array, start: int) -> None:
         """Offer the smallest of each row of the tile, and those that may be as near."""
-        each, columns = torch.arange(len(tile), device=tile.device), _least(tile)
-        least = tile[each, columns]
-        tile[each, columns] = torch.inf
+        xp = self.xp
+        each, columns = xp.arange(len(tile), device=tile.device), _least(tile)
+        least = xp.asarray(tile[each, columns], dtype=xp.float64)
+        tile[each, columns] = xp.inf
         self.offer(part, columns + start)
-        unsure = (_minima(tile).double() <= least.double() + 2 * self.distances.error).nonzero()[:, 0]
+        unsure = _where(xp.asarray(_minima(tile), dtype=xp.float64) <= least + 2 * self.distances.error)
         if len(unsure):
             self._offer_within(tile[unsure], least[unsure], part[unsure], start)
 
-    def with_faiss(self) -> np.ndarray:
-        """Let FAISS propose candidates; returns the rows whose candidates may not include the two nearest."""
-        a, b = (rows.float().cpu().numpy() for rows in (self.distances.a, self.distances.b))
-        index = need("faiss", "faiss", "this engine").IndexFlatL2(b.shape[1])
-        index.add(b)
-        count = min(FAISS_NEIGHBOURS, len(b))
-        near, found = index.search(a, count)
-        rows = torch.arange(len(a)).repeat_interleave(count).to(self.index.device)
-        self.offer(rows, torch.from_numpy(np.sort(found, axis=1)).reshape(-1).to(self.index.device))
-        if count == len(b):
-            return np.arange(0)
-        last = torch.from_numpy(near[:, -1]).double().to(self.index.device)
-        rest = (last <= self.last + self.distances.error).nonzero()[:, 0]
-        self.first[rest] = self.second[rest] = torch.inf
-        return rest.cpu().numpy()
-
-    def offer(self, rows: Tensor, columns: Tensor) -> None:
+    def offer(self, rows: Array, columns: Array) -> None:
         """Merge candidates, ordered by row and column, into the running answers."""
         if not len(rows):
             return
-        exact = self.distances.exact(rows, columns)
-        starts = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        xp, exact = self.xp, self.distances.exact(rows, columns)
+        starts = xp.ones(len(rows), dtype=xp.bool, device=rows.device)
         starts[1:] = rows[1:] != rows[:-1]
-        at = starts.nonzero()[:, 0]
+        at = _where(starts)
         if len(at) < len(rows):
-            order = torch.argsort(exact, stable=True)
-            order = order[torch.argsort(rows[order], stable=True)]  # by row, then distance, then column
+            order = xp.argsort(exact, stable=True)
+            order = order[xp.argsort(rows[order], stable=True)]  # by row, then distance, then column
             rows, columns, exact = rows[order], columns[order], exact[order]
         owner, best, nearest = rows[at], exact[at], columns[at]
-        following = torch.clamp(at + 1, max=len(rows) - 1)
+        following = xp.clip(at + 1, 0, len(rows) - 1)
         has_second = (at + 1 < len(rows)) & (rows[following] == owner)
-        runner_up = torch.where(has_second, exact[following], torch.inf)
+        runner_up = xp.where(has_second, exact[following], xp.inf)
         first, second = self.first[owner], self.second[owner]
         is_better = (best < first) | ((best == first) & (nearest < self.index[owner]))
-        self.index[owner] = torch.where(is_better, nearest, self.index[owner])
-        self.first[owner] = torch.where(is_better, best, first)
-        self.second[owner] = torch.where(is_better, torch.minimum(first, runner_up), torch.minimum(second, best))
+        self.index[owner] = xp.where(is_better, nearest, self.index[owner])
+        self.first[owner] = xp.where(is_better, best, first)
+        self.second[owner] = xp.where(is_better, xp.minimum(first, runner_up), xp.minimum(second, best))
 
 
 def _distinct(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,10 +244,10 @@ def _distinct(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first[order], counts[order]
 
 
-def _are_exact(a: Tensor, b: Tensor, longest: float, unit: float) -> bool:
+def _are_exact(a: Array, b: Array, longest: float, unit: float) -> bool:
     """Whether all products and sums of rows are exact: the values are small multiples of 1 or 1/256."""
 
-    def are_whole(rows: Tensor) -> bool:
+    def are_whole(rows: Array) -> bool:
         return bool((rows == rows.round()).all())
 
     steps = [step for step in (1.0, 256.0) if 8 * step**2 * longest * unit < 1]
@@ -256,59 +255,61 @@ def _are_exact(a: Tensor, b: Tensor, longest: float, unit: float) -> bool:
     return any(are_whole(a * step) and are_whole(b * step) for step in likely)
 
 
-def _largest(*values: Tensor) -> float:
-    return max((float(part.abs().max()) if part.numel() else 0.0) for part in values)
+def _largest(*values: Array) -> float:
+    return max((float(abs(part).max()) if 0 not in part.shape else 0.0) for part in values)
 
 
-def _second_bound(tile: Tensor) -> Tensor:
+def _second_bound(tile: Array) -> Array:
     """(q,) a bound that at least two values of a row do not exceed: the larger of the minima of its two halves."""
-    half = tile.shape[1] // 2
+    half, xp = tile.shape[1] // 2, _library(tile)
     if not half:
-        return torch.full((len(tile),), torch.inf, device=tile.device)
-    return torch.maximum(_minima(tile[:, :half]), _minima(tile[:, half:]))
+        return xp.full((len(tile),), xp.inf, device=tile.device)
+    return xp.maximum(_minima(tile[:, :half]), _minima(tile[:, half:]))
 
 
-# On a CPU the following five functions take a fifth to a half of torch's time in NumPy.
+def _library(array: Array) -> Any:
+    """numpy or torch, whichever the array is of."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
-def _differences(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+# For tensors of a CPU the following functions take a fifth to a half of torch's time in numpy.
+
+
+def _differences(a: Array, b: Array, rows: Array, columns: Array) -> Array:
     """(m, D) float64: a[rows] - b[columns]."""
+    if isinstance(a, np.ndarray):
+        return np.subtract(a[rows], b[columns], dtype=np.float64)
     if a.device.type != "cpu":
         return a[rows].double() - b[columns].double()
-    chosen = a.numpy()[rows.numpy()], b.numpy()[columns.numpy()]
-    return torch.from_numpy(np.subtract(*chosen, dtype=np.float64))
+    return _library(a).from_numpy(_differences(*(values.numpy() for values in (a, b, rows, columns))))
 
 
-def _squares(rows: Tensor) -> Tensor:
+def _squares(rows: Array) -> Array:
     """(m,) squared lengths of rows."""
-    if rows.device.type != "cpu":
-        return rows.square().sum(1)
-    return torch.from_numpy(np.einsum("ij,ij->i", rows.numpy(), rows.numpy()))
+    if isinstance(rows, np.ndarray):
+        return np.einsum("ij,ij->i", rows, rows)
+    return rows.square().sum(1) if rows.device.type != "cpu" else _library(rows).from_numpy(_squares(rows.numpy()))
 
 
-def _minima(tile: Tensor) -> Tensor:
+def _minima(tile: Array) -> Array:
     """(q,) smallest value of each row."""
-    return tile.amin(1) if tile.device.type != "cpu" else torch.from_numpy(tile.numpy().min(1))
+    return tile.min(1) if isinstance(tile, np.ndarray) else tile.amin(1)
 
 
-def _least(tile: Tensor) -> Tensor:
+def _least(tile: Array) -> Array:
     """(q,) column of the smallest value of each row."""
-    return tile.argmin(1) if tile.device.type != "cpu" else torch.from_numpy(tile.numpy().argmin(1))
+    return tile.argmin(1)
 
 
-def _at_most(tile: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+def _where(mask: Array) -> Array:
+    """Indices of the true ones."""
+    return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
+
+
+def _at_most(tile: Array, limit: Array) -> tuple[Array, Array]:
     """Rows and columns of (q, m) where it is at most the (q,) limit, in order."""
-    if tile.device.type != "cpu":
+    if not isinstance(tile, np.ndarray):
         rows, columns = (tile <= limit[:, None]).nonzero(as_tuple=True)
         return rows, columns
-    flat = torch.from_numpy(np.flatnonzero(tile.numpy() <= limit.numpy()[:, None]))
+    flat = np.flatnonzero(tile <= limit[:, None])
     return flat // tile.shape[1], flat % tile.shape[1]
-
-
-def has_faiss() -> bool:
-    """Whether FAISS can be used."""
-    try:
-        need("faiss", "faiss", "this engine")
-    except MissingExtraError:
-        return False
-    return True

@@ -3,14 +3,12 @@
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detection, Detector
-from matchkernel.model.engines.engine import ENGINE
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, describe_found, detect_in, for_each_image, read_as_gray
 from matchkernel.photos.features import Features, Matches
@@ -18,11 +16,15 @@ from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
+from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, Say, together
 from matchkernel.storage.settings import check_ranges, setting, with_options
 from matchkernel.storage.stages import Stages, recording, stage
 from matchkernel.storage.threads import in_threads, spare_threads
+
+if TYPE_CHECKING:
+    import torch
 
 STAGES = ("read", "detect", "cut", "describe", "match", "verify")
 
@@ -133,7 +135,7 @@ def match_images(
     model: Model = "light-wide",
     settings: MatchSettings | None = None,
     *,
-    device: str | torch.device | None = None,
+    device: "str | torch.device | None" = None,
     engine: str = "auto",
     say: Say = lambda stage: None,
     progress: Progress | None = None,
@@ -147,7 +149,7 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
-        engine: what to run the network with (see model.engines.choose.open_engine).
+        engine: what to run the network with (see runtime.engine.ENGINES).
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
@@ -178,7 +180,7 @@ def match_features(
     b: Features,
     settings: MatchSettings | None = None,
     *,
-    device: str | torch.device | None = None,
+    device: "str | torch.device | None" = None,
     say: Say = lambda stage: None,
 ) -> ImageMatches:
     """Match and verify the features of two images; of the settings, the detector is not used."""

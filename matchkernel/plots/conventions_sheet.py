@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from matchkernel.model.backbone import normalize_patches
-from matchkernel.model.config import DescriptorConfig
-from matchkernel.model.encoding import position_codes
 from matchkernel.model.kernel_view import raw_encodings, receptive_field
-from matchkernel.model.positions import coordinates, positions
-from matchkernel.model.von_mises import feature_map, fourier_coefficients
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
+from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.runtime.position_matrix import position_codes
+from matchkernel.runtime.positions import coordinates, positions
+from matchkernel.runtime.von_mises import feature_map, fourier_coefficients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,17 +27,17 @@ def conventions_picture(path: str | Path) -> None:
     seen = normalize_patches(patch[None, None])[0, 0]
     cells = positions(8).x[0] / (math.pi / 2)
     box = receptive_field(DescriptorConfig(), 2, 5)
-    save_png(draw_conventions(cells.numpy(), box, encoding_order(), patch.numpy(), seen.numpy()), path)
+    save_png(draw_conventions(cells, box, encoding_order(), patch.numpy(), seen.numpy()), path)
 
 
 def encoding_order() -> np.ndarray:
     """(2, 3, 3): the index of phi_c f(x)_i f(y)_j in the encoded vector (d = 2, s = 1), found by its value."""
     gamma = fourier_coefficients(1.0, 1)
-    phi = torch.tensor([2.0, 3.0], dtype=torch.float64)
-    place = coordinates(torch.tensor(0.3, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64))
-    vector = raw_encodings(phi[None, :, None, None], position_codes("cartesian", place, gamma)[None]).flatten()
-    products = torch.einsum("c,i,j->cij", phi, feature_map(place.x, gamma), feature_map(place.y, gamma))
-    return (products[..., None] - vector).abs().argmin(-1).numpy()
+    phi, place = np.array([2.0, 3.0]), coordinates(np.array(0.3), np.array(0.8))
+    codes = torch.from_numpy(position_codes("cartesian", place, gamma)[None])
+    vector = raw_encodings(torch.from_numpy(phi)[None, :, None, None], codes).flatten().numpy()
+    products = np.einsum("c,i,j->cij", phi, feature_map(place.x, gamma), feature_map(place.y, gamma))
+    return np.abs(products[..., None] - vector).argmin(-1)
 
 
 def draw_conventions(

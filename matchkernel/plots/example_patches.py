@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from matchkernel.data.patch_files import read_patches
-from matchkernel.data.sample_pair import sample_pair
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.extract import Image, as_gray
@@ -45,7 +45,7 @@ def two_patches(
         return patches[0], patches[1]
     if a is not None or b is not None:
         raise ArgumentError("--a and --b choose patches of one .npy stack or .png strip, which is not given")
-    photos: Sequence[Image] = files or sample_pair()
+    photos: Sequence[Image] = files or load_motorcycle()[:2]
     grays = [as_gray(photo) for photo in photos]
     if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):
         grays = matched_patches(photos, 1 if match is None else match, say)

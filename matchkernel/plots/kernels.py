@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import MAX_S
-from matchkernel.model.encoding import SYSTEMS, position_codes
-from matchkernel.model.positions import coordinates, positions
-from matchkernel.model.von_mises import fourier_coefficients, kernel, truncated_kernel
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure, save_png
+from matchkernel.runtime.config import MAX_S
+from matchkernel.runtime.position_matrix import SYSTEMS, position_codes
+from matchkernel.runtime.positions import coordinates, positions
+from matchkernel.runtime.von_mises import fourier_coefficients, kernel, truncated_kernel
 from matchkernel.storage.files import check_folder
 
 if TYPE_CHECKING:
@@ -51,43 +50,45 @@ def kernel_curves(
     kappas: Sequence[float] = (1.0, 8.0), frequencies: Sequence[int] = (1, 2, 3)
 ) -> tuple[np.ndarray, dict[float, np.ndarray], dict[float, dict[int, np.ndarray]]]:
     """Degrees, the exact kernel for each kappa, and its truncations for each s."""
-    degrees = torch.linspace(-180, 180, 721, dtype=torch.float64)
-    delta = degrees.deg2rad()
-    exact = {kappa: kernel(delta, kappa).numpy() for kappa in kappas}
+    degrees = np.linspace(-180, 180, 721)
+    delta = np.deg2rad(degrees)
+    exact = {kappa: kernel(delta, kappa) for kappa in kappas}
     truncated = {
-        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)).numpy() for s in frequencies}
-        for kappa in kappas
+        kappa: {s: truncated_kernel(delta, fourier_coefficients(kappa, s)) for s in frequencies} for kappa in kappas
     }
-    return degrees.numpy(), exact, truncated
+    return degrees, exact, truncated
 
 
 def position_kernels(gamma: tuple[float, ...]) -> tuple[dict[str, list[np.ndarray]], list[tuple[float, float]]]:
     """For each coordinate system the similarity of four positions with a fine grid of positions."""
     points = [(0.0, 0.0), (0.375, 0.0), (0.5, 0.5), (-0.75, 0.25)]
-    place = coordinates(*torch.tensor(points, dtype=torch.float64).unbind(1))
+    place = coordinates(*np.array(points).T)
     maps = {}
     for system in SYSTEMS:
         codes = position_codes(system, positions(64), gamma)
-        maps[system] = [(codes @ code).numpy() for code in position_codes(system, place, gamma)]
+        maps[system] = [codes @ code for code in position_codes(system, place, gamma)]
     return maps, points
 
 
 def invariance_curves(gamma: tuple[float, ...]) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, np.ndarray]]:
     """The kernel between p and p shifted, and between p and p rotated, for many p of a disc and both systems."""
-    generator = torch.Generator().manual_seed(0)
-    radius = 0.15 + 0.8 * torch.rand(60, 1, dtype=torch.float64, generator=generator)
-    angle = 2 * math.pi * torch.rand(60, 1, dtype=torch.float64, generator=generator)
-    u, v = radius * angle.cos(), radius * angle.sin()
-    shift = torch.linspace(-1, 1, 121, dtype=torch.float64)
-    turn = torch.linspace(-180, 180, 121, dtype=torch.float64)
-    turned = angle + turn.deg2rad()
-    changed = {SHIFT: (u + shift, v.expand(-1, len(shift))), TURN: (radius * turned.cos(), radius * turned.sin())}
+    random = np.random.default_rng(0)
+    radius = 0.15 + 0.8 * random.random((60, 1))
+    angle = 2 * math.pi * random.random((60, 1))
+    u, v = radius * np.cos(angle), radius * np.sin(angle)
+    shift, turn = np.linspace(-1, 1, 121), np.linspace(-180, 180, 121)
+    turned = angle + np.deg2rad(turn)
+    moved = u + shift
+    changed = {
+        SHIFT: (moved, np.broadcast_to(v, moved.shape)),
+        TURN: (radius * np.cos(turned), radius * np.sin(turned)),
+    }
     curves = {}
     for system in SYSTEMS:
         here = position_codes(system, coordinates(u, v), gamma)
         for change, there in changed.items():
-            curves[system, change] = (here * position_codes(system, coordinates(*there), gamma)).sum(-1).numpy()
-    return curves, {SHIFT: shift.numpy(), TURN: turn.numpy()}
+            curves[system, change] = (here * position_codes(system, coordinates(*there), gamma)).sum(-1)
+    return curves, {SHIFT: shift, TURN: turn}
 
 
 def draw_kernel_curves(

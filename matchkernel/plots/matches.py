@@ -1,24 +1,20 @@
 """Draw two images side by side, with their matches as lines."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matchkernel.photos.extract import Image, as_gray
 from matchkernel.photos.pipeline import ImageMatches
-from matchkernel.plots.canvas import BLACK, GRAY, new_figure, save_png
-from matchkernel.storage.images import read_colour
+from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.images import line_of_text, read_colour, write_png
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-GAP = 0.02  # gap between the images, as a share of their total width
-WIDTH = 12.0  # of the figure in inches
-MOST_SIDE = 3000  # pixels of an image handed to matplotlib, which takes a gigabyte for 30 million
+WIDTH = 1440  # pixels of the picture
+GAP, MARGIN, TITLE = 28, 6, 34  # between the images, around them, and the height of the title
+MOST_SHARE = 2  # of the height to the width
 MOST_LINES = 300  # maximum number drawn of each kind, evenly chosen; more would hide the images
-INLIERS = "turbo"  # coloured by position in image A, so that crossing neighbours stand out
+FINE = 4  # bits of a pixel in which OpenCV places lines
+WRONG = (138, 138, 138)
 
 
 def draw_matches(
@@ -28,8 +24,8 @@ def draw_matches(
     points_b: np.ndarray,
     inliers: np.ndarray | None,
     title: str = "",
-) -> "Figure":
-    """Draw inliers as coloured lines and the other matches faintly in gray.
+) -> np.ndarray:
+    """Draw inliers as lines, coloured by their height in image A, and the other matches faintly in gray.
 
     Args:
         image_a: (H, W) gray or (H, W, 3) colour, uint8.
@@ -38,29 +34,37 @@ def draw_matches(
         points_b: (M, 2) x, y in image B.
         inliers: (M,) bool; None if nothing was verified: all are drawn as inliers, and the title does not count them.
         title: text before the counts.
+
+    Returns:
+        (H, W, 3) uint8.
     """
     (height_a, width_a), (height_b, width_b) = image_a.shape[:2], image_b.shape[:2]
-    gap = GAP * (width_a + width_b)
-    width, height = width_a + width_b + gap, max(height_a, height_b)
-    figure = new_figure(WIDTH, min(max(WIDTH * height / width, 1.5), 2 * WIDTH) + 0.4)
-    axes = figure.add_subplot()
-    at_a, at_b = np.array([0.0, (height - height_a) / 2]), np.array([width_a + gap, (height - height_b) / 2])
-    for image, (left, top) in ((image_a, at_a), (image_b, at_b)):
-        pixels, (covered_height, covered_width) = block_means(image)
-        box = (left - 0.5, left + covered_width - 0.5, top + covered_height - 0.5, top - 0.5)
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, extent=box, interpolation="antialiased")
-    segments = np.stack([points_a + at_a, points_b + at_b], 1)
+    room = WIDTH - 2 * MARGIN - GAP
+    scale = min(room / (width_a + width_b), MOST_SHARE * WIDTH / max(height_a, height_b))
+    drawn = [_resized(image, scale) for image in (image_a, image_b)]
+    height = max(len(image) for image in drawn)
+    picture = np.full((TITLE + height + MARGIN, WIDTH, 3), 255, np.uint8)
+    ends, left = [], MARGIN
+    for image, original, points in zip(drawn, (image_a, image_b), (points_a, points_b), strict=True):
+        top = TITLE + (height - len(image)) // 2
+        picture[top : top + len(image), left : left + image.shape[1]] = image
+        factors = np.array(image.shape[1::-1]) / original.shape[1::-1]
+        ends.append((points + 0.5) * factors - 0.5 + [left, top])
+        left += image.shape[1] + GAP
     shown = np.ones(len(points_a), bool) if inliers is None else inliers
-    _draw_lines(axes, segments, shown, points_a[:, 1] / max(height_a, 1))
-    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
-    axes.set_axis_off()
+    picture = _with_lines(picture, np.stack(ends, 1), shown, points_a[:, 1] / max(height_a, 1))
+    picture[:TITLE, MARGIN : WIDTH - MARGIN] = line_of_text(title_of(shown, inliers, title), WIDTH - 2 * MARGIN, TITLE)
+    return picture
+
+
+def title_of(shown: np.ndarray, inliers: np.ndarray | None, title: str) -> str:
+    """How many matches there are, and how many of them agree."""
     counts = f"{len(shown):,} matches"
     if inliers is not None:
         counts = f"{int(inliers.sum()):,} of {counts} agree"
     if max(shown.sum(), (~shown).sum()) > MOST_LINES:
         counts += f" (at most {MOST_LINES} of each kind drawn)"
-    axes.set_title(f"{title}: {counts}" if title else counts, fontsize=11, color=BLACK, loc="left")
-    return figure
+    return f"{title}: {counts}" if title else counts
 
 
 def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, title: str = "") -> None:
@@ -75,36 +79,33 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
     """
     (points_a, points_b), title = found.points, title or found.features[0].model
     inliers = None if found.verification is None else found.inliers
-    figure = draw_matches(_pixels(a), _pixels(b), points_a, points_b, inliers, title)
-    save_png(figure, path)
+    write_png(path, draw_matches(_pixels(a), _pixels(b), points_a, points_b, inliers, title))
 
 
-def block_means(image: np.ndarray, most: int = MOST_SIDE) -> tuple[np.ndarray, tuple[int, int]]:
-    """Means of blocks, so that no side has twice as many pixels as `most`; also height and width of the part covered.
-
-    Args:
-        image: (H, W) or (H, W, 3) uint8.
-        most: pixels of a side.
-    """
-    tall, wide = (max(1, length // most) for length in image.shape[:2])
-    height, width = image.shape[0] // tall, image.shape[1] // wide
-    if tall == wide == 1:
-        return image, (height, width)
-    rows = (image[i * tall : (i + 1) * tall, : width * wide] for i in range(height))
-    means = np.stack([row.reshape(tall, width, wide, -1).mean((0, 2)) for row in rows])
-    return np.round(means).astype(np.uint8).reshape(height, width, *image.shape[2:]), (height * tall, width * wide)
+def _resized(image: np.ndarray, scale: float) -> np.ndarray:
+    """(h, w, 3) of an image at another scale."""
+    cv2 = need_opencv()
+    height, width = (max(1, round(side * scale)) for side in image.shape[:2])
+    resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    return np.repeat(resized[..., None], 3, 2) if resized.ndim == 2 else resized[..., :3]
 
 
-def _draw_lines(axes: "Axes", segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> None:
-    from matplotlib import colormaps
-    from matplotlib.collections import LineCollection
-
+def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """The picture under (M, 2, 2) lines; ends of inliers are dots."""
+    cv2 = need_opencv()
     wrong, right = _some(np.flatnonzero(~inliers)), _some(np.flatnonzero(inliers))
-    paint = colormaps[INLIERS](0.08 + 0.84 * np.clip(colours[right], 0, 1))
-    axes.add_collection(LineCollection(list(segments[wrong]), colors=GRAY, linewidths=0.4, alpha=0.3))
-    axes.add_collection(LineCollection(list(segments[right]), colors=list(paint), linewidths=0.6, alpha=0.55))
-    ends = segments[right].reshape(-1, 2)
-    axes.scatter(ends[:, 0], ends[:, 1], s=5, c=np.repeat(paint, 2, axis=0), linewidths=0, alpha=0.9)
+    places = np.round(segments * 2**FINE).astype(np.int32)
+    steps = (255 * (0.08 + 0.84 * np.clip(colours[right], 0, 1))).astype(np.uint8)
+    paint = cv2.applyColorMap(steps[:, None], cv2.COLORMAP_TURBO).reshape(-1, 3)[:, ::-1].tolist()
+    for index, colour, share in ((wrong, [WRONG] * len(wrong), 0.35), (right, paint, 0.6)):
+        above = picture.copy()
+        for (start, end), shade in zip(places[index].tolist(), colour, strict=True):
+            cv2.line(above, start, end, shade, 1, cv2.LINE_AA, FINE)
+        picture = cv2.addWeighted(above, share, picture, 1 - share, 0)
+    for line, shade in zip(places[right].tolist(), paint, strict=True):
+        for end in line:
+            cv2.circle(picture, end, round(1.6 * 2**FINE), shade, cv2.FILLED, cv2.LINE_AA, FINE)
+    return picture
 
 
 def _some(indices: np.ndarray) -> np.ndarray:

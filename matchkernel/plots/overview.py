@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import VARIANTS
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, mathtext, new_figure, save_png
+from matchkernel.runtime.config import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import STRIDE, VARIANTS
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.kernel_view import display_map, encodings_by_system, position_encodings, receptive_field
 from matchkernel.model.weights import load
 from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, save_png
+from matchkernel.runtime.config import STRIDE, VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

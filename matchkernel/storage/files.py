@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.storage.system import READING, is_running
 
 SMALL_TEXT, LONG_TEXT = (
     2**24,
@@ -157,18 +158,8 @@ def leftovers_of(target: Path) -> Iterator[Path]:
     """Unfinished replacements of `target` from processes that have ended."""
     for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
         part = PART.fullmatch(path.name)
-        if part and not _is_running(int(part[1])):
+        if part and not is_running(int(part[1])):
             yield path
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 @contextmanager
@@ -212,9 +203,7 @@ def read_small_text(
         encoding, errors: as of `str.decode`.
     """
     try:
-        with os.fdopen(
-            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-        ) as file:  # do not wait for a pipe
+        with os.fdopen(os.open(path, READING), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: cannot be read (not a regular file)")
             content = file.read(limit + 1)

@@ -1,19 +1,19 @@
 """Folders: written atomically, used by one process at a time, or built in steps that survive an interruption."""
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from matchkernel.errors import FileError, WriteError
 from matchkernel.storage.files import check_new_folder, leftovers, parents_made, part_of, write_errors
+from matchkernel.storage.locks import LOCK, locked
 
-JOURNAL, LOCK = "journal", "lock"
+JOURNAL = "journal"
 WRITTEN_LAST = ("manifest.json", "photos.json")
 
 
@@ -33,8 +33,8 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(folder: Path, refusal: str) -> Iterator[int]:
-    """Create a folder if missing, and keep other processes out of it; yields the file descriptor of the lock.
+def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
+    """Create a folder if missing, and keep other processes out of it; yields what holds the lock (see locks.py).
 
     Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
 
@@ -43,58 +43,17 @@ def exclusive(folder: Path, refusal: str) -> Iterator[int]:
         refusal: message of the FileError if another process is using it.
     """
     is_new = not folder.exists()
-    with parents_made(folder):
+    with parents_made(folder), ExitStack() as stack:
         try:
             folder.mkdir(exist_ok=True)
-            lock, place = _locked(folder)
+            lock = stack.enter_context(locked(folder, is_new=is_new))
         except OSError as error:
-            raise WriteError(f"{folder}: cannot be created or written ({error.strerror})") from None
-        try:
-            if not place:
-                raise FileError(refusal)
-            for path in leftovers(folder):
-                path.unlink(missing_ok=True)
-            yield lock
-        finally:
-            if place and _is_at(lock, place) and place != folder:
-                place.unlink()
-            if is_new and place and (place != folder or _is_at(lock, folder)):
-                with suppress(OSError):  # it is not empty, or is gone
-                    folder.rmdir()
-            os.close(lock)
-
-
-def _locked(folder: Path) -> tuple[int, Path | None]:
-    """A file descriptor and the path that it locks; None if another process has the lock.
-
-    The lock is on the folder itself, so that no lock file is left behind; some file systems, such as network file
-    systems, can only lock files. The previous owner may have removed the path after we opened it: then we would lock a
-    deleted folder while another process locks the new one.
-    """
-    lock, place = os.open(folder, os.O_RDONLY), folder
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return lock, None
-    except OSError:
-        os.close(lock)
-        lock, place = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), folder / LOCK
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return lock, None
-        except OSError:
-            os.close(lock)
-            raise
-    return lock, place if _is_at(lock, place) else None
-
-
-def _is_at(lock: int, place: Path) -> bool:
-    """Whether an open file or folder is the one at this path."""
-    try:
-        return os.path.samestat(os.fstat(lock), place.stat())
-    except OSError:
-        return False
+            raise WriteError(f"{folder}: cannot be created or written ({error.strerror or error})") from None
+        if lock is None:
+            raise FileError(refusal)
+        for path in leftovers(folder):
+            path.unlink(missing_ok=True)
+        yield lock
 
 
 @dataclass
@@ -103,7 +62,7 @@ class Build:
 
     folder: Path
     done: set[str]
-    lock: int  # file descriptor; a program started for the build may inherit it
+    lock: tuple[int, ...]  # file descriptors that a program started for the build may inherit
     _journal: IO[str] = field(repr=False)
     is_discarded: bool = False
 
@@ -148,7 +107,7 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
         exclusive(part, f"{target}: is being built by another process") as lock,
     ):
         done = _resume(part, json.dumps(settings, sort_keys=True))
-        with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8") as journal:
+        with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8", newline="\n") as journal:
             journal.seek(0, os.SEEK_END)
             build = Build(part, done, lock, journal)
             yield build
@@ -197,9 +156,9 @@ def _resume(part: Path, settings: str) -> set[str]:
     lines = journal.read_text(encoding="utf-8", errors="replace").split("\n") if journal.is_file() else []
     if lines and lines[0] == settings:
         done = lines[1:-1]  # the last line is empty or truncated
-        journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8")
+        journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8", newline="\n")
         return set(done)
-    journal.write_text(settings + "\n", encoding="utf-8")
+    journal.write_text(settings + "\n", encoding="utf-8", newline="\n")
     for path in part.iterdir():
         if path.name not in (LOCK, JOURNAL):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
-from matchkernel.storage.extras import need
+from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
 
 if TYPE_CHECKING:
@@ -184,6 +184,15 @@ def write_png(path: str | Path, pixels: np.ndarray) -> None:
         _pillow().fromarray(pixels).save(part, format="PNG")
 
 
+def line_of_text(text: str, width: int, height: int) -> np.ndarray:
+    """(height, width, 3) uint8: a line in black on white, from the left, in the middle of the height."""
+    strip = _pillow().new("RGB", (width, height), "white")
+    font = need("PIL.ImageFont", CORE, "drawing text").load_default(round(height * 0.5))
+    draw = need("PIL.ImageDraw", CORE, "drawing text").Draw(strip)
+    draw.text((0, height / 2), text, fill="#1a1a1a", font=font, anchor="lm")
+    return np.asarray(strip)
+
+
 def _gray(image: "Image.Image", path: Path) -> np.ndarray:
     image.load()
     if image.mode.startswith("I"):
@@ -204,4 +213,4 @@ def _colour(image: "Image.Image", path: Path) -> np.ndarray:
 
 
 def _pillow() -> "ModuleType":
-    return need("PIL.Image", "photos", "reading and writing images")
+    return need("PIL.Image", CORE, "reading and writing images")

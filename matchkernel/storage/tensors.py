@@ -1,51 +1,39 @@
-"""Safetensors files with a digest of their contents: the common part of weight files and checkpoints."""
+"""Tensors of torch in safetensors files with a digest: the common part of weight files and checkpoints."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from matchkernel.errors import MatchKernelError, WeightsError
-from matchkernel.storage.files import not_safetensors, replacing
+from matchkernel.storage.files import replacing
+from matchkernel.storage.stored import KINDS, Stored, digest
+
+_KINDS = {getattr(torch, name): kind for kind, name in KINDS.items()}
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write tensors (on the CPU, contiguous) and strings, with the sha256 of both, atomically."""
-    words = {**metadata, "sha256": digest(metadata, tensors)}
+    strings = {**metadata, "sha256": digest(metadata, as_stored(tensors))}
     with replacing(path) as part:
-        part.write_bytes(to_bytes(dict(tensors), words))  # save_file would report a full disk as an error of its own
+        part.write_bytes(to_bytes(dict(tensors), strings))  # save_file would report a full disk as an error of its own
 
 
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turn any problem with reading into a one-line error that names the file."""
-    try:
-        yield
-    except SafetensorError as error:
-        with path.open("rb") as file:
-            start = file.read(4)
-        raise WeightsError(f"{path}: {not_safetensors(start)} ({error})") from None
-    except OSError as error:
-        if isinstance(error, MatchKernelError):
-            raise
-        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+def as_stored(tensors: Mapping[str, Tensor]) -> dict[str, Stored]:
+    """Tensors (on the CPU, contiguous) as a file would hold them; the memory is shared."""
+    return {
+        name: Stored(_KINDS[tensor.dtype], tuple(tensor.shape), tensor.reshape(-1).view(torch.uint8).numpy().data)
+        for name, tensor in tensors.items()
+    }
 
 
-def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """sha256 of every other metadata entry, and of the name, dtype, shape and bytes of every tensor."""
-    words = {key: value for key, value in metadata.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def as_tensor(stored: Stored) -> Tensor:
+    """A tensor of a file, in memory of its own."""
+    dtype = getattr(torch, KINDS[stored.kind])
+    if not len(stored.data):
+        return torch.empty(stored.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(stored.data), dtype=dtype).reshape(stored.shape)
 
 
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:

@@ -1,5 +1,7 @@
 """Work in threads: for libraries that let other threads of Python run while they compute, as OpenCV and NumPy do."""
 
+import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import TypeVar
 from matchkernel.errors import MissingExtraError
 from matchkernel.storage.ending import ends_soon
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.system import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -18,17 +21,24 @@ _share: ContextVar[int | None] = ContextVar("threads that the current work may u
 
 
 def spare_threads() -> int:
-    """Number of threads that the current work may use: as many as torch does, or its share of them."""
-    import torch
+    """Number of threads that the current work may use: this process's own, or its share of them."""
+    return _share.get() or process_threads()
 
-    return _share.get() or torch.get_num_threads()
+
+def process_threads() -> int:
+    """As many as torch uses, if it is loaded; else OMP_NUM_THREADS, by which it is told, or one per core."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() and int(told) else cores()
 
 
 def use_threads(threads: int) -> None:
-    """Make torch and OpenCV use so many threads in this process, and `spare_threads` say so."""
-    import torch
-
-    torch.set_num_threads(threads)
+    """Make this process use so many threads: torch, if it is loaded now or later, OpenCV, and our own."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
     with suppress(MissingExtraError):
         need_opencv().setNumThreads(threads)
 
@@ -36,15 +46,16 @@ def use_threads(threads: int) -> None:
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Inside the block torch itself uses one thread, so that sums have one order; `spare_threads` says what it had."""
-    import torch
-
-    had = torch.get_num_threads()
-    token = _share.set(_share.get() or had)
-    torch.set_num_threads(1)
+    had, torch = spare_threads(), sys.modules.get("torch")
+    token = _share.set(had)
+    if torch is not None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(had)
+        if torch is not None:
+            torch.set_num_threads(before)
         _share.reset(token)
 
 

@@ -16,9 +16,11 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.files import check_folder
-from matchkernel.storage.folders import LOCK, exclusive
+from matchkernel.storage.folders import exclusive
+from matchkernel.storage.locks import LOCK
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.tensors import digest, readable, write_tensors
+from matchkernel.storage.stored import digest, readable
+from matchkernel.storage.tensors import as_stored, write_tensors
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.optimizer import Updater
 
@@ -103,8 +105,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
             metadata = dict(file.metadata() or {})
             if "checkpoint" not in metadata:
                 raise FileError(f"{path}: a safetensors file, but not a checkpoint")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata.get("sha256") != digest(metadata, tensors):
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no dict); copies: the file will be replaced
+        if metadata.get("sha256") != digest(metadata, as_stored(tensors)):
             raise FileError(f"{path}: damaged, its contents do not match its recorded sha256")
         return _parsed(metadata["checkpoint"], tensors, path)
     except MatchKernelError as error:

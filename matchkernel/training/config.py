@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import why_size_is_fixed
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import (
     check_ranges,
     from_dict,

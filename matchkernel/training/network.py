@@ -10,9 +10,9 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.precision import has_bfloat16, widened
+from matchkernel.runtime.config import DescriptorConfig
 
 
 def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:

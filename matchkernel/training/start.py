@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
-from matchkernel.model.card import Card, read_card
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.weights import load, state_digest
+from matchkernel.runtime.card import Card, read_card
 
 FREE = ("D", "patch_size", "dropout")  # settings of the model that may differ from those of the weights
 CONVOLUTION = 3  # modules of a convolution in a backbone: itself, BatchNorm, ReLU

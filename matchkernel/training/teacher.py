@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.engines.cuda_engine import CudaHalfEngine
 from matchkernel.model.precision import unit_rows
 from matchkernel.model.weights import load, state_digest
+from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.training.config import TeacherSettings
 from matchkernel.training.sets import TrainingSet
 

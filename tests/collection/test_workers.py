@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_work import Squares
 
-from matchkernel.collection import local_workers
 from matchkernel.collection.choose_workers import choose_workers
 from matchkernel.collection.local_workers import LocalWorkers, processes_that_fit
 from matchkernel.collection.ray_workers import RayWorkers, check_address, offered_memory
 from matchkernel.collection.workers import TRIES, Crew, Event, Lost, Queue
 from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.storage import system
 
 TASKS = [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9]]
 
@@ -181,9 +181,9 @@ def test_as_many_processes_as_fit():
 @pytest.mark.parametrize(("limit", "is_kept"), [("3000", True), ("max\n", False), (str(2**63 - 4096), False)])
 def test_a_container_may_have_less_memory_than_its_machine(limit, is_kept, tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text(limit)
-    monkeypatch.setattr(local_workers, "CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
-    assert (local_workers.memory_here() == 3000) is is_kept
-    assert processes_that_fit(2000) == (1 if is_kept else local_workers.cores())
+    monkeypatch.setattr(system, "CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    assert (system.memory_here() == 3000) is is_kept
+    assert processes_that_fit(2000) == (1 if is_kept else system.cores())
 
 
 def test_a_worker_asks_ray_for_no_more_than_the_largest_machine_has():

@@ -21,9 +21,9 @@ from matchkernel.evaluation.methods import (
     model_methods,
 )
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map
-from matchkernel.model.config import DescriptorConfig
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import save
+from matchkernel.runtime.config import DescriptorConfig
 
 
 def test_no_two_configurations_share_a_name():

@@ -13,9 +13,9 @@ from results import photo_means
 from rules import taken_filters
 
 from matchkernel import available
-from matchkernel.model.card import read_card
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.filters import LEARNED_RATIO
+from matchkernel.runtime.card import read_card
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
-from matchkernel.model.config import STRIDE, DescriptorConfig
+from matchkernel.runtime.config import STRIDE, DescriptorConfig
 
 
 def test_normalisation_is_hardnets():

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model import describe as describe_module
-from matchkernel.model.config import VARIANTS
 from matchkernel.model.describe import describe_file, resize_patches
+from matchkernel.runtime.config import VARIANTS
 
 
 def model_of(variant="dual", **settings):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.precision import unit_rows
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
 RESOLUTION_FREE = [name for name, variant in VARIANTS.items() if variant.any_size]
 SPATIAL = [name for name, variant in VARIANTS.items() if variant.systems]

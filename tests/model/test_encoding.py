@@ -6,8 +6,8 @@ import torch
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.encoding import SYSTEMS, SpatialEncoding, position_codes, position_matrix
-from matchkernel.model.positions import coordinates, positions
-from matchkernel.model.von_mises import feature_map, fourier_coefficients, truncated_kernel
+from matchkernel.runtime.positions import coordinates, positions
+from matchkernel.runtime.von_mises import feature_map, fourier_coefficients, truncated_kernel
 
 
 def explicit_kronecker_sum(phi, system, gamma, grid="cells"):

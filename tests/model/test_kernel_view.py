@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import (
     display_map,
@@ -13,8 +12,9 @@ from matchkernel.model.kernel_view import (
     receptive_field,
     similarity_map,
 )
-from matchkernel.model.positions import positions
-from matchkernel.model.von_mises import fourier_coefficients, truncated_kernel
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.positions import positions
+from matchkernel.runtime.von_mises import fourier_coefficients, truncated_kernel
 
 SPATIAL = [name for name, variant in VARIANTS.items() if variant.systems]
 

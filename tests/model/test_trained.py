@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.model.card import SHIPPED, read_card
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.describers import SIFTS, open_describer
+from matchkernel.runtime.card import SHIPPED, read_card
 from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig
 

@@ -15,11 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError, WriteError
-from matchkernel.model.card import Card, available, find_weights, read_card
-from matchkernel.model.config import VARIANTS
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save
+from matchkernel.runtime.card import Card, available, find_weights, read_card
+from matchkernel.runtime.config import VARIANTS
 
 
 @pytest.fixture(scope="module")

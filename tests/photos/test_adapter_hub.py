@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.model.card import SHIPPED
+from matchkernel.runtime.card import SHIPPED
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,6 @@ import torch
 from PIL import Image
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.von_mises import fourier_coefficients
 from matchkernel.plots.canvas import save_png
 from matchkernel.plots.conventions_sheet import conventions_picture, encoding_order
 from matchkernel.plots.kernels import (
@@ -16,6 +15,7 @@ from matchkernel.plots.kernels import (
     kernel_pictures,
     position_kernels,
 )
+from matchkernel.runtime.von_mises import fourier_coefficients
 
 
 def is_drawn(path):

@@ -202,7 +202,7 @@ def test_a_second_build_is_refused_while_another_process_holds_the_lock(tmp_path
 
 def test_a_child_process_keeps_the_lock_of_a_killed_one(tmp_path):
     with exclusive(tmp_path, "first") as lock:
-        child = subprocess.Popen(["sleep", "60"], pass_fds=(lock,))
+        child = subprocess.Popen(["sleep", "60"], pass_fds=lock)
     try:
         with pytest.raises(FileError, match="second"), exclusive(tmp_path, "second"):
             pass

@@ -16,8 +16,8 @@ from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.card import read_card
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.runtime.card import read_card
 from matchkernel.storage.settings import merged
 from matchkernel.training.augment import sample_patches
 from matchkernel.training.checkpoint import read_checkpoint

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from matchkernel.model.config import VARIANTS
 from matchkernel.model.descriptors import build
+from matchkernel.runtime.config import VARIANTS
 from matchkernel.training import network
 from matchkernel.training.network import GroupedBatchNorm1d, GroupedBatchNorm2d, group_statistics
 

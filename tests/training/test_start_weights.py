@@ -7,9 +7,9 @@ import torch
 from made_runs import assert_equal, config, saved, weights
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.model.card import Card, read_card
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save
+from matchkernel.runtime.card import Card, read_card
 from matchkernel.training.config import TeacherSettings, TrainingConfig
 from matchkernel.training.loop import train
 from matchkernel.training.sets import TrainingSet, open_sets

@@ -7,10 +7,10 @@ from made_runs import config
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.model.card import read_card
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
+from matchkernel.runtime.card import read_card
 from matchkernel.training.config import TeacherSettings
 from matchkernel.training.loop import train
 from matchkernel.training.teacher import Teacher

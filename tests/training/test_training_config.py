@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_configs import DATA, TABLES, config
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import first_difference, parse_override
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.config import Data, Sampling, TrainingConfig, presets

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from matchkernel.data.hpatches import NOISES
 from matchkernel.errors import ArgumentError
@@ -41,7 +40,7 @@ def matching(
     if not test:
         raise ArgumentError("the split has no test sequences")
     per_pair: dict[str, Any] = {}
-    room = torch.empty(max([TILE, *descriptors.counts.values()]))
+    room = np.empty(max([TILE, *descriptors.counts.values()]), np.float32)
     add = adding(progress, len(test))
     for name in test:
         rows = descriptors.sequence(name)
@@ -55,7 +54,7 @@ def matching(
     return {"per_pair": per_pair, **_means(per_pair)}
 
 
-def _score(reference: np.ndarray, image: np.ndarray, distance: Distance, room: torch.Tensor) -> dict[str, float]:
+def _score(reference: np.ndarray, image: np.ndarray, distance: Distance, room: np.ndarray) -> dict[str, float]:
     found = find_nearest(reference, image, distance, wants_second=False, room=room)
     distances = found.first if distance == "l1" else np.sqrt(found.first)  # bits: the root of the Hamming distance
     is_right = found.index == np.arange(len(reference))

@@ -36,7 +36,7 @@ from matchkernel.evaluation.photos.work import (
     score_pair,
     threads,
 )
-from matchkernel.model.engines.engine import ENGINE, TORCH
+from matchkernel.runtime.engine import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, write_errors
 from matchkernel.storage.folders import exclusive
@@ -72,7 +72,7 @@ def evaluate_photos(
         threads_each: threads of each process.
         before: called with the settings of each result before the work starts.
         say: called with the name of each stage as it begins.
-        progress: called with the number of images and pairs done in a stage and their total.
+        progress: called with the number of images or pairs done in a stage and their total.
     """
     protocol = protocol or Protocol()
     if not scenes or not specs:
@@ -90,8 +90,7 @@ def evaluate_photos(
     results = []
     with _folder(work) as folder, _pool(workers, threads_each) as run:
         for spec, method, plan in zip(specs, methods, plans, strict=True):
-            say(f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}")
-            rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, progress)
+            rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, say, progress)
             scored = summary(rows, scenes, method.trained_on)
             results.append({**plan, **scored, SECONDS: {**seconds, "threads": threads_each}})
     return results
@@ -142,6 +141,7 @@ def _score(
     protocol: Protocol,
     folder: Path,
     run: Pool,
+    say: Say,
     progress: Progress,
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
     """The rows of all pairs by scene, and median seconds per image and per pair."""
@@ -151,18 +151,20 @@ def _score(
         for scene in scenes
         for name, digest in hashes[scene.name].items()
     }
-    total = len(files) + sum(len(scene.pairs) for scene in scenes)
     images = [
         ImageTask(spec, scene.name, name, path, files[scene.name, name])
         for scene in scenes
         for name, path in scene.images.items()
     ]
+    name = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
+    say(f"extracting from {len(images)} images for {name}")
     extracting = []
     for seconds in run(extract_image, images):
         extracting.append(seconds)
-        progress(len(extracting), total)
+        progress(len(extracting), len(images))
     rows: dict[str, list[dict[str, Any]]] = {}
-    done = len(images)
+    done, pairs = 0, sum(len(scene.pairs) for scene in scenes)
+    say(f"matching {pairs} pairs for {name}")
     for scene in scenes:
         tasks = [_pair_task(spec, scene, pair, files, protocol) for pair in scene.pairs]
         digest = _digest(
@@ -172,7 +174,7 @@ def _score(
         for row in _journaled(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
             rows[scene.name].append(row)
             done += 1
-            progress(done, total)
+            progress(done, pairs)
     per_pair = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
     names = ("per_image", "per_match", "per_estimate")
     values = (float(np.median(extracting)), *per_pair.tolist())

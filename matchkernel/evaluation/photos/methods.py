@@ -13,8 +13,6 @@ from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.model.card import available, read_card
-from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
@@ -23,6 +21,8 @@ from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.hloc import read_features, read_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import verify
+from matchkernel.runtime.card import available, read_card
+from matchkernel.runtime.engine import ENGINE, TORCH
 from matchkernel.storage.files import file_hash
 
 PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with

@@ -17,9 +17,9 @@ from matchkernel.evaluation.photos.methods import PhotoMethod, guided, open_meth
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.detect import Detector
-from matchkernel.model.engines.engine import TORCH
 from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.filters import parse_filter
+from matchkernel.runtime.engine import TORCH
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.images import read_colour
 from matchkernel.storage.settings import check_ranges, setting

@@ -190,6 +190,10 @@ class Page {
       words.textContent = "match two photos first";
       return;
     }
+    if (!this.facts.views.length) {
+      words.textContent = "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
+      return;
+    }
     words.textContent = "";
     const key = `${panel.number} ${panel.found.facts.label} ${match}`;
     if (this.opened?.found === panel.found && this.opened.key === key) return this.inside.draw();

@@ -1,16 +1,15 @@
 """Open an engine by name; `auto` takes the fastest one that fits the model and the machine."""
 
-from pathlib import Path
-
 import torch
 
 from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import Descriptor, check_model
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.cuda_engine import open_cuda_half
-from matchkernel.model.engines.engine import AUTO, CUDA_HALF, FILE, INT8, ONNX, TORCH, Engine, UnfitError, check_name
-from matchkernel.model.engines.onnx_engine import open_file, open_float, open_int8
+from matchkernel.model.engines.folded import folded_network, weights_of
 from matchkernel.model.engines.torch_engine import TorchEngine
+from matchkernel.runtime.engine import AUTO, CUDA_HALF, ONNX, TORCH, Engine, UnfitError, check_name, runs_on_cpu
+from matchkernel.runtime.onnx_engine import no_ranges, open_float, open_onnx
 
 
 def open_engine(
@@ -21,15 +20,15 @@ def open_engine(
     Args:
         model: the descriptor; later changes of it do not reach the engine.
         engine: "torch", the definition; "onnx" or "onnx-int8" on a CPU, "cuda-half" on a GPU; an .onnx file that
-            `matchkernel export` made from this model; "auto": onnx-int8 on a CPU, if onnxruntime is installed and the
-            package has int8 ranges for these weights, cuda-half on a GPU, otherwise torch.
+            `matchkernel export` made from this model; "auto": on a CPU onnx-int8 if the package has int8 ranges for
+            these weights, else onnx; on a GPU cuda-half; torch where these cannot be used.
         size: side of the patches (default: the size the model was trained at).
         device: where to compute (default: the model's device; "auto": a GPU if there is one and the engine can use it).
     """
     check_model(model)
     check_name(engine)
     size = model.config.patch_size if size is None else size
-    on_cpu = engine in (ONNX, INT8) or engine.lower().endswith(FILE)
+    on_cpu = runs_on_cpu(engine)
     if device == "auto" and on_cpu:
         device = "cpu"
     place = open_device(next(model.parameters()).device if device is None else device)
@@ -39,19 +38,23 @@ def open_engine(
         return _fastest(model, size, place)
     if engine == TORCH:
         return TorchEngine(model, size, place)
-    if engine == ONNX:
-        return open_float(model, size)
-    if engine == INT8:
-        return open_int8(model, size)
     if engine == CUDA_HALF:
         return open_cuda_half(model, size, place)
-    return open_file(Path(engine), model, size)
+    return _on_cpu(model, engine, size)
+
+
+def _on_cpu(model: Descriptor, engine: str, size: int) -> Engine:
+    if not model.is_folded:
+        return open_onnx(weights_of(model), engine, size)
+    if engine in (AUTO, ONNX):
+        return open_float(folded_network(model, size), model.name)
+    raise UnfitError(no_ranges(model.name))
 
 
 def _fastest(model: Descriptor, size: int, place: torch.device) -> Engine:
     try:
         if place.type == "cpu":
-            return open_int8(model, size)
+            return _on_cpu(model, AUTO, size)
         if place.type == "cuda":
             return open_cuda_half(model, size, place)
     except MatchKernelError:

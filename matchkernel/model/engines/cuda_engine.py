@@ -21,8 +21,8 @@ from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone, normalize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import CUDA_HALF, UnfitError
 from matchkernel.model.precision import unit_rows
+from matchkernel.runtime.engine import CUDA_HALF, UnfitError
 
 BATCH_PIXELS = 2**23  # 8192 patches of 32 x 32
 SMALLER = 4  # a few patches are computed in a batch that is smaller by a power of this, padded
@@ -40,12 +40,13 @@ class CudaHalfEngine:
         dtype: of convolutions and matrix products; float32 is for tests.
     """
 
-    name, dtype, takes_one_core = CUDA_HALF, torch.float32, False
+    name, dtype, takes_one_core = CUDA_HALF, "float32", False
 
     def __init__(
         self, model: Descriptor, size: int, device: torch.device, *, dtype: torch.dtype = torch.float16
     ) -> None:
-        self.size, self.device, self.batch_pixels = size, device, BATCH_PIXELS
+        self.size, self.device, self.batch_pixels = size, str(device), BATCH_PIXELS
+        self._place = device
         self.settings = {"engine": self.name}
         folded = model.fold(size, device)
         self.model = (copy.deepcopy(folded) if folded is model else folded).to(dtype)
@@ -60,10 +61,10 @@ class CudaHalfEngine:
     @torch.no_grad()
     def __call__(self, patches: Tensor) -> Tensor:
         """The rows of patches."""
-        if self.device.type != "cuda":
+        if self._place.type != "cuda":
             return self.rows(patches)
         largest = max(LEAST, self.batch_pixels // self.size**2)
-        with self._lock, torch.cuda.device(self.device):
+        with self._lock, torch.cuda.device(self._place):
             parts = [self._batch(len(part), largest)(part) for part in patches.split(largest)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -73,7 +74,7 @@ class CudaHalfEngine:
         while size >= max(SMALLER * count, SMALLER * LEAST):
             size //= SMALLER
         if size not in self._batches:
-            self._batches[size] = _Captured(self.rows, size, self.size, self.device)
+            self._batches[size] = _Captured(self.rows, size, self.size, self._place)
         return self._batches[size]
 
     def rows(self, patches: Tensor) -> Tensor:

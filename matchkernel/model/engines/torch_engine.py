@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import ENGINE, TORCH
 from matchkernel.model.precision import unit_rows
+from matchkernel.runtime.engine import ENGINE, TORCH
 
 # On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
 # (benchmarks/describe_speed.py). A GPU needs more to be kept busy.
@@ -27,13 +27,14 @@ class TorchEngine:
         self.size = size
         self.model = model.fold(size, device)
         weight = next(self.model.parameters())
-        self.device = weight.device
-        self.dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        self.batch_pixels = CPU_PIXELS if self.device.type == "cpu" else GPU_PIXELS
+        self.device = str(weight.device)
+        self.dtype = "float64" if weight.dtype == torch.float64 else "float32"
+        self.batch_pixels = CPU_PIXELS if self.device == "cpu" else GPU_PIXELS
         self.settings = {ENGINE: self.name}
 
     @torch.no_grad()
     def __call__(self, patches: Tensor) -> Tensor:
         """The rows of patches."""
         rows: Tensor = self.model(patches)
-        return rows if rows.dtype == self.dtype else unit_rows(rows.to(self.dtype))  # half precision rounds the length
+        is_half = rows.dtype in (torch.float16, torch.bfloat16)
+        return unit_rows(rows.float()) if is_half else rows  # half precision rounds the length

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from matchkernel.errors import ArgumentError, WorkError
-from matchkernel.model.card import NORMALIZATION
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
-from matchkernel.model.engines.engine import ENGINE, ONNX
-from matchkernel.model.engines.onnx_engine import BROKEN_SEAL, SEAL, STATE, open_session, seal
-from matchkernel.model.engines.onnx_graph import INPUT, OPSET, OUTPUT, onnx_model
+from matchkernel.model.engines.folded import folded_network
 from matchkernel.model.weights import state_digest
-from matchkernel.storage.extras import need
+from matchkernel.runtime.card import NORMALIZATION
+from matchkernel.runtime.engine import ENGINE, ONNX
+from matchkernel.runtime.onnx_engine import BROKEN_SEAL, SEAL, STATE, open_session, seal
+from matchkernel.runtime.onnx_format import OPSET
+from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
 from matchkernel.storage.files import check_output, replacing
 
 LARGEST_DIFFERENCE = 1e-4  # between any value of a row and torch's
@@ -53,7 +54,7 @@ def export_onnx(
     path = Path(path)
     check_output(path, suffixes=(".onnx",))
     N, reference = prepare(model, patch_size)
-    content = seal(onnx_model(reference, N, metadata_of(model, N, ONNX, card)).SerializeToString())
+    content = seal(float_file(folded_network(model, N), metadata_of(model, N, ONNX, card)))
     differences = compare(reference, open_session(content, "the exported model"), N)
     worst = float(torch.tensor(list(differences.values())).max())  # NaN if one is, unlike Python's max
     if not worst <= LARGEST_DIFFERENCE:
@@ -66,9 +67,7 @@ def export_onnx(
 
 
 def prepare(model: Descriptor, patch_size: int | None) -> tuple[int, Descriptor]:
-    """The patch size of an export and the folded copy to be written; refuses what cannot be exported."""
-    need("onnx", "onnx", "ONNX export")
-    need("onnxruntime", "onnx", "ONNX export")
+    """The patch size of an export and a folded copy to compare with; refuses what cannot be exported."""
     check_model(model)
     N = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, N)

@@ -1,10 +1,9 @@
 """OpenCV: an object with the methods of `cv2.Feature2D`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_from_opencv
@@ -13,6 +12,9 @@ from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.settings import with_options
+
+if TYPE_CHECKING:
+    import torch
 
 
 class DescriptorExtractor:
@@ -25,7 +27,7 @@ class DescriptorExtractor:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         detector: how keypoints are found (default: Detector()).
         device: where to run the network (default: the model's device).
-        engine: what to run it with (see model.engines.choose.open_engine).
+        engine: what to run it with (see runtime.engine.ENGINES).
         options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
     """
 
@@ -34,7 +36,7 @@ class DescriptorExtractor:
         model: Model,
         detector: Detector | None = None,
         *,
-        device: str | torch.device | None = None,
+        device: "str | torch.device | None" = None,
         engine: str = "auto",
         **options: Any,
     ) -> None:

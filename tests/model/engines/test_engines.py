@@ -10,8 +10,8 @@ import matchkernel
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.model.describe import describe_file
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.engine import ENGINES
 from matchkernel.photos.describers import open_describer
+from matchkernel.runtime.engine import ENGINES
 
 
 def small(variant="cartesian", **settings):

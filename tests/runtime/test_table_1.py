@@ -1,7 +1,8 @@
 import pytest
+from helpers import count_parameters
 
 from matchkernel.model.descriptors import build
-from matchkernel.model.table_1 import TABLE_1, count_parameters, table_1
+from matchkernel.runtime.table_1 import TABLE_1, table_1
 
 
 @pytest.mark.parametrize("row", TABLE_1, ids=lambda row: f"{row.variant}-s{row.s}-{row.patch_size}")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.positions import coordinates, positions
+from matchkernel.runtime.positions import coordinates, positions
 
 
 def wrapped(angle):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import build
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
 
 def test_defaults_are_the_specifications():

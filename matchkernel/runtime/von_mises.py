@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.config import MAX_KAPPA
+from matchkernel.runtime.config import MAX_KAPPA
 
 
-def kernel(delta: Tensor, kappa: float) -> Tensor:
+def kernel(delta: np.ndarray, kappa: float) -> np.ndarray:
     """The exact kernel k(delta) = (exp(kappa cos delta) - exp(-kappa)) / (2 sinh kappa): 1 at 0, 0 at pi [M7].
 
     Args:
@@ -19,7 +18,7 @@ def kernel(delta: Tensor, kappa: float) -> Tensor:
     """
     _check_kappa(kappa)
     # The same fraction, divided by exp(kappa): no overflow for large kappa and no cancellation for small kappa.
-    return 1 - torch.expm1(kappa * (delta.cos() - 1)) / math.expm1(-2 * kappa)
+    return 1 - np.expm1(kappa * (np.cos(delta) - 1)) / math.expm1(-2 * kappa)
 
 
 def fourier_coefficients(kappa: float, s: int) -> tuple[float, ...]:
@@ -49,17 +48,17 @@ def fourier_coefficients(kappa: float, s: int) -> tuple[float, ...]:
     return tuple(gamma[: s + 1])
 
 
-def truncated_kernel(delta: Tensor, gamma: Sequence[float]) -> Tensor:
+def truncated_kernel(delta: np.ndarray, gamma: Sequence[float]) -> np.ndarray:
     """The kernel of the first s frequencies: gamma_0 + sum_{i<=s} gamma_i cos(i delta) [M8].
 
     Args:
         delta: (...) differences of angles in radians.
         gamma: gamma_0 .. gamma_s.
     """
-    return torch.stack([value * (i * delta).cos() for i, value in enumerate(gamma)]).sum(0)
+    return np.sum([value * np.cos(i * delta) for i, value in enumerate(gamma)], axis=0)
 
 
-def feature_map(alpha: Tensor, gamma: Sequence[float]) -> Tensor:
+def feature_map(alpha: np.ndarray, gamma: Sequence[float]) -> np.ndarray:
     """Map angles to vectors whose inner products are the truncated kernel [M9].
 
     Args:
@@ -72,9 +71,9 @@ def feature_map(alpha: Tensor, gamma: Sequence[float]) -> Tensor:
     if not gamma or min(gamma) < 0:
         raise ArgumentError(f"gamma must be one or more values >= 0, got {list(gamma)}")
     amplitudes = [math.sqrt(value) for value in gamma]
-    cosines = [amplitude * (i * alpha).cos() for i, amplitude in enumerate(amplitudes)]  # i = 0 is the constant
-    sines = [amplitude * (i * alpha).sin() for i, amplitude in enumerate(amplitudes) if i > 0]
-    return torch.stack(cosines + sines, -1)
+    cosines = [amplitude * np.cos(i * alpha) for i, amplitude in enumerate(amplitudes)]  # i = 0 is the constant
+    sines = [amplitude * np.sin(i * alpha) for i, amplitude in enumerate(amplitudes) if i > 0]
+    return np.stack(cosines + sines, -1)
 
 
 def _check_kappa(kappa: float) -> None:

@@ -4,18 +4,16 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from matchkernel.errors import FileError, WeightsError
-from matchkernel.model.card import SHIPPED
-from matchkernel.model.config import DescriptorConfig
-from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.engine import ENGINE, INT8, ONNX, UnfitError
-from matchkernel.model.engines.int8 import Ranges, int8_model
-from matchkernel.model.engines.onnx_graph import INPUT, OUTPUT, onnx_model
-from matchkernel.model.weights import state_digest
-from matchkernel.storage.extras import need
+from matchkernel.errors import FileError, MissingExtraError, WeightsError
+from matchkernel.runtime.card import SHIPPED
+from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.runtime.engine import AUTO, ENGINE, INT8, ONNX, UnfitError
+from matchkernel.runtime.int8 import Ranges, int8_file
+from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
+from matchkernel.runtime.weights import FoldedNetwork, Weights, fold
+from matchkernel.storage.extras import CORE, need
 
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
 # Names in the metadata of a file: digest of the weights it was made from, and of the file itself.
@@ -23,7 +21,7 @@ STATE, SEAL = "state_sha256", "content_sha256"
 BROKEN_SEAL = b"0" * 64  # in place of the digest, while it is computed
 SEAL_BYTES = b"\n" + bytes([len(SEAL)]) + SEAL.encode() + b"\x12\x40"  # as protobuf writes it
 MAX_BYTES = 2**28  # of an ONNX file
-CPU = torch.device("cpu")
+LOWEST_VERSION = (1, 22)  # of onnxruntime, as in pyproject.toml
 
 
 class OnnxEngine:
@@ -41,7 +39,7 @@ class OnnxEngine:
         session: one that was opened from these bytes.
     """
 
-    device, dtype, takes_one_core = CPU, torch.float32, True
+    device, dtype, takes_one_core = "cpu", "float32", True
 
     def __init__(
         self,
@@ -58,9 +56,10 @@ class OnnxEngine:
         self.settings = {ENGINE: name, **({"engine_sha256": file_digest} if file_digest else {})}
         self._open(session)
 
-    def __call__(self, patches: Tensor) -> Tensor:
-        """The rows of patches."""
-        return torch.from_numpy(self.session.run([OUTPUT], {INPUT: patches.numpy()})[0])
+    def __call__(self, patches: Any) -> np.ndarray:
+        """The rows of patches, of numpy or of torch."""
+        rows: np.ndarray = self.session.run([OUTPUT], {INPUT: np.asarray(patches)})[0]
+        return rows
 
     def __getstate__(self) -> dict[str, Any]:  # a session cannot be sent to another process
         return {name: value for name, value in vars(self).items() if name != "session"}
@@ -73,29 +72,51 @@ class OnnxEngine:
         self.session = session or open_session(self.content, self.source)
 
 
-def open_float(model: Descriptor, size: int) -> OnnxEngine:
-    """The descriptor in float32, its graph made from the weights at once."""
-    need("onnxruntime", "onnx", f"engine {ONNX}")
-    if next(model.parameters()).dtype != torch.float32:
-        raise UnfitError(f"engine {ONNX} computes in float32, these weights are {_type_of(model)}: use engine torch")
-    proto = onnx_model(model.fold(size, CPU), size, {})
-    return OnnxEngine(proto.SerializeToString(), size, ONNX, f"the graph of {model.name}", batch_pixels(model.config))
+def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
+    """The engine of this name on a CPU.
+
+    Args:
+        weights: of the descriptor.
+        engine: "onnx"; "onnx-int8"; an .onnx file that `matchkernel export` made from these weights; "auto": onnx-int8
+            if the package has int8 ranges for these weights, otherwise onnx.
+        size: side of the patches.
+    """
+    if engine == INT8:
+        return _open_int8(weights, size)
+    if engine not in (AUTO, ONNX):
+        return _open_file(Path(engine), weights, size)
+    if engine == AUTO:
+        try:
+            return _open_int8(weights, size)
+        except UnfitError:
+            pass  # the engine that is used is named in every output
+    if weights.kind == "F64":
+        raise UnfitError(f"engine {ONNX} computes in float32, these weights are float64: use engine torch")
+    return open_float(fold(weights, size), weights.name)
 
 
-def open_int8(model: Descriptor, size: int) -> OnnxEngine:
+def open_float(network: FoldedNetwork, name: str) -> OnnxEngine:
+    """A folded descriptor of this name in float32."""
+    return OnnxEngine(float_file(network, {}), network.size, ONNX, f"the graph of {name}", batch_pixels(network.config))
+
+
+def _open_int8(weights: Weights, size: int) -> OnnxEngine:
     """The descriptor in int8, its graph made from the weights and from the ranges the package has for exactly these."""
-    need("onnxruntime", "onnx", f"engine {INT8}")
-    path = ranges_file(model.name)
-    if not path.is_file() or model.is_folded:
-        raise UnfitError(
-            f"the package has no int8 ranges for {model.name}: make a file with `matchkernel export --int8`, "
-            "and give it as the engine"
-        )
+    path = ranges_file(weights.name)
+    if not path.is_file():
+        raise UnfitError(no_ranges(weights.name))
     ranges = Ranges.read(path)
-    _check_fits(path, model, size, (ranges.state_sha256, ranges.patch_size))
-    proto = int8_model(model.fold(size, CPU), size, ranges.limits, {})
-    content, source = proto.SerializeToString(), f"the int8 graph of {model.name}"
-    return OnnxEngine(content, size, INT8, source, batch_pixels(model.config), ranges.sha256)
+    _check_fits(path, weights, size, (ranges.state_sha256, ranges.patch_size))
+    content, source = int8_file(fold(weights, size), ranges.limits, {}), f"the int8 graph of {weights.name}"
+    return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256)
+
+
+def no_ranges(name: str) -> str:
+    """The message about a model without int8 ranges."""
+    return (
+        f"the package has no int8 ranges for {name}: make a file with `matchkernel export --int8`, "
+        "and give it as the engine"
+    )
 
 
 def batch_pixels(config: DescriptorConfig) -> int:
@@ -112,20 +133,19 @@ def ranges_file(name: str) -> Path:
     return SHIPPED / f"{Path(name).name}.int8.json"
 
 
-def open_file(path: Path, model: Descriptor, size: int) -> OnnxEngine:
+def _open_file(path: Path, weights: Weights, size: int) -> OnnxEngine:
     """A file made by `matchkernel export` from exactly these weights; any other is refused."""
-    need("onnxruntime", "onnx", "an ONNX file")
     content = read_onnx(path)
     sha256 = _check_seal(content, path)
     session = open_session(content, str(path))
-    words = session.get_modelmeta().custom_metadata_map
-    _check_fits(path, model, size, (words.get(STATE), int(words.get("patch_size", 0))))
-    return OnnxEngine(content, size, words[ENGINE], str(path), batch_pixels(model.config), sha256, session)
+    strings = session.get_modelmeta().custom_metadata_map
+    _check_fits(path, weights, size, (strings.get(STATE), int(strings.get("patch_size", 0))))
+    return OnnxEngine(content, size, strings[ENGINE], str(path), batch_pixels(weights.config), sha256, session)
 
 
-def _check_fits(path: Path, model: Descriptor, size: int, made_for: tuple[str | None, int]) -> None:
-    if made_for[0] != state_digest(model):
-        raise UnfitError(f"{path}: made from other weights than {model.name}; make it again")
+def _check_fits(path: Path, weights: Weights, size: int, made_for: tuple[str | None, int]) -> None:
+    if made_for[0] != weights.state_sha256:
+        raise UnfitError(f"{path}: made from other weights than {weights.name}; make it again")
     if made_for[1] != size:
         raise UnfitError(f"{path}: describes patches of {made_for[1]} px, got {size} px")
 
@@ -161,7 +181,10 @@ def read_onnx(path: Path) -> bytes:
 
 def open_session(content: bytes, source: str) -> Any:
     """A session that computes in the thread that calls it; a file that ONNX Runtime cannot use is one line."""
-    runtime = need("onnxruntime", "onnx", "an ONNX file")
+    runtime = need("onnxruntime", CORE, "describing on a CPU")
+    version = getattr(runtime, "__version__", "of an unknown version")
+    if not hasattr(runtime, "SessionOptions"):
+        raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors become exceptions
@@ -169,8 +192,10 @@ def open_session(content: bytes, source: str) -> Any:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
         reason = " ".join(str(error).split())[:120]
-        raise WeightsError(f"{source}: not a usable ONNX file ({reason})") from None
+        raise WeightsError(f"{source}: cannot be used by onnxruntime {version} ({reason}){_upgrade(version)}") from None
 
 
-def _type_of(model: Descriptor) -> str:
-    return str(next(model.parameters()).dtype).removeprefix("torch.")
+def _upgrade(version: str) -> str:
+    """What to do if onnxruntime is older than the one we ask for."""
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
+    return ": pip install --upgrade onnxruntime" if numbers < list(LOWEST_VERSION) else ""

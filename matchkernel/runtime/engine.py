@@ -1,13 +1,9 @@
 """The engines: programs that compute the same descriptors, some faster and less exactly than others."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from matchkernel.errors import ArgumentError
-
-if TYPE_CHECKING:  # the command line knows the names of the engines without importing torch
-    import torch
-    from torch import Tensor
 
 AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
 ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)
@@ -22,8 +18,8 @@ class Engine(Protocol):
         name: one of ENGINES, recorded in every output.
         settings: what determines the rows besides the weights, JSON values: the name as `engine`, and the file if any.
         size: side of the patches.
-        device: where patches must lie.
-        dtype: type of the patches and of the rows.
+        device: where patches must lie, as torch names it: "cpu", "cuda:0".
+        dtype: type of the patches and of the rows: "float32" or "float64".
         batch_pixels: pixels per batch that suit it.
         takes_one_core: whether a call keeps only one core busy, so that calls in several threads at once are faster.
     """
@@ -35,16 +31,16 @@ class Engine(Protocol):
     @property
     def size(self) -> int: ...  # noqa: D102
     @property
-    def device(self) -> "torch.device": ...  # noqa: D102
+    def device(self) -> str: ...  # noqa: D102
     @property
-    def dtype(self) -> "torch.dtype": ...  # noqa: D102
+    def dtype(self) -> str: ...  # noqa: D102
     @property
     def batch_pixels(self) -> int: ...  # noqa: D102
     @property
     def takes_one_core(self) -> bool: ...  # noqa: D102
 
-    def __call__(self, patches: "Tensor") -> "Tensor":
-        """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows."""
+    def __call__(self, patches: Any) -> Any:
+        """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows; arrays of numpy, or tensors of torch."""
         ...
 
 
@@ -56,3 +52,8 @@ def check_name(engine: str) -> None:
     """Refuse what is neither the name of an engine nor an ONNX file."""
     if engine not in ENGINES and not str(engine).lower().endswith(FILE):
         raise ArgumentError(f"engine must be one of {', '.join(ENGINES)} or an .onnx file, got {engine!r}")
+
+
+def runs_on_cpu(engine: str) -> bool:
+    """Whether an engine runs on a CPU only: those of ONNX Runtime, by name or by file."""
+    return engine in (ONNX, INT8) or engine.lower().endswith(FILE)

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 import torch
+from helpers import count_parameters
 
 from matchkernel.errors import WeightsError
 from matchkernel.model import card as cards
 from matchkernel.model import weights
-from matchkernel.model.config import VARIANTS, DescriptorConfig
 from matchkernel.model.descriptors import Descriptor, build
-from matchkernel.model.overview import card_facts, card_sections, overview, trained_weights
-from matchkernel.model.table_1 import count_parameters
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.overview import card_facts, card_sections, overview, trained_weights
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 def test_torch_is_not_imported():
     program = (
-        "import sys; from matchkernel.model.overview import *; overview(), trained_weights(), card_facts('dual'); "
+        "import sys; from matchkernel.runtime.overview import *; overview(), trained_weights(), card_facts('dual'); "
     )
     program += "sys.exit(len({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchkernel.model.card import Card, available, read_card
-from matchkernel.model.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.card import Card, available, read_card
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
 
 @dataclass(frozen=True)

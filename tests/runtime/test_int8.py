@@ -2,13 +2,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from matchkernel.model.engines.int8 import LARGEST_WEIGHT, Limits, calibrate, int8_model
+from matchkernel.model.engines.onnx_engine import OnnxEngine
+from matchkernel.model.engines.onnx_graph import convolutions_of
 
 import matchkernel
 from matchkernel.errors import ArgumentError
 from matchkernel.model.engines import int8
-from matchkernel.model.engines.int8 import LARGEST_WEIGHT, Limits, calibrate, int8_model
-from matchkernel.model.engines.onnx_engine import OnnxEngine
-from matchkernel.model.engines.onnx_graph import convolutions_of
 
 
 def made(variant="cartesian", **settings):

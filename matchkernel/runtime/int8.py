@@ -9,35 +9,26 @@ of the patch: a few large products instead of many small ones.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from matchkernel.errors import WeightsError
-from matchkernel.model.backbone import normalize_patches
-from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.onnx_graph import Graph, conv_attributes, convolutions_of, onnx_model
+from matchkernel.runtime.onnx_format import Graph
+from matchkernel.runtime.onnx_graph import conv_attributes, descriptor_file
+from matchkernel.runtime.weights import Convolution, FoldedNetwork
 from matchkernel.storage.files import read_small_text, replacing
 
-BINS = 4096  # of the histograms that limits are chosen from
-CANDIDATES = np.linspace(0.2, 1, 81)  # shares of the largest value
 INPUT_ZERO = 128  # zero point of the normalised patch, which has both signs
 MAX_BYTES = 2**16  # of a file of ranges
 WIDEST = 48  # pixels; the first convolution over rows takes N times the products per output, too many for large N
-BATCH = 64
 # Weights take 7 of their 8 bits. The sum of two products of 8 bits with 7 still fits 16 bits, so that processors which
 # add them there (x86 without VNNI) get the same results as others, at full speed; the last bit is hardly missed.
 LARGEST_WEIGHT = 63
-# Keypoints of photos have patches with higher peaks than most patches of a training set: room for them, beyond the
-# limits that lose the least in calibration, raises the lowest cosine with float32 and leaves the mean as it is.
-ROOM, ROOM_OF_PATCHES = 1.25, 1.5
-
 Scales = tuple[float, int, float]  # of a convolution's input, the zero point of that, and of its output
 
 
@@ -97,91 +88,43 @@ class Ranges:
         return made
 
 
-def int8_model(model: Descriptor, size: int, limits: Limits, words: Mapping[str, str]) -> Any:
-    """The ModelProto of a folded descriptor with its convolutions in int8; other arguments as for onnx_model."""
-    return onnx_model(model, size, words, partial(_networks, limits=limits, size=size))
+def int8_file(model: FoldedNetwork, limits: Limits, metadata: Mapping[str, str]) -> bytes:
+    """The ONNX file of a descriptor with its convolutions in int8; the number of patches is free."""
+    return descriptor_file(model, metadata, partial(_networks, limits=limits, size=model.size))
 
 
-@torch.no_grad()
-def calibrate(model: Descriptor, patches: Tensor) -> Limits:
-    """Choose the limits that lose the least, by mean square, on these patches, with room beyond them.
-
-    Args:
-        model: a folded copy, float32 on the CPU.
-        patches: (B, 1, N, N) floats of any range, none of them constant.
-    """
-    tops = [np.zeros(len(convolutions_of(network)) + 1) for network in model.backbones]
-    for k, number, values in _activations(model, patches):
-        tops[k][number] = max(tops[k][number], float(values.abs().max()))
-    counts = [np.zeros((len(top), BINS)) for top in tops]
-    for k, number, values in _activations(model, patches):
-        top = max(tops[k][number], 1e-6)
-        counts[k][number] += torch.histc(values.abs(), BINS, 0, top).double().numpy()
-    steps = [[INPUT_ZERO - 1] + [255] * (len(top) - 1) for top in tops]
-    found = [
-        tuple(_best_limit(*arguments) for arguments in zip(tops[k], counts[k], steps[k], strict=True))
-        for k in range(len(tops))
-    ]
-    layers = tuple(tuple(ROOM * limit for limit in limits[1:]) for limits in found)
-    return Limits(ROOM_OF_PATCHES * found[0][0], layers)
-
-
-def _activations(model: Descriptor, patches: Tensor) -> Iterable[tuple[int, int, Tensor]]:
-    """Number of the network, number of the layer (0 is the normalised patch), and values, batch by batch."""
-    for batch in patches.split(BATCH):
-        for k, network in enumerate(model.backbones):
-            values = normalize_patches(batch)
-            yield k, 0, values
-            for number, layer in enumerate(convolutions_of(network), 1):
-                values = layer(values).relu()
-                yield k, number, values
-
-
-def _best_limit(top: float, counts: np.ndarray, steps: int) -> float:
-    """The limit whose `steps` equal steps leave the smallest mean square error of a histogram from 0 to top."""
-    top = max(top, 1e-6)
-    values = (np.arange(BINS) + 0.5) * top / BINS
-    limits = top * CANDIDATES
-    scale = limits[:, None] / steps
-    rounded = np.minimum(np.round(values / scale), steps) * scale
-    errors = np.where(counts > 0, (rounded - values) ** 2, 0) @ counts
-    return float(limits[int(errors.argmin())])
-
-
-def _networks(graph: Graph, networks: Sequence[nn.Module], normalized: str, *, limits: Limits, size: int) -> list[str]:
+def _networks(
+    graph: Graph, networks: Sequence[Sequence[Convolution]], normalized: str, *, limits: Limits, size: int
+) -> list[str]:
     """Write the networks; returns their maps in float32."""
     scale = limits.patches / (INPUT_ZERO - 1)
     patch = _quantize(graph, normalized, "patch", scale, INPUT_ZERO)
     maps = []
     for k, network in enumerate(networks):
         value, before, zero = patch, scale, INPUT_ZERO
-        for number, layer in enumerate(convolutions_of(network)):
+        for number, layer in enumerate(network):
             name, after = f"network{k}.{number}", limits.layers[k][number] / 255
             if number == 0 and size <= WIDEST:
                 value = _first_over_rows(graph, layer, value, name, (before, zero, after), size)
             else:
-                value = _convolution(
-                    graph, value, name, _weights_of(layer), (before, zero, after), conv_attributes(layer)
-                )
+                scales, weights = (before, zero, after), (layer.weight, layer.bias)
+                value = _convolution(graph, value, name, weights, scales, conv_attributes(layer))
             before, zero = after, 0
         maps.append(_dequantize(graph, value, f"network{k}.map", before, zero))
     return maps
 
 
-def _first_over_rows(graph: Graph, layer: nn.Conv2d, value: str, name: str, scales: Scales, size: int) -> str:
+def _first_over_rows(graph: Graph, layer: Convolution, value: str, name: str, scales: Scales, size: int) -> str:
     """The first convolution as one over rows: a column of the patch is a channel, and so is a column of each output.
 
     With channels last, as ONNX Runtime computes in int8, both changes of shape leave the memory as it is.
     """
-    weight, bias = _weights_of(layer)
-    attributes = conv_attributes(layer)
-    (height, width), (pad_y, pad_x, *_) = layer.kernel_size, attributes["pads"]
-    step_y, step_x = attributes["strides"]
-    columns, rows = (size + 2 * pad_x - width) // step_x + 1, (size + 2 * pad_y - height) // step_y + 1
-    banded = np.zeros((columns, len(weight), size, height, 1), np.float32)
-    for column in range(columns):
-        for k in range(width):
-            source = column * step_x + k - pad_x
+    weight, step = layer.weight, layer.stride
+    side = (size - 1) // step + 1  # of the map
+    banded = np.zeros((side, len(weight), size, 3, 1), np.float32)
+    for column in range(side):
+        for k in range(3):
+            source = column * step + k - 1
             if 0 <= source < size:
                 banded[column, :, source, :, 0] = weight[:, 0, :, k]
     shaped = graph.add("Reshape", [value, graph.constant("rows", [-1, size, 1, size], np.int64)], f"{name}.rows")
@@ -190,12 +133,12 @@ def _first_over_rows(graph: Graph, layer: nn.Conv2d, value: str, name: str, scal
         graph,
         shaped,
         name,
-        (banded.reshape(-1, size, height, 1), np.tile(bias, columns)),
+        (banded.reshape(-1, size, 3, 1), np.tile(layer.bias, side)),
         scales,
-        {"kernel_shape": [height, 1], "strides": [step_y, 1], "pads": [pad_y, 0, pad_y, 0]},
+        {"kernel_shape": [3, 1], "strides": [step, 1], "pads": [1, 0, 1, 0]},
     )
     made = graph.add("Transpose", [made], f"{name}.last", perm=[0, 2, 3, 1])
-    shape = graph.constant(f"{name}.shape", [-1, rows, columns, len(weight)], np.int64)
+    shape = graph.constant(f"{name}.shape", [-1, side, side, len(weight)], np.int64)
     made = graph.add("Reshape", [made, shape], f"{name}.split")
     return graph.add("Transpose", [made], f"{name}.first", perm=[0, 3, 1, 2])
 
@@ -227,11 +170,6 @@ def _convolution(
 
 def _constant(graph: Graph, name: str, whole: np.ndarray, scale: np.ndarray, kind: type) -> str:
     return _dequantize(graph, graph.constant(name, whole, kind), name, scale, 0, kind)
-
-
-def _weights_of(layer: nn.Conv2d) -> tuple[np.ndarray, np.ndarray]:
-    assert layer.bias is not None  # folded
-    return layer.weight.detach().numpy(), layer.bias.detach().numpy()
 
 
 def _quantize(graph: Graph, value: str, name: str, scale: float, zero: int) -> str:

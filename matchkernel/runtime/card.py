@@ -1,6 +1,5 @@
 """What a weight file records about its weights, read without torch; and the weights shipped with the package."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
-from matchkernel.model.config import VARIANTS, DescriptorConfig
-from matchkernel.storage.files import not_safetensors
+from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import short_repr
+from matchkernel.storage.stored import digest, read_header, read_tensors
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
 TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
 WHOLE_NUMBERS = ("step", "seed")
-MAX_HEADER = 10**8  # bytes, as safetensors allows
-TORCH_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
 
 
 @dataclass(frozen=True)
@@ -110,10 +107,9 @@ def read_card(name_or_path: str | Path, *, check_digest: bool = False) -> Card:
         check_digest: read the tensors too, and refuse a file whose contents do not match its sha256.
     """
     path = find_weights(name_or_path)
-    header, data = _read_header(path, check_digest)
-    metadata = header.pop("__metadata__", {})
+    metadata, _ = read_header(path)
     card = card_of(path, metadata)
-    if check_digest and card.sha256 != _digest(metadata, header, data):
+    if check_digest and card.sha256 != digest(metadata, read_tensors(path)):
         raise WeightsError(damaged(path))
     return card
 
@@ -162,40 +158,6 @@ def find_weights(name_or_path: str | Path) -> Path:
     raise WeightsError(
         f"{name_or_path}: no such file, and no weights of that name in the package (available: {names}){hint}"
     )
-
-
-def _read_header(path: Path, with_data: bool) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and optionally everything after it."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-            size = int.from_bytes(start, "little")
-            text = file.read(size) if len(start) == 8 and size <= MAX_HEADER else b""
-            data = file.read() if with_data else b""
-        header: dict[str, Any] = dict(json.loads(text if len(text) == size else "").items())
-        metadata = header.get("__metadata__", {})
-        if not all(isinstance(part, str) for entry in metadata.items() for part in entry):
-            raise TypeError
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise WeightsError(f"{path}: {not_safetensors(start)}") from None
-    return header, data
-
-
-def _digest(metadata: Mapping[str, str], header: Mapping[str, Any], data: bytes) -> str:
-    """Like storage.tensors.digest, from the bytes of the file; empty if the header does not fit them."""
-    strings = {name: text for name, text in metadata.items() if name != "sha256"}
-    found = hashlib.sha256(json.dumps(strings, sort_keys=True).encode())
-    try:
-        for name in sorted(header):
-            entry = header[name]
-            start, end = entry["data_offsets"]
-            found.update(f"{name} torch.{TORCH_TYPES[entry['dtype']]} {entry['shape']}".encode())
-            found.update(data[start:end])
-    except (KeyError, ValueError, TypeError):
-        return ""
-    return found.hexdigest()
 
 
 def _table(text: str) -> dict[str, Any]:

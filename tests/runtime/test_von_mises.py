@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError
-from matchkernel.model.von_mises import feature_map, fourier_coefficients, kernel, truncated_kernel
+from matchkernel.runtime.von_mises import feature_map, fourier_coefficients, kernel, truncated_kernel
 
 kappas = st.floats(-3, 3).map(lambda exponent: 10.0**exponent)
 angles = st.floats(-10, 10)

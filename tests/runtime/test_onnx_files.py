@@ -7,16 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matchkernel.model.engines.int8 import Ranges
+from matchkernel.model.engines.onnx_engine import open_file, ranges_file, read_onnx
 
 import matchkernel
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WeightsError
-from matchkernel.model.card import available
-from matchkernel.model.config import VARIANTS
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.model.engines.int8 import Ranges
-from matchkernel.model.engines.onnx_engine import open_file, ranges_file, read_onnx
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import export_onnx
+from matchkernel.runtime.card import available
+from matchkernel.runtime.config import VARIANTS
 
 
 @pytest.fixture(scope="module")

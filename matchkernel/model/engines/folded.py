@@ -1,0 +1,65 @@
+"""A live descriptor as the runtime wants it: its tensors as of a file, or its folded network."""
+
+import numpy as np
+from torch import Tensor, nn
+
+from matchkernel.errors import ArgumentError
+from matchkernel.model.backbone import Backbone
+from matchkernel.model.descriptors import Descriptor, FixedNorm
+from matchkernel.runtime.weights import AT_SIZE, Convolution, FoldedNetwork, Weights, aggregation_matrices, fold
+from matchkernel.storage.tensors import as_stored
+
+
+def weights_of(model: Descriptor) -> Weights:
+    """The weights of a descriptor that is not folded, with its statistics for other patch sizes."""
+    check_layers(model)
+    named = dict(model.state_dict())
+    for size, statistics in model.current_size_statistics().items():
+        named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+    return Weights(model.name, model.config, model.card, as_stored(tensors))
+
+
+def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
+    """What a descriptor, folded or not, computes at inference for patches of this size."""
+    if not model.is_folded:
+        return fold(weights_of(model), size)
+    model = model.fold(size)
+    networks = [
+        [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in convolutions_of(network)]
+        for network in model.backbones
+    ]
+    projection = scale_and_shift = None
+    if isinstance(model.projection, nn.Linear):
+        bias = model.projection.bias
+        zeros = np.zeros(model.projection.out_features, np.float32)
+        projection = _array(model.projection.weight), zeros if bias is None else _array(bias)
+    if isinstance(model.output_norm, FixedNorm):
+        scale_and_shift = _array(model.output_norm.scale), _array(model.output_norm.shift)
+    matrices = aggregation_matrices(model.config, size)
+    return FoldedNetwork(model.config, size, networks, matrices, projection, scale_and_shift)
+
+
+def check_layers(model: Descriptor) -> None:
+    """Refuse a descriptor whose networks have been given other layers."""
+    for network in model.backbones:
+        convolutions_of(network)
+
+
+def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:
+    """The convolutions of a network, each followed by ReLU, perhaps after BatchNorm; other networks are refused."""
+    assert isinstance(network, Backbone)
+    skipped = (nn.Identity, nn.BatchNorm2d)
+    layers = [layer for layer in network.layers if not isinstance(layer, skipped)]
+    found = [layer for layer in layers[::2] if isinstance(layer, nn.Conv2d)]
+    if 2 * len(found) != len(layers) or not all(isinstance(layer, nn.ReLU) for layer in layers[1::2]):
+        kinds = ", ".join(sorted({type(layer).__name__ for layer in layers}))
+        raise ArgumentError(
+            f"a network of other layers than convolutions with ReLU cannot be written as ONNX ({kinds})"
+        )
+    return found
+
+
+def _array(tensor: Tensor | None) -> np.ndarray:
+    assert tensor is not None
+    return tensor.detach().cpu().float().numpy()

@@ -1,0 +1,233 @@
+"""Weight files without torch: read, checked, and folded into what is computed at inference."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from matchkernel.errors import WeightsError
+from matchkernel.runtime.card import Card, card_of, damaged, find_weights
+from matchkernel.runtime.config import STRIDE, VARIANTS, DescriptorConfig
+from matchkernel.runtime.position_matrix import position_matrix
+from matchkernel.runtime.von_mises import fourier_coefficients
+from matchkernel.storage.stored import Stored, digest, read_header, read_tensors
+
+AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
+FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
+STATISTICS = (".running_mean", ".running_var")  # suffixes of the names of BatchNorm's running statistics
+COUNTER = ".num_batches_tracked"  # of BatchNorm, a whole number
+EPSILON = 1e-5  # BatchNorm's
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Learned tensors, and what is known about them.
+
+    Attributes:
+        name: of the weights, for messages and results.
+        config: the descriptor they belong to.
+        card: what their file records about them.
+        tensors: by their names in the state dict of the torch module; a model that was trained at several patch sizes
+            also has BatchNorm statistics for each, under names with AT_SIZE.
+    """
+
+    name: str
+    config: DescriptorConfig
+    card: Card
+    tensors: Mapping[str, Stored]
+
+    @property
+    def state(self) -> dict[str, Stored]:
+        """The tensors of the state dict alone."""
+        return {name: tensor for name, tensor in self.tensors.items() if not name.startswith(AT_SIZE)}
+
+    @property
+    def kind(self) -> str:
+        """The type of their numbers, as safetensors calls it."""
+        return next(iter(self.tensors.values())).kind
+
+    @cached_property
+    def state_sha256(self) -> str:
+        """sha256 of what determines the descriptors: the configuration and the tensors, but not the card."""
+        return digest({"config": str(self.config.to_dict())}, self.state)
+
+
+def read_weights(name_or_path: str | Path) -> Weights:
+    """Read and check a weight file. Nothing is downloaded and no code is executed.
+
+    Args:
+        name_or_path: a name of `available()`, or a .safetensors file.
+    """
+    path = find_weights(name_or_path)
+    metadata, header = read_header(path)
+    card = card_of(path, metadata)
+    assert card.config is not None  # read
+    _check_header(path, header, card.config)  # before any tensor is read
+    tensors = read_tensors(path)
+    if card.sha256 != digest(metadata, tensors):
+        raise WeightsError(damaged(path))
+    wanted = tensor_shapes(card.config, sizes_of(tensors))
+    weights = Weights(path.stem, card.config, card, {name: tensors[name] for name in wanted})
+    if bad := _bad_numbers(weights):
+        raise WeightsError(f"{path}: holds {bad}")
+    return weights
+
+
+def tensor_shapes(config: DescriptorConfig, sizes: Iterable[int] = ()) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of a descriptor by name, in the order of its state dict.
+
+    Args:
+        config: of the descriptor.
+        sizes: patch sizes that it also has BatchNorm statistics for.
+    """
+    variant = VARIANTS[config.variant]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for network in range(variant.networks):
+        for number, (inputs, outputs, _) in enumerate(config.convolutions):
+            shapes[f"backbones.{network}.layers.{3 * number}.weight"] = (outputs, inputs, 3, 3)
+            shapes |= _norm_shapes(f"backbones.{network}.layers.{3 * number + 1}", outputs)
+    assert config.D is not None  # resolved
+    if variant.projects:
+        shapes["projection.weight"] = (config.D, config.aggregated_width)
+        if variant.systems:
+            shapes["projection.bias"] = (config.D,)
+    if config.output_norm == "batch":
+        shapes |= _norm_shapes("output_norm", config.D)
+    statistics = {name: shape for name, shape in shapes.items() if name.endswith(STATISTICS)}
+    for size in sizes:
+        shapes |= {f"{AT_SIZE}{size}.{name}": shape for name, shape in statistics.items()}
+    return shapes
+
+
+def count_parameters(config: DescriptorConfig, part: str = "") -> int:
+    """Number of learned parameters, counted on the shapes; of the tensors whose names begin with `part`."""
+    shapes = tensor_shapes(config)
+    learned = [name for name in shapes if name.endswith((".weight", ".bias")) and name.startswith(part)]
+    return sum(math.prod(shapes[name]) for name in learned)
+
+
+def _norm_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.running_mean": (width,), f"{name}.running_var": (width,), f"{name}{COUNTER}": ()}
+
+
+def sizes_of(names: Iterable[str]) -> list[int]:
+    """The patch sizes for which there are statistics; malformed names are left to be reported as unexpected."""
+    found = {match[1] for name in names if (match := re.match(rf"{re.escape(AT_SIZE)}([1-9]\d{{0,3}})\.", name))}
+    return sorted(map(int, found))
+
+
+def _check_header(path: Path, header: Mapping[str, Mapping[str, object]], config: DescriptorConfig) -> None:
+    sizes = sizes_of(header) if VARIANTS[config.variant].any_size else []
+    wanted = tensor_shapes(config, sizes)
+    for name in sorted(wanted.keys() | header.keys()):
+        if name not in header:
+            problem = f"tensor {name} is missing"
+        elif name not in wanted:
+            problem = f"tensor {name[:80]!r} is unexpected"
+        elif list(wanted[name]) != header[name]["shape"]:
+            problem = f"tensor {name} has shape {header[name]['shape']}, expected {list(wanted[name])}"
+        else:
+            continue
+        raise WeightsError(f"{path}: does not contain the weights of {config.variant!r} that it claims: {problem}")
+    for name in wanted:
+        kind, fitting = header[name]["dtype"], ("I64",) if name.endswith(COUNTER) else FLOATS
+        if kind not in fitting:
+            raise WeightsError(f"{path}: tensor {name} is of kind {kind}, wanted {' or '.join(fitting)}")
+
+
+def _bad_numbers(weights: Weights) -> str:
+    """What makes these tensors unusable."""
+    for name, tensor in weights.tensors.items():
+        values = tensor.array()
+        if not np.isfinite(values).all():
+            return f"NaN or infinite values in {name}"
+        if name.endswith(".running_var") and (values < 0).any():
+            return f"negative variances in {name}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A 3 x 3 convolution with padding 1, BatchNorm folded into it, followed by ReLU; float32."""
+
+    weight: np.ndarray  # (outputs, inputs, 3, 3)
+    bias: np.ndarray  # (outputs,)
+    stride: int
+
+
+@dataclass(frozen=True)
+class FoldedNetwork:
+    """A descriptor as it is computed at inference, for one patch size; float32.
+
+    Attributes:
+        config: of the descriptor.
+        size: side of the patches.
+        networks: the convolutions of each network.
+        matrices: (n * n, P) for each aggregation, which multiplies the map: c F, or the mean; None: the map itself.
+        projection: (D, width) of M or W and (D,) added to the product; None if nothing is learned there.
+        scale_and_shift: (D,) each, of the BatchNorm that `sum` and `concat` may have.
+    """
+
+    config: DescriptorConfig
+    size: int
+    networks: list[list[Convolution]]
+    matrices: list[np.ndarray | None]
+    projection: tuple[np.ndarray, np.ndarray] | None
+    scale_and_shift: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def fold(weights: Weights, size: int) -> FoldedNetwork:
+    """Fold every BatchNorm into the convolution or matrix before it, in float64, so that only one rounding is added.
+
+    Args:
+        weights: of the descriptor.
+        size: side of the patches. The statistics for this size are used, if there are any.
+    """
+    config, prefix = weights.config, f"{AT_SIZE}{size}."
+    values = {name: tensor.array().astype(np.float64) for name, tensor in weights.state.items()}
+    for name, tensor in weights.tensors.items():
+        if name.startswith(prefix):
+            values[name.removeprefix(prefix)] = tensor.array().astype(np.float64)
+    networks = []
+    for k in range(VARIANTS[config.variant].networks):
+        layers = []
+        for number, (_, _, stride) in enumerate(config.convolutions):
+            at = f"backbones.{k}.layers."
+            scale, shift = _norm(values, f"{at}{3 * number + 1}")
+            weight = values[f"{at}{3 * number}.weight"] * scale[:, None, None, None]
+            layers.append(Convolution(weight.astype(np.float32), shift.astype(np.float32), stride))
+        networks.append(layers)
+    projection, final = None, _norm(values, "output_norm") if config.output_norm == "batch" else None
+    if VARIANTS[config.variant].projects:
+        scale, shift = (np.ones(config.D or 0), np.zeros(config.D or 0)) if final is None else final
+        weight = values["projection.weight"] * scale[:, None]
+        bias = values.get("projection.bias", 0) * scale + shift
+        projection, final = (weight.astype(np.float32), bias.astype(np.float32)), None
+    exact = None if final is None else (final[0].astype(np.float32), final[1].astype(np.float32))
+    return FoldedNetwork(config, size, networks, aggregation_matrices(config, size), projection, exact)
+
+
+def _norm(values: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A BatchNorm as a factor and a number to add."""
+    scale = 1 / np.sqrt(values[f"{name}.running_var"] + EPSILON)
+    return scale, -values[f"{name}.running_mean"] * scale
+
+
+def aggregation_matrices(config: DescriptorConfig, size: int) -> list[np.ndarray | None]:
+    """The matrix that multiplies the map of each aggregation, (n * n, P) float32; None where the map itself is used."""
+    variant, n = VARIANTS[config.variant], size // STRIDE
+    if not variant.systems:
+        return [np.full((n * n, 1), 1 / n**2, np.float32) if variant.any_size else None]
+    assert config.s is not None  # resolved
+    assert config.grid is not None
+    return [
+        np.float32(64 / n**2)  # c of [M12]
+        * position_matrix(
+            system, n, fourier_coefficients(kappa, config.s), grid=config.grid, center_weight=bool(config.center_weight)
+        ).astype(np.float32)
+        for system, kappa in zip(variant.systems, config.kappas, strict=True)
+    ]

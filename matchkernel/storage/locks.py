@@ -1,0 +1,99 @@
+"""A lock on a folder that ends with its process, however that ends."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = "lock"
+
+
+@contextmanager
+def locked(folder: Path, *, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    """Lock a folder that exists, unless another process has: then the value is None.
+
+    Otherwise it is the file descriptors that a program started meanwhile may inherit, so that it keeps the lock if this
+    process is killed; none on Windows.
+
+    Args:
+        folder: the folder.
+        is_new: remove it at the end, before others can lock it, if it is empty.
+    """
+    with _by_the_system(folder, is_new) if fcntl else _by_a_package(folder, is_new) as lock:
+        yield lock
+
+
+@contextmanager
+def _by_a_package(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    """With a file beside the folder, as Windows renames no folder in which a file is open."""
+    from filelock import FileLock, Timeout
+
+    place = folder.resolve()
+    lock = FileLock(place.with_name(f".{place.name}.{LOCK}"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield None
+        return
+    try:
+        yield ()
+    finally:
+        if is_new:
+            _remove_if_empty(folder)
+        lock.release()
+
+
+@contextmanager
+def _by_the_system(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    lock, place = _opened(folder)
+    try:
+        yield (lock,) if place else None
+    finally:
+        if place and _is_at(lock, place) and place != folder:
+            place.unlink()
+        if is_new and place and (place != folder or _is_at(lock, folder)):
+            _remove_if_empty(folder)
+        os.close(lock)
+
+
+def _opened(folder: Path) -> tuple[int, Path | None]:
+    """A file descriptor and the path that it locks; None if another process has the lock.
+
+    The lock is on the folder itself, so that no lock file is left behind; some file systems, such as network file
+    systems, can only lock files. The previous owner may have removed the path after we opened it: then we would lock a
+    deleted folder while another process locks the new one.
+    """
+    lock, place = os.open(folder, os.O_RDONLY), folder
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return lock, None
+    except OSError:
+        os.close(lock)
+        lock, place = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), folder / LOCK
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock, None
+        except OSError:
+            os.close(lock)
+            raise
+    return lock, place if _is_at(lock, place) else None
+
+
+def _is_at(lock: int, place: Path) -> bool:
+    """Whether an open file or folder is the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(lock), place.stat())
+    except OSError:
+        return False
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # it is not empty, or is gone
+        folder.rmdir()

@@ -1,0 +1,130 @@
+"""What a log file shows of long work, by a clock that the test moves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from matchkernel.cli import console
+from matchkernel.cli.progress_lines import ProgressLines, in_words
+
+
+class Log:
+    """Lines and the time; `wait` lets a second pass after the other, as the thread that keeps the time does."""
+
+    def __init__(self, what="extracting features", unit="images"):
+        self.now, self.said = 1000.0, []
+        self.lines = ProgressLines(what, unit, self.said.append, lambda: self.now)
+
+    def wait(self, seconds):
+        for _ in range(seconds):
+            self.now += 1
+            self.lines.tick()
+
+    def new(self):
+        told, self.said[:] = list(self.said), []
+        return told
+
+
+def test_half_a_minute_of_work_says_nothing():
+    log = Log()
+    for done in range(29):
+        log.lines(done, 29)
+        log.wait(1)
+    log.lines.rename("matching", "pairs")
+    assert log.new() == []
+
+
+def test_longer_work_says_how_far_it_is_every_half_minute():
+    log = Log()
+    for second in range(90):
+        log.lines(3 * second, 400)
+        log.wait(1)
+    assert log.new() == [
+        "extracting features: 87 of 400 images, 2.9 images/s, about 1 min 48 s left",
+        "extracting features: 177 of 400 images, 3.0 images/s, about 1 min 16 s left",
+        "extracting features: 267 of 400 images, 3.0 images/s, about 45 s left",
+    ]
+
+
+def test_a_stage_that_begins_later_is_said_at_once_and_counts_anew():
+    log = Log()
+    log.lines(400, 400)
+    log.wait(40)
+    assert log.new() == ["extracting features: 400 of 400 images"]
+    log.lines.rename("matching", "pairs")
+    assert log.new() == ["matching"]
+    log.wait(29)
+    assert log.new() == []
+    log.wait(1)
+    assert log.new() == ["matching: 30 s so far"]
+    log.lines(10, 20)
+    log.wait(20)
+    log.lines(11, 20)
+    log.wait(10)
+    assert log.new() == ["matching: 11 of 20 pairs, 0.033 pairs/s, about 4 min 30 s left"]
+
+
+def test_what_an_earlier_run_did_tells_no_speed():
+    log = Log()
+    log.lines(300, 400)
+    log.wait(29)
+    log.lines(315, 400)
+    log.wait(1)
+    assert log.new() == ["extracting features: 315 of 400 images, 0.5 images/s, about 2 min 50 s left"]
+
+
+def test_a_counter_that_begins_again_tells_no_speed_until_it_moves():
+    log = Log("colmap mapper", "")
+    for done, total in ((1, 9), (9, 9), (2, 9), (2, 7)):
+        log.lines(done, total)
+        log.wait(10)
+    assert log.new() == ["colmap mapper: 2 of 9"]
+    log.lines(4, 7)
+    log.wait(20)
+    assert log.new() == ["colmap mapper: 4 of 7, about 45 s left"]
+
+
+def test_a_stage_that_is_announced_is_said_once_however_short():
+    log = Log()
+    log.lines.announce("matching 9 pairs", "pairs")
+    assert log.new() == ["matching 9 pairs"]
+
+
+def test_work_that_speaks_for_itself_needs_no_lines():
+    log = Log("training", "")
+    for _ in range(9):
+        log.wait(29)
+        log.lines.spoken()
+    assert log.new() == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (90, "1 min 30 s"), (3600, "1 h 0 min"), (7505, "2 h 5 min")],
+)
+def test_times_in_words(seconds, words):
+    assert in_words(seconds) == words
+
+
+def test_only_lines_that_begin_a_stage_rename_it(capsys):
+    with console.progress_bar("adapting") as lines:
+        tell = console.announcing(lines)
+        for line in ("matching 9 pairs", "skipped a.jpg: cannot be read"):
+            tell(line)
+        lines(3, 9)
+        assert lines._line() == "matching 9 pairs: 3 of 9 pairs"
+    assert capsys.readouterr().err == "matching 9 pairs\nskipped a.jpg: cannot be read\n"
+
+
+def test_the_time_is_kept_while_nothing_is_reported():
+    code = (
+        "from matchkernel.cli import console, progress_lines\n"
+        "progress_lines.HALF_A_MINUTE = 0\n"
+        "with console.progress_bar('reading'):\n    input()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "reading: 1 s so far\n"
+        process.communicate("\n")
+    assert process.returncode == 0

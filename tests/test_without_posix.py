@@ -1,0 +1,135 @@
+"""What Windows lacks is not needed: programs run in a Python from which it is taken away (see without_posix/)."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_images import save, texture
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at open files as Linux shows them")
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE / "without_posix", *sys.path)))}
+MATCHKERNEL = ("-m", "matchkernel")
+
+
+def start(*words, **options):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *map(str, words)], env=ENVIRONMENT, **{**pipes, **options})
+
+
+def run(*words, **options):
+    """The exit code, what was printed, and what was said."""
+    with start(*words, **options) as process:
+        printed, said = process.communicate()
+    return process.returncode, printed, said
+
+
+def test_every_module_can_be_imported():
+    """Those of optional packages that are not installed here apart."""
+    code = """
+import importlib, pkgutil, matchkernel
+for found in pkgutil.walk_packages(matchkernel.__path__, "matchkernel."):
+    try:
+        found.name.endswith("__main__") or importlib.import_module(found.name)
+    except ModuleNotFoundError as error:
+        print(error.name)
+import matchkernel.storage.locks, matchkernel.storage.system
+print(matchkernel.storage.locks.fcntl, hasattr(matchkernel.storage.system.select, "poll"))
+"""
+    returncode, printed, said = run("-c", code)
+    assert (returncode, said) == (0, "")
+    *missing, last = printed.splitlines()
+    assert last == "None False"
+    assert not {"fcntl", "resource", "pwd", "grp", "termios"} & set(missing)
+
+
+def test_the_command_starts():
+    returncode, printed, said = run(*MATCHKERNEL, "info")
+    assert (returncode, said) == (0, "")
+    assert "light-wide" in printed
+
+
+BUILDER = """
+import sys
+from matchkernel.storage.folders import resumable_build
+with resumable_build("set", {}) as build:
+    (build.folder / "half").touch()
+    print("begun", flush=True)
+    input()
+"""
+
+
+def test_a_second_build_is_refused_until_the_first_is_killed(tmp_path):
+    second = (*MATCHKERNEL, "data", "synthetic", "-o", "set", "--points", "10", "--size", "16")
+    with start("-c", BUILDER, cwd=tmp_path) as first:
+        assert first.stdout.readline() == "begun\n"
+        assert run(*second, cwd=tmp_path) == (2, "", "error: set: is being built by another process\n")
+        assert (tmp_path / "set.part" / "half").exists()
+        first.kill()
+    returncode, _, said = run(*second, cwd=tmp_path)
+    assert returncode == 0, said
+    assert (tmp_path / "set" / "manifest.json").exists()
+    assert not (tmp_path / "set.part").exists()
+
+
+def test_two_workers_extract_two_photos(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for seed in range(2):
+        save(texture(seed, 90, 110), tmp_path / "photos" / f"{seed}.png")
+    (tmp_path / "pairs.txt").write_text("0.png 1.png\n")
+    extract = (*MATCHKERNEL, "extract", "photos", "-o", "features.h5", "--keypoints", "50")
+    match = (*MATCHKERNEL, "match-pairs", "features.h5", "pairs.txt", "-o", "matches.h5")
+    first = (*extract, "--workers", "2")
+    for words, done in ((first, "2 images done"), (extract, "2 already there"), (match, "1 pairs done")):
+        returncode, _, said = run(*words, cwd=tmp_path)
+        assert (returncode, done in said) == (0, True), said
+
+
+WORK = "from matchkernel.cli import app, console, entry\napp.app = lambda: console.run_script(work)\nentry.main()\n"
+
+
+def test_ctrl_c_ends_the_work():
+    work = "def work():\n    print('begun', flush=True)\n    input()\n"
+    with start("-c", work + WORK) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == "interrupted\n"
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("work", ["print('x' * 99_999)", "raise OSError(22, 'Invalid argument')"])
+def test_a_reader_that_has_gone_ends_the_work_quietly(work, tmp_path):
+    """Windows says either that the pipe is broken or that the argument is invalid; for a file, that is an error."""
+    code = f"def work():\n    input()\n    {work}\n" + WORK
+    with start("-c", code) as process:
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, "")
+    with (tmp_path / "out.txt").open("w") as out, start("-c", code, stdout=out) as process:
+        said = process.communicate("\n")[1]
+    expected = (0, "") if "print" in work else (1, "error: [Errno 22] Invalid argument\n")
+    assert (process.returncode, said) == expected
+
+
+def test_a_photo_that_colmap_must_read_is_copied_where_links_are_not_allowed(tmp_path):
+    code = """
+from pathlib import Path
+from matchkernel.collection.colmap_import import Cameras, ColmapImport
+from matchkernel.storage.folders import resumable_build
+with resumable_build("ws", {}) as build:
+    cameras = Cameras(False, "SIMPLE_RADIAL", None)
+    given = ColmapImport(Path("photos"), build, cameras, print, None)
+    for unreadable in (["0.png"], ["0.png", "1.png"]):
+        place = given.readable(["0.png", "1.png", "2.png"], unreadable).images
+        print([(place / f"{k}.png").read_bytes()[:4] == b"\\x89PNG" for k in range(3)])
+"""
+    (tmp_path / "photos").mkdir()
+    for seed in range(3):
+        save(texture(seed, 20, 30), tmp_path / "photos" / f"{seed}.png")
+    assert run("-c", code, cwd=tmp_path) == (0, "[False, True, True]\n[False, False, True]\n", "")
