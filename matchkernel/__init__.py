@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matchkernel.runtime.card import Card, available
     from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "VARIANTS",
