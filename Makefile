@@ -1,10 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results pins clean
+.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results check-results pins clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/demo  ## count the paper's Table 1, draw the kernels, match two pairs of photos
 	$(BIN)/matchkernel params
@@ -62,6 +62,9 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py
+
+check-results: .venv/dev  ## check that the tables and numbers of these pages are those of experiments/results
+	$(BIN)/python experiments/paper/tables.py --check
 
 pins:  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
 	UV_CUSTOM_COMPILE_COMMAND="make pins" uv pip compile --no-config --universal --all-extras --no-annotate --upgrade --quiet -c constraints.in pyproject.toml -o constraints.txt
