@@ -64,7 +64,6 @@ def rows_of(kind, count, D, generator):
     threshold=st.sampled_from([None, 1.0]),
     engine=st.sampled_from(ENGINES),
 )
-@settings(max_examples=150)
 def test_equals_brute_force(kind, sizes, seed, mutual, ratio, threshold, engine):
     generator = np.random.default_rng(seed)
     a, b = (rows_of(kind, count, sizes[2], generator) for count in sizes[:2])
