@@ -193,7 +193,7 @@ def test_another_variants_weights(tmp_path):
     assert_refused(path, "does not contain the weights of 'combined'")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
     content = bytearray(small_file.read_bytes())
@@ -217,7 +217,7 @@ def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
             load(damaged)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
     content = small_file.read_bytes()

@@ -61,7 +61,6 @@ def rows_of(kind, count, D, generator):
     ratio=st.sampled_from([None, 0.8, 1.0]),
     threshold=st.sampled_from([None, 1.0]),
 )
-@settings(max_examples=150)
 def test_equals_brute_force(kind, sizes, seed, mutual, ratio, threshold):
     generator = np.random.default_rng(seed)
     a, b = (rows_of(kind, count, sizes[2], generator) for count in sizes[:2])

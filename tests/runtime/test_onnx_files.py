@@ -5,7 +5,7 @@ import json
 import onnx
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import matchkernel
@@ -81,7 +81,6 @@ def test_a_missing_file_is_one_line(model, tmp_path):
         open_engine(model, str(tmp_path / "none.onnx"))
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_only_our_errors_come_out_of_a_changed_file(model, exported, tmp_path_factory, data):
     """Whatever byte is changed, and wherever the file is cut, it is refused: there is no wrong descriptor."""
@@ -97,7 +96,6 @@ def test_only_our_errors_come_out_of_a_changed_file(model, exported, tmp_path_fa
         open_onnx(weights_of(model), str(path), 32)
 
 
-@settings(max_examples=60)
 @given(st.binary(max_size=300))
 def test_only_our_errors_come_out_of_any_bytes(model, tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.onnx"
@@ -125,7 +123,6 @@ def test_every_shipped_model_has_int8_ranges_of_its_weights(name, textures):
         assert open_engine(model, "auto", size=64).name == "onnx"  # the ranges are for 32 px
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_only_our_errors_come_out_of_changed_ranges(tmp_path_factory, data):
     text = ranges_file(available()[0]).read_text()
