@@ -1,6 +1,5 @@
 """What the tests share: settings, and data that is made once."""
 
-import fcntl
 import os
 import signal
 from contextlib import suppress
@@ -11,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 import helpers
 import pytest
 import torch
+from filelock import FileLock
 
 with suppress(ImportError):  # the GPU tests run where hypothesis is not installed
     import hypothesis
@@ -55,8 +55,7 @@ def rendered(tmp_path_factory) -> Path:
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     folder = shared / "planes"
-    with (shared / "planes.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(shared / "planes.lock"):
         if not folder.exists():
             begun = tmp_path_factory.mktemp("rendered") / "planes"
             render_scene(begun, photos=6, seed=1, width=400, height=300, texture=512)
