@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results pins check-install release clean
+.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results check-results pins check-install release clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
@@ -67,6 +67,9 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py
+
+check-results: .venv/dev  ## check that the tables and numbers of these pages are those of experiments/results
+	$(BIN)/python experiments/paper/tables.py --check
 
 pins: $(BIN)/uv  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
 	UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --no-config --universal --python $(BIN)/python --python-version 3.11 \

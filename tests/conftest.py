@@ -1,25 +1,28 @@
 """What the tests share: settings, and data that is made once."""
 
-import fcntl
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores; read as numpy is imported
+
 import helpers
 import pytest
 import torch
+from filelock import FileLock
 
 with suppress(ImportError):  # the GPU tests run where hypothesis is not installed
     import hypothesis
 
-    # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance.
-    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=100)
+    # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance. To look harder, and elsewhere each
+    # time: pytest --hypothesis-profile=thorough
+    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=50)
+    hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
     hypothesis.settings.load_profile("matchkernel")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-torch.set_num_threads(1)  # several test processes share the cores
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so do the processes they start
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +55,7 @@ def rendered(tmp_path_factory) -> Path:
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     folder = shared / "planes"
-    with (shared / "planes.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(shared / "planes.lock"):
         if not folder.exists():
             begun = tmp_path_factory.mktemp("rendered") / "planes"
             render_scene(begun, photos=6, seed=1, width=400, height=300, texture=512)

@@ -53,13 +53,18 @@ def write_files(folder, text, request):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") or blocks(page, "console")], ids=lambda page: page.name
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name == "training.md" else [])
+        for page in PAGES
+        if blocks(page, "python") or blocks(page, "console")
+    ],
 )
 def test_code_blocks_run_as_pasted(page, tmp_path, monkeypatch, request):
-    """In this process, as each new one would import torch again, and on photos of a third of the size."""
+    """In this process, as each new one would import torch again, and on photos of a fifth of the size."""
     code, commands = "\n".join(blocks(page, "python")), "".join(blocks(page, "console"))
     pair = skimage.data.stereo_motorcycle()
-    monkeypatch.setattr(skimage.data, "stereo_motorcycle", lambda: tuple(image[::3, ::3] for image in pair))
+    monkeypatch.setattr(skimage.data, "stereo_motorcycle", lambda: tuple(image[::5, ::5] for image in pair))
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, code + commands, request)
     with warnings.catch_warnings():

@@ -46,6 +46,10 @@ def strips(hpatches):
     return {name: hpatches.read("i_contruction", name) for name in ("ref", *STRIPS)}
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def layout(content):
     if isinstance(content, dict):
         return type(content), {key: layout(value) for key, value in content.items()}
@@ -70,8 +74,8 @@ def test_rootsift_gives_the_recorded_rank_1_on_a_real_sequence(strips):
 @pytest.mark.parametrize(
     ("name", "seen"),
     [
-        ("sift", 0.625), ("orb", 0.427), ("brief", 0.45), ("tfeat", 0.757), ("hardtfeat", 0.80), ("mkd-liberty", 0.76),
-        ("deepdesc", 0.738), ("binboost", 0.55),
+        ("sift", 0.625), ("orb", 0.427), ("brief", 0.45), ("tfeat", 0.757), ("binboost", 0.55),
+        slow("hardtfeat", 0.80), slow("mkd-liberty", 0.76), slow("deepdesc", 0.738),
     ],
 )  # fmt: skip
 def test_rank_1_on_a_real_sequence(name, seen, strips):
@@ -104,7 +108,7 @@ def test_deepdesc_standardises_with_the_means_of_its_training_set():
     assert (method.parameters, method.dimension, method.patch_size) == (280_320, 128, 64)
 
 
-@pytest.mark.parametrize(("name", "seen"), [("desdis-8", 0.603), ("desdis-16", 0.638), ("desdis-32", 0.653)])
+@pytest.mark.parametrize(("name", "seen"), [("desdis-8", 0.603), slow("desdis-16", 0.638), slow("desdis-32", 0.653)])
 def test_desdis_gives_the_rank_1_that_another_program_got(name, seen, strips):
     """In the mean of six strips; its patches were resized in another way."""
     method = baseline(name, weights=DATA / "weights" / FILES[name])
@@ -217,6 +221,7 @@ def test_affnet_makes_patches_of_a_sheared_photo_more_alike(door):
     assert alike["affnet"] > alike[""] + 0.05
 
 
+@pytest.mark.slow
 def test_keynet_finds_the_same_places_in_a_turned_and_smaller_photo(door):
     copy, H = warped(door, 0.8 * np.array([[0.8, -0.6], [0.6, 0.8]]))
     a, b = detected(door, "keynet", upright=True), detected(copy, "keynet", upright=True)

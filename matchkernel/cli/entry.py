@@ -22,7 +22,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        _give_up("the command line needs typer, rich and Pillow: pip install 'matchkernel[cli]'")
+        _give_up("the command line needs typer and rich: pip install --force-reinstall typer rich")
     with not_waiting_for_threads():
         app()
 

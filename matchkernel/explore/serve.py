@@ -16,6 +16,8 @@ from matchkernel.storage.system import cores
 from matchkernel.storage.threads import use_threads
 
 CONNECTIONS = 100
+# At a port of which nobody else is the owner; on Windows the usual option would let two servers share it.
+ALONE = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 SECONDS_TO_FINISH = 2
 
 
@@ -85,7 +87,7 @@ def listen(settings: ExploreSettings) -> socket.socket:
         ]
         place = socket.socket(family, kind, protocol)
         try:
-            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.setsockopt(socket.SOL_SOCKET, ALONE, 1)
             place.bind(address)
             place.listen(CONNECTIONS)
         except OSError:

@@ -1,5 +1,6 @@
 """What all pictures share: the figure, the colours, and writing a PNG atomically."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ DIVERGING = "RdBu_r"
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure of this size in inches, independent of pyplot and of any screen."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it would warn of a home that cannot be written
     figure: Figure = need("matplotlib.figure", "plots", "drawing pictures").Figure(
         figsize=(width, height), layout="constrained"
     )

@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do in different ways, apart from locks; no other module asks which system it is."""
+"""What Linux, macOS and Windows do in different ways, apart from locks (locks.py) and ports (explore/serve.py)."""
 
 import os
 import select

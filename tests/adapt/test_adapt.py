@@ -14,7 +14,7 @@ from made_scene import render_scene
 from PIL import Image
 from typer.testing import CliRunner
 
-from matchkernel.adapt import judge, learn, limits, result, stages
+from matchkernel.adapt import judge, learn, limits, page, result, stages
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stages import adapt, best_so_far
 from matchkernel.cli.app import app
@@ -53,7 +53,7 @@ def scene(tmp_path_factory):
 
 
 def quicken(patch):
-    """The same in a hundredth of the time: few points are enough, few updates, few keypoints."""
+    """The same in a hundredth of the time: few points are enough, few updates, few keypoints; nothing is drawn."""
     patch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
     patch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
     patch.setattr(learn, "MOST", 20 * 8)
@@ -62,8 +62,10 @@ def quicken(patch):
     patch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
     for module in (judge, limits):
         patch.setattr(module, "KEYPOINTS", 150)
+    patch.setattr(page, "KEYPOINTS", 300)
     patch.setattr(limits, "LEAST_RIGHT", 1)
     patch.setattr(judge, "LEAST_PAIRS", 2)
+    patch.setattr(page, "_drawn", lambda *_: iter(()))
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +74,22 @@ def quick(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def whole(scene, base, tmp_path_factory):
-    """A run that nothing disturbed."""
+def drawn(scene, base, tmp_path_factory):
+    """A run that nothing disturbed, with its pictures and --keep, and what it told: only to be read."""
+    told, lines = [], []
+    draw = page._drawn
     with pytest.MonkeyPatch.context() as patch:
         quicken(patch)
-        return run(scene, tmp_path_factory.mktemp("whole") / "out", base)
+        patch.setattr(page, "_drawn", draw)
+        out = tmp_path_factory.mktemp("whole") / "out"
+        found = run(scene, out, base, keep=True, counted=told.append, report=lambda line, left: lines.append(left))
+    return found, told, lines
+
+
+@pytest.fixture(scope="module")
+def whole(drawn):
+    """The result of that run."""
+    return drawn[0]
 
 
 def run(scene, out, base, **changes):
@@ -85,19 +98,27 @@ def run(scene, out, base, **changes):
     return adapt(scene / "images", out, settings, model=scene / "sparse", device="cpu", **options)
 
 
-def test_everything_is_there(scene, base, tmp_path):
-    told, lines = [], []
-    out = tmp_path / "out"
-    result = run(scene, out, base, keep=True, counted=told.append, report=lambda line, left: lines.append(left))
+def cut(whole, out):
+    """A folder in which the patches are cut already."""
+    shutil.copytree(whole.folder / "sets", out / "sets", dirs_exist_ok=True)
+    shutil.copy(whole.folder / stages.SETTINGS, out)
+    return out
+
+
+def end_before_training(monkeypatch):
+    monkeypatch.setattr(learn, "train", lambda *_, **__: SimpleNamespace(is_finished=False))
+
+
+def test_everything_is_there(base, drawn):
+    result, told, lines = drawn
     assert told == [result.counts]
     assert set(result.counts) == set(split.PARTS)
     assert lines
     assert all(0 <= left <= 300 for left in lines)
-    page = (out / "report.html").read_text()
+    page = (result.folder / "report.html").read_text()
     assert result.verdict in page
-    assert page.count("data:image/png") >= 4  # three contact sheets and the curves
     assert result.learned.steps == 20
-    learned = json.loads((out / "training" / "learned.json").read_text())
+    learned = json.loads((result.folder / "training" / "learned.json").read_text())
     assert learned["best_map"] > learned["first_map"]  # so that there is something to judge
     card = read_card(result.weights)
     assert card.other["adapted_from"].startswith(base)
@@ -109,10 +130,14 @@ def test_everything_is_there(scene, base, tmp_path):
     assert [gain.measure for gain in result.gains] == [judge.RETRIEVAL, judge.MATCHING, judge.HARD]
     assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
     assert 0 < card.match_ratio <= 1
-    assert page.count("data:image/png") == 6  # and matches before and after
+    assert page.count("data:image/png") == 6  # three contact sheets, the curves, matches before and after
     assert page.count(f"with a ratio below {card.match_ratio:g}") == 2  # both pictures by the same rule
+
+
+def test_a_finished_run_is_not_trained_again(scene, base, whole, tmp_path):
+    out = shutil.copytree(whole.folder, tmp_path / "out")
     again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
-    assert (again.gains, again.learned, again.verdict) == (result.gains, result.learned, result.verdict)
+    assert (again.gains, again.learned, again.verdict) == (whole.gains, whole.learned, whole.verdict)
     with pytest.raises(ArgumentError, match=r"was begun with rate = 2.0, not 0.25"):
         run(scene, out, base, rate=0.25)
 
@@ -136,17 +161,18 @@ def test_poses_of_good_weights_after_bad_ones_are_better(scene, base, tmp_path, 
         for parameter in model.parameters():
             parameter.zero_()  # every patch the same
     save(model, untrained, {})
-    gain = judge.pose_gain((str(untrained), "light"), photos, tmp_path / "work", "cpu", lambda done, total: None)
+    gain = judge.pose_gain((str(untrained), "tiny"), photos, tmp_path / "work", "cpu", lambda done, total: None)
     assert gain.after > gain.before
     assert gain.verdict == "better"
 
 
-def test_no_better_weights_are_not_written(scene, base, tmp_path, monkeypatch):
+def test_no_better_weights_are_not_written(scene, base, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(result, "is_kept", lambda gains: False)
-    found = run(scene, tmp_path / "out", base)
+    out = shutil.copytree(whole.folder, tmp_path / "out", ignore=shutil.ignore_patterns(stages.ADAPTED, stages.SCORES))
+    found = run(scene, out, base)
     assert found.weights is None
     assert "keep the base" in found.verdict
-    assert not (tmp_path / "out" / stages.ADAPTED).exists()
+    assert not (out / stages.ADAPTED).exists()
 
 
 def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene, base, whole, tmp_path):
@@ -154,49 +180,52 @@ def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene,
         if line.step >= 5:
             raise KeyboardInterrupt
 
+    out = cut(whole, tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
-        run(scene, tmp_path / "out", base, report=stop)
-    assert best_so_far(tmp_path / "out") is not None
-    result = run(scene, tmp_path / "out", base)
+        run(scene, out, base, report=stop)
+    assert best_so_far(out) is not None
+    result = run(scene, out, base)
     assert (result.learned.best_step, result.gains) == (whole.learned.best_step, whole.gains)
-    one, two = (load(best_so_far(folder)) for folder in (whole.folder, tmp_path / "out"))
+    one, two = (load(best_so_far(folder)) for folder in (whole.folder, out))
     assert state_digest(one) == state_digest(two)
 
 
 KILLED = """
 import sys
-from matchkernel.adapt import learn, stages
+from matchkernel.adapt import judge, learn, limits, stages
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.data import split
 split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fromkeys(split.PARTS, 2)
 learn.MOST, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
+judge.KEYPOINTS = limits.KEYPOINTS = 150
 settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
 stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] + "/sparse", device="cpu")
 """
 
 
-@pytest.mark.parametrize("stage", ["sets/validation", "training/plan.json", "training/run/best.safetensors"])
-def test_a_killed_run_goes_on_and_nothing_is_lost(scene, base, whole, tmp_path, stage):
+def test_a_run_that_is_killed_twice_goes_on_and_nothing_is_lost(scene, base, whole, tmp_path):
     out = tmp_path / "out"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(scene), str(out), base])
-    end = time.monotonic() + 120
-    while not (out / stage).exists():
-        assert process.poll() is None, "ended before it was killed"
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    for stage in ("sets/validation", "training/run/best.safetensors"):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(scene), str(out), base])
+        end = time.monotonic() + 120
+        while not (out / stage).exists():
+            assert process.poll() is None, "ended before it was killed"
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
     result = run(scene, out, base)
     assert (result.counts, result.gains) == (whole.counts, whole.gains)
     assert state_digest(load(best_so_far(out))) == state_digest(load(best_so_far(whole.folder)))
 
 
-def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base, tmp_path, monkeypatch):
+def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base, whole, tmp_path, monkeypatch):
+    out = cut(whole, tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(learn, "train", lambda *_, **__: SimpleNamespace(is_finished=False))
-        assert run(scene, tmp_path / "out", base) is None
-    assert not (tmp_path / "out" / "training" / learn.PLAN).exists()
-    assert run(scene, tmp_path / "out", base).learned.steps == 20
+        end_before_training(patch)
+        assert run(scene, out, base) is None
+    assert not (out / "training" / learn.PLAN).exists()
+    assert run(scene, out, base).learned.steps == 20
 
 
 def test_updates_are_planned_for_the_time_that_is_left(monkeypatch):
@@ -235,34 +264,39 @@ def test_from_photos_alone(scene, tmp_path):
     assert result.verdict in (tmp_path / "out" / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("most", "missing"),
-    [(100_000, "sets/training"), (400_000, "training/run/last.safetensors"), (1_500_000, "report.html")],
-)
-def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, whole, tmp_path, most, missing):
+@pytest.mark.slow
+def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, whole, tmp_path):
+    """Three times, as the sets, the training and the report are written."""
     out = tmp_path / "out"
-    if missing.startswith("training"):  # whose files are smaller than those before
-        shutil.copytree(whole.folder / "sets", out / "sets")
-        shutil.copy(whole.folder / stages.SETTINGS, out)
-    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{KILLED}"
-    failed = subprocess.run([sys.executable, "-c", code, str(scene), str(out), base], capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert "File too large" in failed.stderr.splitlines()[-1]
-    assert not (out / missing).exists()
+    for most, missing in (
+        (100_000, "sets/training"),
+        (400_000, "training/run/last.safetensors"),
+        (1_500_000, "report.html"),
+    ):
+        if missing.startswith("training"):  # whose files are smaller than those before
+            cut(whole, out)
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{KILLED}"
+        command = [sys.executable, "-c", code, str(scene), str(out), base]
+        failed = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert failed.returncode == 1, missing
+        assert "File too large" in failed.stderr.splitlines()[-1]
+        assert not (out / missing).exists()
     result = run(scene, out, base)
     assert (result.counts, result.gains) == (whole.counts, whole.gains)
     assert (out / "report.html").exists()
 
 
-def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path):
+def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path, monkeypatch):
+    end_before_training(monkeypatch)
     copied = shutil.copytree(scene, tmp_path / "scene")
     photo = copied / "images" / "002.png"
     photo.write_bytes(photo.read_bytes()[:500])
-    result = run(copied, tmp_path / "out", base)
+    told = []
+    run(copied, tmp_path / "out", base, counted=told.append)
     for part in split.PARTS:
         manifest = open_patch_set(tmp_path / "out" / "sets" / part).manifest
         assert manifest["selection"]["photos left out"] == {"cannot be read": 1}
-    assert sum(count.photos for count in result.counts.values()) == 6
+    assert sum(count.photos for count in told[0].values()) == 6
 
 
 def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp_path):
@@ -320,7 +354,8 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
         assert not (tmp_path / "a").exists()
 
 
-def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, tmp_path):
+def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, tmp_path, monkeypatch):
+    end_before_training(monkeypatch)
     out, photos = tmp_path / "out", tmp_path / "photos"
     photos.mkdir()
     settings = AdaptSettings(base, **QUICK)

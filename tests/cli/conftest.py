@@ -33,7 +33,9 @@ def place(tmp_path_factory):
         write_sequence(folder / "sequences" / name, seed=seed)
     build_from_homographies(folder / "sequences", folder / "strips", HomographySettings(most=25, verification=200))
     for seed in (0, 1):
-        model = matchkernel.build("cartesian", s=1, d=4, D=8, generator=torch.Generator().manual_seed(seed))
+        model = matchkernel.build(
+            "cartesian", s=1, d=4, D=8, patch_size=8, generator=torch.Generator().manual_seed(seed)
+        )
         card = {"trained_on": "one", "training": json.dumps({"seed": 7 + seed})}
         matchkernel.save(model, folder / f"seed{seed}.safetensors", card)
         matchkernel.save(model, folder / f"untold{seed}.safetensors")

@@ -287,7 +287,8 @@ def test_a_terminal_without_greek(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "message"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "interrupted\n")]
+    ("number", "code", "message"),
+    [pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow), (signal.SIGINT, 130, "interrupted\n")],
 )
 def test_stopped_work_leaves_nothing(number, code, message, tmp_path):
     np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.uint8, (200_000, 32, 32))  # sparse on disk

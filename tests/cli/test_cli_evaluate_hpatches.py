@@ -43,7 +43,7 @@ def test_hpatches_options(here, tmp_path):
     common = ("evaluate", "hpatches", "strips", "--model", "seed0.safetensors", "--device", "cpu", "--json")
     (plain,) = json.loads(good(*common, "--name", "mine").stdout)
     assert (plain["descriptor"], plain["train_set"], plain["seed"]) == ("mine", "one", 7)
-    assert plain["configuration"] == "cartesian-s1-n32-D=8-d=4"
+    assert plain["configuration"] == "cartesian-s1-n8-D=8-d=4"
     (l1,) = json.loads(good(*common, "--distance", "l1", "--task", "matching").stdout)
     assert l1["distance"] == "l1"
     assert "retrieval" not in l1
@@ -52,16 +52,17 @@ def test_hpatches_options(here, tmp_path):
     (whitened,) = json.loads(whitened.stdout)
     assert (whitened["whitening"], whitened["sequences"]) == ("pcapl", ["i_light"])
     assert whitened["lists"] == {"verification": "read", "retrieval": "drawn, seed 42"}
-    assert (tmp_path / "hpatches-strips-mine-cartesian-s1-n32-D=8-d=4-pcapl-one-seed7.json").is_file()
+    assert (tmp_path / "hpatches-strips-mine-cartesian-s1-n8-D=8-d=4-pcapl-one-seed7.json").is_file()
 
 
 def test_weights_of_the_package_go_by_their_name_and_show_their_numbers_in_a_narrow_window(here, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    command = ("evaluate", "hpatches", "strips", "--model", "light", "--task", "matching", "--device", "cpu")
+    command = ("evaluate", "hpatches", "strips", "--model", "tiny", "--task", "matching", "--device", "cpu")
     lines = good(*command).stdout.splitlines()
     (found,) = json.loads(good(*command, "--json").stdout)
-    assert (found["descriptor"], found["configuration"]) == ("light", "cartesian-s1-n32-encoding_norm=True")
-    row = next(line.split("  ") for line in lines if line.startswith(" light "))
+    assert found["descriptor"] == "tiny"
+    assert found["configuration"].startswith("cartesian-s1-n32-widths=[16, 32, 64]-")
+    row = next(line.split("  ") for line in lines if line.startswith(" tiny "))
     assert "liberty and 13 more" in [cell.strip() for cell in row]
     assert row[-1].strip() == f"{100 * found['matching']['mean']['all']['ap_trapezoid']:.2f}"
 

@@ -45,9 +45,9 @@ def test_weights_over_seeds_are_tested_where_they_were_not_trained(here, tmp_pat
     }
     assert "8 results; 4 not scored, as trained on it: " in result.stderr
     assert " on one, " in result.stderr
-    assert {part["configuration"] for part in found} == {"cartesian-s1-n32-D=8-d=4"}
+    assert {part["configuration"] for part in found} == {"cartesian-s1-n8-D=8-d=4"}
     assert all(part["parameters"] > 0 and not part["hand_crafted"] for part in found)
-    assert (tmp_path / "phototourism-two-cartesian-s1-n32-D=8-d=4-three-seed1.json").is_file()
+    assert (tmp_path / "phototourism-two-cartesian-s1-n8-D=8-d=4-three-seed1.json").is_file()
     good("report", tmp_path, "-o", tmp_path / "page")
     text = (tmp_path / "page" / "report.md").read_text()
     assert "one → three" in text

@@ -59,7 +59,7 @@ def test_a_page_is_saved(tmp_path, photos_cc0):
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_it_serves_until_it_is_told_to_stop(number, photos_cc0):
     photos = [str(photos_cc0 / "images" / name) for name in ("005.jpg", "008.jpg")]
     command = [sys.executable, "-m", "matchkernel", "explore", *photos, "--no-open", "--port", "0"]

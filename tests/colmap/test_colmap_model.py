@@ -236,7 +236,7 @@ def test_databases_that_are_refused(tmp_path):
         read_database_keypoints(tmp_path / "absent.db")
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_models_give_a_model_or_our_error(tmp_path, data):
     writer, names = data.draw(
@@ -254,7 +254,6 @@ def test_damaged_models_give_a_model_or_our_error(tmp_path, data):
         read_reconstruction(folder)
 
 
-@settings(max_examples=60)
 @given(st.integers(-3, 20), st.binary(max_size=160))
 def test_any_model_id_with_any_bytes_gives_cameras_or_our_error(number, content):
     with tempfile.TemporaryDirectory() as name:
@@ -267,7 +266,7 @@ def test_any_model_id_with_any_bytes_gives_cameras_or_our_error(number, content)
             assert camera.model == list(CAMERA_MODELS)[number]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
     path = tmp_path / "database.db"

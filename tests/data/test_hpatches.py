@@ -156,7 +156,7 @@ def only_our_error(path):
             assert all(isinstance(name, str) for names in parts.values() for name in names)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_splits_are_read_or_give_our_error(tmp_path, data):
     content = bytearray(SPLITS.encode())

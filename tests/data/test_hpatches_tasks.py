@@ -307,7 +307,7 @@ def test_one_long_name_does_not_take_all_memory(tasks):
 
 
 @pytest.mark.parametrize("file", ["verif_pos", "verif_neg_inter", "retr_queries"])
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
     path = tasks / f"{file}_split-x.csv"

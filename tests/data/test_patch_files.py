@@ -109,7 +109,7 @@ def valid_bytes(suffix):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".png"])
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_give_patches_or_our_error(suffix, tmp_path, data):
     content = bytearray(valid_bytes(suffix))

@@ -308,7 +308,7 @@ def mutated(data, content):
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, whole, folder, data):
     content = mutated(data, (whole / name).read_bytes())
@@ -322,7 +322,7 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
             verify(folder)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
     (folder / "manifest.json").write_bytes(mutated(data, (whole / "manifest.json").read_bytes()))
@@ -332,7 +332,7 @@ def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "labels.npy", "patches.npy"])
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))
 def test_random_bytes_give_our_error(name, folder, content):
     (folder / name).write_bytes(content)

@@ -322,7 +322,7 @@ def test_a_list_of_pairs_that_ends_early_is_refused(kept, source, target):
 
 
 @pytest.mark.parametrize("name", ["info.txt", "m50_2_2_0.txt", "interest.txt"])
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
     content = (tiny / name).read_bytes()
@@ -338,7 +338,7 @@ def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
         (tiny / name).write_bytes(content)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_cache_packs_or_gives_our_error(data, tmp_path):
     path = cache_of(tmp_path / "liberty.pt", PATCHES[:2], LABELS[:2], np.array([[0, 1, 0]]))

@@ -91,7 +91,7 @@ def test_any_table_reads_back(rows, tmp_path):
     assert read_table(table_of(text.getvalue(), tmp_path), 3).tolist() == [list(row) for row in rows]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.one_of(st.binary(max_size=60), st.text("0123456789 -+_.e\n\r\t\0\x0b\x1c", max_size=60)))
 def test_random_bytes_give_a_table_or_our_error(content, tmp_path):
     path = table_of(content, tmp_path)

@@ -25,7 +25,9 @@ def patches():
     return made_patches()
 
 
-@pytest.mark.parametrize("class_name", ["TFeat", "HardNet", "HardNet8", "SOSNet", "HyNet"])
+@pytest.mark.parametrize(
+    "class_name", ["TFeat", "HardNet", "SOSNet", pytest.param("HardNet8", marks=pytest.mark.slow), "HyNet"]
+)
 def test_any_network_of_kornia_by_path(class_name, patches, tmp_path):
     torch.manual_seed(0)
     module = getattr(kornia_feature, class_name)(pretrained=False).eval()
@@ -170,7 +172,7 @@ def test_torch_7_networks_of_another_kind_are_refused(tmp_path):
 
 
 @given(place=st.integers(0, 16 + 256 * 1028 - 1), byte=st.integers(0, 255), cut=st.none() | st.integers(0, 263_184))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_damaged_tests_of_binboost_are_read_or_refused_in_one_line(place, byte, cut, baseline_weights, tmp_path):
     damaged = bytearray((baseline_weights / FILES["binboost"]).read_bytes()[:cut])
     if place < len(damaged):

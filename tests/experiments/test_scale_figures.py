@@ -62,7 +62,7 @@ def test_the_spread_covers_every_unit_cost(scale):
 
 def test_the_memory_of_a_pair(scale, tmp_path, monkeypatch):
     """What the process that leads has for each pair of a file when it begins to hand out blocks."""
-    names = [f"{number:05}.png" for number in range(1000)]
+    names = [f"{number:05}.png" for number in range(200)]
     write_pairs(tmp_path / "p.txt", ((a, b) for i, a in enumerate(names) for b in names[i + 1 : i + 21]))
     memory = []
     monkeypatch.setattr(

@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 @given(st.binary() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps).map(str.encode))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_thresholds_of_another_file(tmp_path, content):
     path = tmp_path / "run.json"
     path.write_bytes(content)

@@ -275,7 +275,7 @@ REGION = st.fixed_dictionaries({}, optional=dict.fromkeys(("x", "y", "xx", "xy",
 MOVED = st.fixed_dictionaries({}, optional=dict.fromkeys(("turn", "right", "down", "octaves"), NUMBER)) | ANYTHING
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_fields_get_an_answer(served, pair, data):
     photo = st.sampled_from([pair[0].id, pair[1].id]) | ANYTHING

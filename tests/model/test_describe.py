@@ -128,7 +128,7 @@ def test_contrast_lost_in_resizing_is_flagged():
     assert not valid.any()
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.integers(1, 50), st.integers(0, 12))
 def test_batch_size_does_not_matter(batch_size, count):
     patches = np.random.default_rng(count).integers(0, 256, (count, 8, 8), dtype=np.uint8)
@@ -137,7 +137,7 @@ def test_batch_size_does_not_matter(batch_size, count):
     assert np.abs(difference).max(initial=0) < 1e-6
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.permutations(range(12)))
 def test_permuting_patches_permutes_rows(order):
     patches = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)

@@ -83,7 +83,7 @@ def test_raw_encodings_give_vector_times_position_similarity(system, textures, t
     expected = a.flatten(2)[0].T @ b.flatten(2)[0]
     for values in (place.x, place.y) if system == "cartesian" else (place.rho, place.theta):
         flat = values.flatten()
-        expected = expected * truncated_kernel(flat[:, None] - flat[None, :], gamma)
+        expected = expected * torch.from_numpy(truncated_kernel(flat[:, None] - flat[None, :], gamma))
     assert (products - expected).abs().max() < 1e-10
 
 
@@ -95,7 +95,7 @@ def encodings_by_hand(model, patches, weighted):
         raw_encodings(phi, e.position_matrix(8, weighted=False))
         for phi, e in zip(maps, folded.aggregations, strict=True)
     ]
-    w = positions(8).weight.flatten()[:, None] if weighted else 1
+    w = torch.from_numpy(positions(8).weight).flatten()[:, None] if weighted else 1
     return w * (torch.cat(g, -1) @ folded.projection.weight.T) + folded.projection.bias / 64
 
 
@@ -179,7 +179,7 @@ def test_combined_adds_the_two_factorisations(textures, trained_like):
     similar = {}
     for name in ("x", "y", "rho", "theta"):
         flat = getattr(place, name).flatten()
-        similar[name] = truncated_kernel(flat[:, None] - flat[None, :], gamma)
+        similar[name] = torch.from_numpy(truncated_kernel(flat[:, None] - flat[None, :], gamma))
     expected = (a.flatten(2)[0].T @ b.flatten(2)[0]) * (similar["x"] * similar["y"] + similar["rho"] * similar["theta"])
     assert (g_a @ g_b.T - expected).abs().max() < 1e-10
 

@@ -193,7 +193,7 @@ def test_another_variants_weights(tmp_path):
     assert_refused(path, "does not contain the weights of 'combined'")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
     content = bytearray(small_file.read_bytes())
@@ -217,7 +217,7 @@ def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
             load(damaged)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
     content = small_file.read_bytes()
@@ -240,7 +240,7 @@ def test_a_header_that_claims_too_much_is_refused_at_once(tmp_path):
     path = tmp_path / "huge.safetensors"
     header = json.dumps({"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header)
-    assert_refused(path, "not a complete safetensors file")
+    assert_refused(path, "it has no configuration")
     path.write_bytes((2**62).to_bytes(8, "little") + b"{}")
     assert_refused(path, "not a complete safetensors file")
 

@@ -1,6 +1,7 @@
 """Pairs of rendered photos whose geometry is known: flat scene, camera that only turned, scenes in depth."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import cv2
 import numpy as np
@@ -28,6 +29,7 @@ class Pair:
         return np.where(seen, np.linalg.norm(true - points_b, axis=1), np.inf)
 
 
+@cache  # only to be read
 def rendered_pair(kind: str, seed: int = 0, repeats: int = 1) -> Pair:
     """Two photos of a scene with known geometry.
 

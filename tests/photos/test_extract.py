@@ -13,8 +13,9 @@ from made_images import blob, texture, turned, write_bad_images, write_odd_image
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
 from matchkernel.geometry.detect import Detector, halved
+from matchkernel.geometry.device_sampling import extract_patches_on
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos import describers
+from matchkernel.photos import describers, torch_describer
 from matchkernel.photos import extract as extract_module
 from matchkernel.photos.describers import CUT, open_describer
 from matchkernel.photos.extract import as_gray, extract
@@ -105,7 +106,7 @@ def test_a_network_sees_the_patches_of_the_data_builder(network):
     from matchkernel.geometry.sampling import extract_patches
 
     image = texture()
-    features = extract(image, network)
+    features = extract(image, network, keypoints=100)
     patches = extract_patches(image, features.frames, CUT)
     assert np.abs(features.descriptors - matchkernel.describe(patches, network, resize=True)).max() < 1e-5
 
@@ -113,9 +114,14 @@ def test_a_network_sees_the_patches_of_the_data_builder(network):
 def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
     """Here on a CPU: the same features up to a gray value that is rounded otherwise."""
     image = texture()
-    expected = extract(image, network)
-    monkeypatch.setattr(describers, "_cutter", describers._device_cutter)
-    found = extract(image, network)
+    expected = extract(image, network, engine="torch", keypoints=100)
+
+    def cutter(image, device, size):
+        return lambda frames: extract_patches_on(torch.from_numpy(image), frames, size)[:, None]
+
+    monkeypatch.setattr(torch_describer, "cutter_on", cutter)
+    found = extract(image, network, engine="torch", keypoints=100)
+    assert (found.descriptors != expected.descriptors).any()
     assert (found.frames.centers == expected.frames.centers).all()
     assert (found.descriptors * expected.descriptors).sum(1).min() > 0.999
     here = {**found.settings, "sampler": describers.SAMPLER}
@@ -127,11 +133,12 @@ def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
 def test_threads_do_not_change_features(network, engine):
     image = texture()
     for model in ("rootsift", network):
-        alone = extract(image, model, engine=engine)
+        alone = extract(image, model, engine=engine, keypoints=100)
         torch.set_num_threads(2)
         try:
-            assert np.abs(extract(image, model, engine=engine).descriptors - alone.descriptors).max() < 1e-6
-            found = match_images(image, image, model, engine=engine)
+            again = extract(image, model, engine=engine, keypoints=100)
+            assert np.abs(again.descriptors - alone.descriptors).max() < 1e-6
+            found = match_images(image, image, model, engine=engine, keypoints=100)
         finally:
             torch.set_num_threads(1)
         for features in found.features:

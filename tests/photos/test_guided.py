@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rendered_pairs import rendered_pair
 
@@ -55,7 +55,6 @@ def brute_force(a, b, geometry, pixels):
     pixels=st.sampled_from([3.0, 15.0, 100.0]),
     block=st.sampled_from([(1, 1), (7, 5), (2**20, 2**15)]),
 )
-@settings(max_examples=60)
 def test_equals_brute_force_in_any_blocks(sizes, seed, geometry, pixels, block):
     random = np.random.default_rng(seed)
     a, b = (features(random.uniform(0, 60, (n, 2)), random.integers(-1, 2, (n, 4))) for n in sizes)  # with ties

@@ -19,7 +19,7 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import MatchSettings, match_images
-from matchkernel.plots.matches import block_means, draw_matches
+from matchkernel.plots.matches import MARGIN, TITLE, draw_matches, title_of
 from matchkernel.storage.settings import with_options
 
 
@@ -109,16 +109,16 @@ def test_opencv_manners_with_a_large_image_and_odd_arguments():
         DescriptorExtractor("sift", contrast=float("nan"))
 
 
-@pytest.mark.parametrize("shape", [(90, 130), (90, 130, 3), (1, 500), (25, 7)])
+@pytest.mark.parametrize("shape", [(900, 1300), (900, 1300, 3), (1, 5000), (5000, 7)])
 def test_a_picture_is_reduced_by_means(shape):
     image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    small, covered = block_means(image, 20)
-    assert max(small.shape[:2]) < 40
-    assert small.dtype == np.uint8
-    assert small.shape[2:] == image.shape[2:]
-    part = image[: covered[0], : covered[1]].astype(float)
-    assert abs(part.mean() - small.mean()) < 0.5
-    assert block_means(image, 1000)[0] is image
+    none = np.empty((0, 2))
+    picture = draw_matches(image, image, none, none, None)
+    assert picture.dtype == np.uint8
+    assert picture.shape[1:] == (1440, 3)
+    drawn = picture[TITLE:, MARGIN:720]
+    drawn = drawn[(drawn != 255).any(2)]
+    assert abs(drawn.mean() - image.mean()) < 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -128,21 +128,22 @@ def test_a_gpu_finds_the_same_matches():
     assert (there.indices == here.indices).all()
     assert np.abs(there.distances - here.distances).max() < 1e-12
     network = matchkernel.build("sum", generator=torch.Generator().manual_seed(0))
-    assert open_describer(network, device="cuda").device.type == "cuda"
+    assert open_describer(network, device="cuda").device == "cuda:0"
     found = [match_images(texture(), texture(), network, keypoints=50, device=device) for device in ("cuda", "cpu")]
     assert (found[0].matches.indices == found[1].matches.indices).all()
 
 
 def test_a_picture_of_what_was_not_verified_does_not_say_agree():
+    both, one = np.array([True, True]), np.array([True, False])
+    assert [title_of(both, None, ""), title_of(one, one, "")] == ["2 matches", "1 of 2 matches agree"]
+    many = np.arange(400) < 350
+    assert title_of(many, many, "a") == "a: 350 of 400 matches agree (at most 300 of each kind drawn)"
     points = np.array([[3.0, 4], [50, 60]])
-    titles = [
-        draw_matches(texture(), texture(), points, points, inliers).axes[0].get_title(loc="left")
-        for inliers in (None, np.array([True, False]))
-    ]
-    assert titles == ["2 matches", "1 of 2 matches agree"]
-    many = np.zeros((400, 2))
-    drawn = draw_matches(texture(), texture(), many, many, np.arange(400) < 350)
-    assert drawn.axes[0].get_title(loc="left") == "350 of 400 matches agree (at most 300 of each kind drawn)"
+    drawn = [draw_matches(texture(), texture(), points, points, inliers) for inliers in (None, both, one, ~both)]
+    titles, images = ([part[:TITLE] for part in drawn], [part[TITLE:] for part in drawn])
+    assert np.array_equal(images[0], images[1])
+    assert not any(np.array_equal(titles[0], other) for other in titles[1:])
+    assert not any(np.array_equal(images[0], other) for other in images[2:])
 
 
 def test_a_loaded_model_keeps_its_name_and_its_distance():
@@ -169,6 +170,6 @@ def test_a_describer_is_not_moved_by_a_word():
     describer = open_describer("sum", untrained=True, device="cpu")
     assert all(open_describer(describer, device=word) is describer for word in (None, "auto", "cpu"))
     with pytest.raises(ArgumentError, match="runs on cuda: open it for cpu instead"):
-        open_describer(replace(describer, device=torch.device("cuda")), device="cpu")
+        open_describer(replace(describer, device="cuda"), device="cpu")
     with pytest.raises(ArgumentError, match="banana"):
         extract(texture(), describer, device="banana")

@@ -8,7 +8,7 @@ from matchkernel.photos.pipeline import match_images
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_geometry_of_the_scene_is_found_without_an_option(kind, seed):
     pair = rendered_pair(kind, seed)
     found = match_images(*pair.photos, "rootsift", keypoints=500)
@@ -24,7 +24,7 @@ def test_the_geometry_of_the_scene_is_found_without_an_option(kind, seed):
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("filter_", ["ratio", "ratio:0.8", "none"])
+@pytest.mark.parametrize("filter_", ["ratio", pytest.param("ratio:0.8", marks=pytest.mark.slow), "none"])
 def test_a_pattern_that_repeats_is_not_taken_for_depth(kind, filter_):
     """Matches from one repetition to another lie on lines through one point, as if the scene had depth."""
     pair = rendered_pair(kind, 2, repeats=8)

@@ -69,7 +69,7 @@ def outcome(paths):
     return "a report"
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.one_of(st.sampled_from(SHALLOW), st.sampled_from(PLACES)), change=CHANGES, beside=st.booleans())
 def test_any_change_ends_in_a_report_or_in_one_line(where, change, beside, tmp_path):
     k, place = where

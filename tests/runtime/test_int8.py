@@ -2,13 +2,14 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from matchkernel.model.engines.int8 import LARGEST_WEIGHT, Limits, calibrate, int8_model
-from matchkernel.model.engines.onnx_engine import OnnxEngine
-from matchkernel.model.engines.onnx_graph import convolutions_of
 
 import matchkernel
 from matchkernel.errors import ArgumentError
-from matchkernel.model.engines import int8
+from matchkernel.model.engines.calibrate import BINS, _best_limit, calibrate
+from matchkernel.model.engines.folded import convolutions_of, folded_network
+from matchkernel.runtime import int8
+from matchkernel.runtime.int8 import LARGEST_WEIGHT, Limits, int8_file
+from matchkernel.runtime.onnx_engine import OnnxEngine
 
 
 def made(variant="cartesian", **settings):
@@ -18,7 +19,7 @@ def made(variant="cartesian", **settings):
 
 
 def engine_of(model, limits, size=32):
-    return OnnxEngine(int8_model(model, size, limits, {}).SerializeToString(), size, "onnx-int8", "test")
+    return OnnxEngine(int8_file(folded_network(model, size), limits, {}), size, "onnx-int8", "test")
 
 
 @pytest.mark.parametrize("variant", ["dual", "fc", "sum"])
@@ -30,8 +31,8 @@ def test_int8_is_near_torch(variant, size, textures):
     patches = textures(20, size)
     rows = engine_of(model, limits, size)(patches)
     assert rows.shape == (20, model.config.D)
-    assert (rows.norm(dim=1) - 1).abs().max() < 1e-6
-    assert (rows * model(patches)).sum(1).min() > 0.998
+    assert np.abs(np.linalg.norm(rows, axis=1) - 1).max() < 1e-6
+    assert (rows * model(patches).detach().numpy()).sum(1).min() > 0.998
     assert engine_of(model, limits, size)(patches[:0]).shape == (0, model.config.D)
 
 
@@ -41,13 +42,13 @@ def test_the_first_convolution_over_rows_is_the_same_convolution(textures, monke
     limits = calibrate(model, textures(64, seed=1))
     over_rows = engine_of(model, limits)(textures(9))
     monkeypatch.setattr(int8, "WIDEST", 0)
-    assert (over_rows - engine_of(model, limits)(textures(9))).abs().max() < 1e-3
+    assert np.abs(over_rows - engine_of(model, limits)(textures(9))).max() < 1e-3
 
 
 def test_weights_leave_a_bit_for_processors_that_add_in_16_bits():
     model = made(d=16)
     limits = Limits(5.0, ((8.0,) * len(convolutions_of(model.backbones[0])),))
-    proto = int8_model(model, 32, limits, {})
+    proto = onnx.load_from_string(int8_file(folded_network(model, 32), limits, {}))
     found = {c.name: onnx.numpy_helper.to_array(c) for c in proto.graph.initializer if c.name.endswith(".weight")}
     assert len(found) == 6
     for weight in found.values():
@@ -58,12 +59,12 @@ def test_weights_leave_a_bit_for_processors_that_add_in_16_bits():
 
 def test_limits_are_those_that_lose_the_least():
     """One high peak among many small values is cut off; without it, the whole range is used."""
-    counts = np.zeros(int8.BINS)
+    counts = np.zeros(BINS)
     counts[:400] = 1e6
-    assert int8._best_limit(1.0, counts, 255) == pytest.approx(0.2)
+    assert _best_limit(1.0, counts, 255) == pytest.approx(0.2)
     counts[-1] = 1
-    assert int8._best_limit(1.0, counts, 255) < 0.5
-    assert int8._best_limit(2.0, np.ones(int8.BINS), 255) == pytest.approx(2.0, rel=0.02)
+    assert _best_limit(1.0, counts, 255) < 0.5
+    assert _best_limit(2.0, np.ones(BINS), 255) == pytest.approx(2.0, rel=0.02)
 
 
 def test_calibration_depends_on_the_patches_only(textures):

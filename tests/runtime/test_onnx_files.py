@@ -5,18 +5,19 @@ import json
 import onnx
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from matchkernel.model.engines.int8 import Ranges
-from matchkernel.model.engines.onnx_engine import open_file, ranges_file, read_onnx
 
 import matchkernel
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WeightsError
 from matchkernel.model.engines.choose import open_engine
+from matchkernel.model.engines.folded import weights_of
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import export_onnx
 from matchkernel.runtime.card import available
 from matchkernel.runtime.config import VARIANTS
+from matchkernel.runtime.int8 import Ranges
+from matchkernel.runtime.onnx_engine import open_onnx, ranges_file, read_onnx
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,6 @@ def test_a_missing_file_is_one_line(model, tmp_path):
         open_engine(model, str(tmp_path / "none.onnx"))
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_only_our_errors_come_out_of_a_changed_file(model, exported, tmp_path_factory, data):
     """Whatever byte is changed, and wherever the file is cut, it is refused: there is no wrong descriptor."""
@@ -93,16 +93,15 @@ def test_only_our_errors_come_out_of_a_changed_file(model, exported, tmp_path_fa
     path = tmp_path_factory.getbasetemp() / "changed.onnx"
     path.write_bytes(content)
     with pytest.raises(MatchKernelError, match=r"changed\.onnx"):
-        open_file(path, model, 32)
+        open_onnx(weights_of(model), str(path), 32)
 
 
-@settings(max_examples=60)
 @given(st.binary(max_size=300))
 def test_only_our_errors_come_out_of_any_bytes(model, tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.onnx"
     path.write_bytes(content)
     with pytest.raises(WeightsError):
-        open_file(path, model, 32)
+        open_onnx(weights_of(model), str(path), 32)
     with pytest.raises(FileError):
         Ranges.read(path)
 
@@ -119,12 +118,11 @@ def test_every_shipped_model_has_int8_ranges_of_its_weights(name, textures):
     assert ranges.calibrated_on
     assert set(ranges.calibrated_on) <= set(dict(model.card.training_sets))
     patches = textures(32)
-    assert (engine(patches) * matchkernel.describe(patches, model)).sum(1).min() > 0.995
+    assert (torch.from_numpy(engine(patches)) * matchkernel.describe(patches, model)).sum(1).min() > 0.995
     if VARIANTS[model.config.variant].any_size:
-        assert open_engine(model, "auto", size=64).name == "torch"  # the ranges are for 32 px
+        assert open_engine(model, "auto", size=64).name == "onnx"  # the ranges are for 32 px
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_only_our_errors_come_out_of_changed_ranges(tmp_path_factory, data):
     text = ranges_file(available()[0]).read_text()
@@ -145,7 +143,7 @@ def test_changed_weights_do_not_use_the_int8_file(textures):
     model = matchkernel.load("light")
     with torch.no_grad():
         next(model.parameters())[0] += 1e-3
-    assert open_engine(model, "auto").name == "torch"
+    assert open_engine(model, "auto").name == "onnx"
     with pytest.raises(ArgumentError, match=r"light\.int8\.json: made from other weights than light"):
         open_engine(model, "onnx-int8")
 
@@ -154,7 +152,7 @@ def test_damaged_ranges_are_one_line_if_named_and_passed_over_by_auto(tmp_path, 
     content = json.loads(ranges_file("light").read_text())
     content["limits"]["patches"] *= 2
     (tmp_path / "light.int8.json").write_text(json.dumps(content))
-    monkeypatch.setattr("matchkernel.model.engines.onnx_engine.SHIPPED", tmp_path)
+    monkeypatch.setattr("matchkernel.runtime.onnx_engine.SHIPPED", tmp_path)
     model = matchkernel.load("light")
     with pytest.raises(WeightsError, match=r"light\.int8\.json: damaged"):
         open_engine(model, "onnx-int8")
@@ -162,7 +160,7 @@ def test_damaged_ranges_are_one_line_if_named_and_passed_over_by_auto(tmp_path, 
 
 
 def test_a_huge_file_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("matchkernel.model.engines.onnx_engine.MAX_BYTES", 10_000)
+    monkeypatch.setattr("matchkernel.runtime.onnx_engine.MAX_BYTES", 10_000)
     path = tmp_path / "huge.onnx"
     path.write_bytes(bytes(10_001))
     with pytest.raises(WeightsError, match="larger than 10,000 bytes"):

@@ -1,5 +1,4 @@
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -12,6 +11,7 @@ import pytest
 from matchkernel.errors import FileError, WriteError
 from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build
 
+fcntl = pytest.importorskip("fcntl", reason="locks of POSIX; test_without_posix.py tests the others")
 SETTINGS = {"size": 3, "name": "ü\nx"}
 STEPS = [f"step {k}" for k in range(3)]
 

@@ -248,7 +248,7 @@ def valid_bytes(suffix):
     return file.getvalue()
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=st.sampled_from(["png", "jpeg", "bmp", "tiff", "ppm", "gif"]), data=st.data())
 def test_damaged_photos_give_gray_or_our_error(suffix, tmp_path, data):
     content = bytearray(valid_bytes(suffix))

@@ -89,7 +89,7 @@ def test_too_little_memory_is_told_as_that(tmp_path, monkeypatch):
         read_npz(npz(tmp_path / "a.npz", a=STACK), ["a"], "a test")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_give_an_array_or_our_error(tmp_path, data):
     np.save(tmp_path / "a.npy", STACK)

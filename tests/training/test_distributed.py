@@ -114,6 +114,7 @@ def test_two_processes_learn_what_one_does(small, tmp_path):
     assert torch.cosine_similarity(alone, apart, dim=0) > 0.2
 
 
+@pytest.mark.slow
 def test_when_one_process_dies_the_other_ends_with_one_line_and_the_run_resumes(small_toml, tmp_path):
     options = ["--set", "sampling.steps=100000", "--set", "loop.save_every=5", "--set", "loop.sync_batch_norm=true"]
     out = tmp_path / "run"

@@ -33,27 +33,31 @@ from matchkernel.training.state import TrainingState
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
 
 
-def learns(folder, *overrides, **data):
+def learns(folder, *overrides):
     """The best validation of a run of tiny.toml with these changes, and by how much its loss fell."""
     settings = TrainingConfig.from_toml(TINY, overrides)
-    if data:
-        settings = TrainingConfig.from_dict({**settings.to_dict(), "data": data})
     outcome = train(settings, folder, device="cpu")
     assert outcome.is_finished
     losses = [entry["loss"] for entry in read_log(folder / "log.jsonl") if entry["event"] == "training"]
     return outcome.best, losses[0] - losses[-1]
 
 
+SMALLER = ["model.patch_size=8", "model.d=32", "model.D=32", "sampling.pairs=32", "sampling.steps=60"]
+SMALLER += ["data.synthetic.points=120", "data.synthetic.validation_points=60", "augmentation.flips=none"]
+SMALLER += ["loop.log_every=10", "loop.validate_every=60"]
+
+
 def test_a_smaller_tiny_run_learns(tmp_path):
-    """Untrained it has FPR@95 0.7 and mAP 0.43; of two seeds SGD came to 0.26 and 0.46, AdamW to 0.12 and 0.17."""
-    smaller = ["model.patch_size=8", "model.d=32", "model.D=32", "sampling.pairs=32", "sampling.steps=60"]
-    smaller += ["data.synthetic.points=120", "data.synthetic.validation_points=60", "augmentation.flips=none"]
-    smaller += ["loop.log_every=10", "loop.validate_every=60"]
-    best, fell = learns(tmp_path / "sgd", *smaller, "optimizer.rate=1.0")
+    """Untrained it has FPR@95 0.7 and mAP 0.43; of two seeds SGD came to 0.26 and 0.46."""
+    best, fell = learns(tmp_path / "run", *SMALLER, "optimizer.rate=1.0")
     assert best["fpr95"] < 0.6
     assert fell > 0.15
-    sets = {name: str(tmp_path / "sgd" / "sets" / name) for name in ("train", "validation")}
-    best, fell = learns(tmp_path / "adamw", *smaller, "optimizer.kind=adamw", "optimizer.rate=0.01", **sets)
+
+
+@pytest.mark.slow
+def test_a_smaller_tiny_run_learns_by_adamw(tmp_path):
+    """Of two seeds it came to FPR@95 0.12 and 0.17."""
+    best, fell = learns(tmp_path / "run", *SMALLER, "optimizer.kind=adamw", "optimizer.rate=0.01")
     assert best["fpr95"] < 0.3
     assert best["map"] > 0.6
     assert fell > 0.25

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError
@@ -62,7 +62,6 @@ def test_every_point_seen_in_two_photos_is_drawn():
     assert set(drawn.tolist()) == set(range(POINTS))
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=40), st.integers(2, 6), st.integers(1, 5))
 def test_any_set_is_sampled_or_refused(patches, pairs, per_photo):
     labels, photos = np.array(patches, np.int64).reshape(-1, 2).T

@@ -4,7 +4,7 @@ import h5py
 import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
@@ -153,7 +153,6 @@ def anything(sides):
     )
 
 
-@settings(max_examples=60)
 @given(
     keypoints=anything(2) | arrays.arrays(np.float32, st.tuples(st.integers(0, 4), st.just(2))),
     descriptors=anything(2) | arrays.arrays(np.float32, st.tuples(st.just(3), st.integers(0, 4))),
