@@ -99,7 +99,7 @@ $(BIN)/uv: | $(BIN)/python
 
 .venv/light: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "setting up .venv for photos on a CPU (about 400 MB)"
-	$(PIP) -e '.[plots]'
+	$(PIP) --no-compile -e '.[plots]'
 	@touch $@
 
 # Both OpenCVs are folders named cv2: contrib's, which some tests need, has to be written last.

@@ -2,7 +2,8 @@
 
 Nothing is installed for the systems: the directory at the end of a wheel says how large its files are, and only that is
 read. The bytecode that pip adds, and uv does not, is counted as large as its source. With --install the core is also
-installed by pip into an empty environment of this machine, and its files are measured.
+installed by pip into an empty environment of this machine, and its files are measured. The table of docs/install.md is
+filled.
 """
 
 import argparse
@@ -28,6 +29,22 @@ from check_install import MACOS, SYSTEMS  # noqa: E402
 from public_index import find_uv, public_environment  # noqa: E402
 
 PYTHON = "3.11"
+PAGE = ROOT / "docs" / "install.md"
+FILLED = re.compile(r"(?<=<!-- filled by benchmarks/install_size.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+PURPOSES = {
+    "core": "photos on a CPU",
+    "torch": "the modules of the paper, training, evaluation, `adapt`, GPUs",
+    "plots": "`matchkernel plot`, charts",
+    "explore": "serving the explorer page (saving it needs no extra)",
+    "heic": "photos of phones in HEIC",
+    "kornia": "keypoints and shapes by networks, AdaLAM; with `torch`",
+    "baselines": "learned and classic descriptors to compare with; with `kornia` and contrib's OpenCV",
+    "peers": "what LightGlue and XFeat need ([how](evaluation.md)); with `kornia`",
+    "onnx": "looking into exported files",
+    "tensorboard": "event files of training runs",
+    "ray": "collections on several machines",
+    "dev": "tests, style, types, releases: all of these but `peers`",
+}
 
 
 class Size(NamedTuple):
@@ -111,6 +128,15 @@ def installed_here() -> float:
         return round(sum(path.stat().st_size for path in new) / 1e6, 1)
 
 
+def table(systems: dict[str, dict[str, dict[str, float]]]) -> str:
+    """The table of the page: megabytes to download / installed by pip."""
+    lines = [f"| extra | for | {' | '.join(systems)} |", "|---" * (2 + len(systems)) + "|"]
+    for extra, purpose in PURPOSES.items():
+        cells = [f"{sizes[extra]['download']:,.0f} / {sizes[extra]['pip']:,.0f}" for sizes in systems.values()]
+        lines.append(f"| {f'`{extra}`' if extra != 'core' else '(the core)'} | {purpose} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -121,11 +147,11 @@ def main() -> None:
     systems = {}
     for system in SYSTEMS:
         core = wheels("", system)
-        table = {"core": core, **{extra: wheels(extra, system) - core for extra in extras}}
+        needed = {"core": core, **{extra: wheels(extra, system) - core for extra in extras}}
         with ThreadPoolExecutor(8) as threads:
-            [*threads.map(wheel_size, set().union(*table.values()))]
+            [*threads.map(wheel_size, set().union(*needed.values()))]
         own = {"core": [own_size()]}
-        sizes = {name: Size.total([*map(wheel_size, urls), *own.get(name, [])]) for name, urls in table.items()}
+        sizes = {name: Size.total([*map(wheel_size, urls), *own.get(name, [])]) for name, urls in needed.items()}
         systems[system] = {name: size.megabytes() for name, size in sizes.items()}
         for name, values in systems[system].items():
             print(f"{system:15} {name:12}", *(f"{value:8.1f} MB {kind}" for kind, value in values.items()))
@@ -134,6 +160,7 @@ def main() -> None:
         result["the core installed here"] = installed_here()
         print(f"the core installed here: {result['the core installed here']} MB")
     write_result("install_size", result)
+    PAGE.write_text(FILLED.sub(table(systems), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
