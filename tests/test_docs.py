@@ -65,7 +65,9 @@ def smaller_sample(folder):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name == "training.md" else [])
+        pytest.param(
+            page, id=page.name, marks=[pytest.mark.slow] if page.name in ("evaluation.md", "training.md") else []
+        )
         for page in PAGES
         if blocks(page, "python") or blocks(page, "console")
     ],
