@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import skimage.data
 from helpers import write_sequence
 from made_networks import write_networks
 from PIL import Image
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
+from matchkernel.data import sample_pair
 from matchkernel.data.phototourism import write_mosaics, write_tables
 from matchkernel.runtime.overview import overview
 from matchkernel.runtime.table_1 import table_1
@@ -42,20 +42,32 @@ def write_files(folder, text, request):
         write_tables(folder / "liberty", np.repeat(np.arange(100), 3), np.zeros((300, 5)), {})
     if " sequences " in text:
         write_sequence(folder / "sequences" / "v_texture", side=200)
-    if "out/demo/" in text:
-        (folder / "out" / "demo").mkdir(parents=True)
-        for name, image in zip(("left", "right"), skimage.data.stereo_motorcycle()[:2], strict=True):
-            Image.fromarray(image).save(folder / "out" / "demo" / f"{name}.png")
+    for place in (folder, folder / "out" / "demo"):
+        place.mkdir(parents=True, exist_ok=True)
+        for photo in (sample_pair.FOLDER / "left.png", sample_pair.FOLDER / "right.png"):
+            shutil.copy(photo, place)
     if "AffNet.pth" in text:
         write_networks(folder)
     if " scene/" in text:
         shutil.copytree(request.getfixturevalue("rendered"), folder / "scene")
 
 
+def smaller_sample(folder):
+    """The photos of the demo at a fifth of the side."""
+    folder.mkdir()
+    shutil.copy(sample_pair.FOLDER / "disparity.png", folder)
+    for name in ("left.png", "right.png"):
+        with Image.open(sample_pair.FOLDER / name) as image:
+            image.reduce(5).save(folder / name)
+    return folder
+
+
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name == "training.md" else [])
+        pytest.param(
+            page, id=page.name, marks=[pytest.mark.slow] if page.name in ("evaluation.md", "training.md") else []
+        )
         for page in PAGES
         if blocks(page, "python") or blocks(page, "console")
     ],
@@ -63,8 +75,7 @@ def write_files(folder, text, request):
 def test_code_blocks_run_as_pasted(page, tmp_path, monkeypatch, request):
     """In this process, as each new one would import torch again, and on photos of a fifth of the size."""
     code, commands = "\n".join(blocks(page, "python")), "".join(blocks(page, "console"))
-    pair = skimage.data.stereo_motorcycle()
-    monkeypatch.setattr(skimage.data, "stereo_motorcycle", lambda: tuple(image[::5, ::5] for image in pair))
+    monkeypatch.setattr(sample_pair, "FOLDER", smaller_sample(tmp_path / "sample"))
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, code + commands, request)
     with warnings.catch_warnings():

@@ -96,7 +96,8 @@ def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, 
     wrong, right = _some(np.flatnonzero(~inliers)), _some(np.flatnonzero(inliers))
     places = np.round(segments * 2**FINE).astype(np.int32)
     steps = (255 * (0.08 + 0.84 * np.clip(colours[right], 0, 1))).astype(np.uint8)
-    paint = cv2.applyColorMap(steps[:, None], cv2.COLORMAP_TURBO).reshape(-1, 3)[:, ::-1].tolist()
+    turbo = cv2.applyColorMap(np.arange(256, dtype=np.uint8), cv2.COLORMAP_TURBO).reshape(-1, 3)[:, ::-1]
+    paint = turbo[steps].tolist()
     for index, colour, share in ((wrong, [WRONG] * len(wrong), 0.35), (right, paint, 0.6)):
         above = picture.copy()
         for (start, end), shade in zip(places[index].tolist(), colour, strict=True):

@@ -54,7 +54,7 @@ def test_seconds_by_stage_and_json(photos):
     assert sorted(seconds) == ["cut", "describe", "detect", "open", "read", "write"]
     assert found == {
         "done": ["0.png", "1.png", "2.png"], "kept": [], "skipped": {}, "ignored": {}, "keypoints": 90,
-        "descriptor": "sum, untrained", "engine": "torch", "on": "local",
+        "descriptor": "sum, untrained", "engine": "onnx", "on": "local",
     }  # fmt: skip
     assert [line.split()[0] for line in result.stderr.splitlines()[-7:]] == [*seconds, "total"]
     again = json.loads(run(*given).stdout)

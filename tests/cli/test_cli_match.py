@@ -102,8 +102,8 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(pair, monkeypatch):
     result = run(*options)
     assert (result.stdout.count("\n"), result.stderr) == (1, "")  # the answer, also where it is piped
     seen = []
-    monkeypatch.setattr(console.Bar, "rename", lambda bar, what: seen.append(what))
-    monkeypatch.setattr(console.Bar, "__call__", lambda bar, done, total: seen.append((done, total)))
+    monkeypatch.setattr(console.ProgressLines, "rename", lambda bar, what: seen.append(what))
+    monkeypatch.setattr(console.ProgressLines, "__call__", lambda bar, done, total: seen.append((done, total)))
     run(*options)
     stages = ["reading", "detecting", "describing", (60, 60), "detecting", "describing", (120, 120)]
     assert [what for what in seen if isinstance(what, str) or what[0] == what[1]] == [*stages, "matching", "verifying"]

@@ -21,7 +21,8 @@ from matchkernel.photos.describers import Describer, open_recipe
 from matchkernel.photos.hloc import image_names
 
 
-@pytest.mark.parametrize("kind", [pytest.param("rows", marks=pytest.mark.slow), "features.h5"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rows", "features.h5"])
 def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
     """The model runs in torch, whose sums depend on the number of threads: the work does not."""
     images = write_photos(tmp_path / "photos", 8)

@@ -56,7 +56,7 @@ def test_images_of_one_place_are_alike(files):
     done = []
     vectors = image_vectors(files, vocabulary, lambda *now: done.append(now))
     assert vectors.shape == (6, 12, D)
-    similar = similarities(*[torch.from_numpy(vectors)] * 2).numpy()
+    similar = similarities(vectors, vectors)
     assert np.diag(similar) == pytest.approx(1, abs=2e-3)
     assert similar.min() >= 0
     np.fill_diagonal(similar, -1)
@@ -76,9 +76,9 @@ def test_a_vector_by_hand():
     assert global_vector(rows, centres) == pytest.approx(wanted, abs=1e-6)
     assert (global_vector(rows[[3, 1, 2, 0]], centres) == global_vector(rows, centres)).all()
     other = np.array([[-0.4, 0.1], [0.3, 0.4], [9, 9]], np.float32)[None]  # cosines 0.970, 0.316; nothing shared
-    found = similarities(torch.from_numpy(global_vector(rows, centres))[None], torch.from_numpy(other))
+    found = similarities(global_vector(rows, centres)[None], other)
     cosine = [0.4, (0.6 * 0.3 - 0.2 * 0.4) / np.sqrt(0.4)]
-    assert float(found) == pytest.approx(np.square(cosine).sum() / np.sqrt(2), rel=1e-5)
+    assert float(found[0, 0]) == pytest.approx(np.square(cosine).sum() / np.sqrt(2), rel=1e-5)
     assert not global_vector(rows[3:], centres).any()
     assert not global_vector(rows[:0], centres).any()
 

@@ -22,7 +22,11 @@ from matchkernel.storage.torch7 import read_torch7
 STRIPS = ("e1", "h1", "t1", "t5")
 # The others run the same code as mkd-liberty, desdis-8 and beblid.
 SAME_CODE = ("mkd-notredame", "mkd-yosemite", "desdis-16", "desdis-24", "desdis-32", "deepdesc", "teblid")
-DISTINCT = [name for name in BASELINES if name not in SAME_CODE]
+# And these nearly so: only how they are learned or laid out differs, which has tests of its own.
+ALIKE = ("mkd", "hardtfeat")
+DISTINCT = [
+    pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in BASELINES if name not in SAME_CODE
+]
 PARAMETERS = {
     "desdis-8": 80_712, "desdis-16": 191_248, "desdis-24": 331_736, "desdis-32": 502_176, "deepdesc": 280_320,
     "binboost": 256 * 32 * 7, "beblid": 512 * 6, "teblid": 512 * 6, "vgg": 120 * 68 * 8,

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from matchkernel.data.sample_pair import rendered_pair
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.bundle import TYPES, pack, unpack
 from matchkernel.explore.cache import Cache
@@ -199,14 +198,6 @@ def test_moving_a_region():
 def test_a_region_without_area_or_too_far_away_is_refused(numbers):
     with pytest.raises(ArgumentError):
         Region(*map(float, numbers)).frames()
-
-
-def test_the_rendered_pair_shows_one_scene():
-    photos = rendered_pair(320, 240)
-    assert [photo.shape for photo in photos] == [(240, 320)] * 2
-    found = match_images(*photos, "rootsift")
-    assert found.inliers.sum() > 60
-    assert found.geometry is not None
 
 
 def test_a_saved_file_of_photos_without_matches(tmp_path):

@@ -19,7 +19,8 @@ from matchkernel.runtime.config import VARIANTS
 
 
 def model_of(variant="dual", **settings):
-    return trained_like(matchkernel.build(variant, d=8, generator=torch.Generator().manual_seed(0), **settings))
+    narrow = {"d": 8, "widths": (8, 8, 16, 16, 8)}
+    return trained_like(matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **narrow, **settings))
 
 
 @pytest.fixture
@@ -30,9 +31,9 @@ def stack(textures):
 
 @pytest.fixture(scope="module")
 def patches_of_a_photo():
-    """(64, 32, 32) uint8 cut from a photo of Eileen Collins (NASA, public domain)."""
+    """(16, 32, 32) uint8 cut from a photo of Eileen Collins (NASA, public domain)."""
     gray = data.astronaut().mean(2).astype(np.uint8)
-    return np.stack([gray[y : y + 32, x : x + 32] for y in range(0, 512, 64) for x in range(0, 512, 64)])
+    return np.stack([gray[y : y + 32, x : x + 32] for y in range(0, 512, 128) for x in range(0, 512, 128)])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

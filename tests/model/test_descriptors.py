@@ -18,6 +18,10 @@ RESOLUTION_FREE = [name for name, variant in VARIANTS.items() if variant.any_siz
 SPATIAL = [name for name, variant in VARIANTS.items() if variant.systems]
 
 
+# Of the others each adds little that these do not trace.
+TRACED = [v if v in ("dual", "fc") else pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS]
+
+
 def small(variant, **settings):
     return build(variant, d=8, generator=torch.Generator().manual_seed(0), **settings)
 
@@ -172,7 +176,7 @@ def test_state_dict_holds_learned_tensors_and_statistics_only():
     assert kinds == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TRACED)
 def test_torch_export_with_dynamic_batch(variant, textures, trained_like):
     model = trained_like(small(variant))
     batch = torch.export.Dim("batch")
@@ -196,7 +200,7 @@ def test_torch_compile_fullgraph(variant, textures, trained_like):
             assert torch.allclose(compiled(textures(4, 48)), model(textures(4, 48)), atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TRACED)
 def test_no_graph_breaks(variant, textures):
     """The part of compile(fullgraph=True) that needs no C++ compiler: the whole forward pass traces as one graph."""
     torch.compiler.reset()

@@ -28,7 +28,8 @@ from matchkernel.storage.threads import in_threads
 
 @pytest.fixture(scope="module")
 def network():
-    return matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0))
+    narrow = {"d": 8, "widths": (8, 8, 16, 16, 8)}
+    return matchkernel.build("cartesian", generator=torch.Generator().manual_seed(0), **narrow)
 
 
 MODELS = ["sift", "rootsift", "network"]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.photos.nearest import COLUMNS, TILE, Distances, find_nearest
+from matchkernel.photos.nearest import COLUMNS, TILE, Distances, _Search, find_nearest
 
 
 def nearest(a, b, distance, tile_size=TILE):
@@ -111,3 +111,50 @@ def test_whole_numbers_and_fractions_of_256_have_no_error(dtype):
         assert torch.equal(between.tile(slice(None)).double().flatten(), between.exact(rows, columns))
         assert Distances(a + 1e6, b, "l2", "float32").error > 0
         assert Distances(a + 0.1, b, "l2", dtype).error > 0
+
+
+def rows_of(kind, count, random):
+    """(count, 8) rows among which there are ties, or nearly."""
+    if kind == "hamming":
+        return random.integers(0, 2, (count, 8)).astype(np.float32)
+    few = random.integers(-2, 3, (count, 8)).astype(np.float32)
+    scale = {"ties": 0.3, "duplicates": 1.0, "tiny": 1e-20, "bytes": 1 / 256, "nearly": 100.0, "float64": 1 / 3}[kind]
+    rows = few * np.float32(scale) if kind != "float64" else few * scale
+    if kind == "duplicates":
+        return np.repeat(random.normal(size=(5, 8)).astype(np.float32), count, 0)[random.permutation(5 * count)[:count]]
+    if kind == "nearly":
+        up = random.random(rows.shape) < 0.5
+        rows[up] = np.nextafter(rows[up], np.float32(np.inf))
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["ties", "duplicates", "tiny", "bytes", "nearly", "float64", "hamming"])
+@pytest.mark.parametrize("wants_second", [True, False])
+def test_numpy_and_torch_find_the_same(kind, wants_second):
+    """The way of a GPU on tensors of a CPU, which have the same functions as its own."""
+    random, distance = np.random.default_rng(0), "hamming" if kind == "hamming" else "l2"
+    for sizes in ((1, 1), (7, 2), (90, 130)):
+        a, b = (rows_of(kind, count, random) for count in sizes)
+        squares = ((a[:, None].astype(np.float64) - b[None]) ** 2).sum(-1)
+        for tile in ((TILE, COLUMNS), (50, 7), (1, 1)):
+            settings = {"wants_second": wants_second, "tile": tile}
+            here, there = (find_nearest(a, b, distance, device=place, **settings) for place in ("cpu", "cpu:0"))
+            for name in ("index", "first", "second"):
+                assert np.array_equal(getattr(here, name), getattr(there, name)), name
+                assert isinstance(getattr(there, name), np.ndarray)
+            assert here.first == pytest.approx(squares.min(1), rel=1e-12, abs=0)
+            if wants_second:
+                second = np.partition(squares, 1)[:, 1] if len(b) > 1 else np.full(len(a), np.inf)
+                assert here.second == pytest.approx(second, rel=1e-12, abs=0)
+
+
+def test_a_search_of_tensors_answers_as_one_of_arrays():
+    random = np.random.default_rng(5)
+    a, b = (random.integers(-1, 2, (count, 6)).astype(np.float32) * np.float32(0.1) for count in (40, 60))
+    searches = [_Search(*rows, "l2", True) for rows in ((a, b), (torch.from_numpy(a), torch.from_numpy(b)))]
+    for search, library in zip(searches, (np, torch), strict=True):
+        search.in_tiles((100, 11), library.empty(110, dtype=library.float32))
+        assert search.index.dtype == library.int64
+    for name in ("index", "first", "second"):
+        assert np.array_equal(getattr(searches[0], name), getattr(searches[1], name).numpy())
+    assert searches[0].distances.error == searches[1].distances.error > 0

@@ -24,7 +24,8 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def network():
-    return matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0))
+    narrow = {"d": 8, "widths": (8, 8, 16, 16, 8)}
+    return matchkernel.build("cartesian", generator=torch.Generator().manual_seed(0), **narrow)
 
 
 @pytest.mark.parametrize("degrees", [0, 40, 90])

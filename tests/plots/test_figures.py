@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from matchkernel.data.sample_pair import rendered_pair
+from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.spread import Spread
 from matchkernel.model.descriptors import build
@@ -123,7 +123,7 @@ def test_patches_of_a_stack_of_pictures_and_of_photos(tmp_path):
         Image.fromarray(patch).save(tmp_path / f"{number}.png")
     a, b = two_patches([tmp_path / "1.png", tmp_path / "2.png"])
     assert (b == torch.from_numpy(stack[2])).all()
-    for number, photo in enumerate(rendered_pair(220, 165)):
+    for number, photo in enumerate(load_motorcycle()[:2]):
         Image.fromarray(photo).save(tmp_path / f"photo{number}.png")
     photos = [tmp_path / f"photo{number}.png" for number in range(2)]
     said = []

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed here: the fused first layer cannot run")
 
+pytestmark = pytest.mark.slow
 # B, N, groups, programs. 6 x 12 x 12 does not fill its last block of pixels; 2 programs take turns with 3 blocks.
 CASES = [(4, 16, 2, 264), (6, 12, 2, 264), (3, 16, 1, 2)]
 SCRIPT = """

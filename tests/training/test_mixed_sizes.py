@@ -110,6 +110,7 @@ def test_one_size_may_be_given_bare_and_written_is_read(small):
         assert TrainingConfig.from_dict(settings.to_dict()) == settings
 
 
+@pytest.mark.slow
 def test_the_loss_of_another_size_compiles_as_one_graph(small, tmp_path):
     settings = config({**small, "model": {"variant": "dual", "patch_size": 8, "d": 16}}, sampling={"patch_sizes": 16})
     run, feed = fresh_run(settings, tmp_path)
