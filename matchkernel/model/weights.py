@@ -11,7 +11,7 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_fixed
 from matchkernel.model.engines.folded import weights_of
-from matchkernel.runtime.card import NORMALIZATION, Card
+from matchkernel.runtime.card import NORMALIZATION, Card, find_weights
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.weights import AT_SIZE, Weights, read_weights, sizes_of
 from matchkernel.storage.tensors import as_tensor, first_not_finite, write_tensors
@@ -53,20 +53,20 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
         patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`. If
             the model was also trained at this size, BatchNorm uses the statistics for it.
     """
-    return to_descriptor(read_weights(name_or_path), patch_size)
+    weights = read_weights(name_or_path)
+    if patch_size not in (None, weights.config.patch_size) and not VARIANTS[weights.config.variant].any_size:
+        path = find_weights(name_or_path)
+        raise WeightsError(f"{path}: {why_size_is_fixed(weights.config)}, requested {patch_size} px")
+    return to_descriptor(weights, patch_size)
 
 
 def to_descriptor(weights: Weights, patch_size: int | None = None) -> Descriptor:
     """The descriptor of these weights, ready for inference; the arguments are those of `load`."""
     config = weights.config
     if patch_size is not None and patch_size != config.patch_size:
-        if not VARIANTS[config.variant].any_size:
-            raise WeightsError(f"{weights.name}: {why_size_is_fixed(config)}, requested {patch_size} px")
         config = dataclasses.replace(config, patch_size=patch_size)
     tensors = {name: as_tensor(stored) for name, stored in weights.tensors.items()}
     dtype = next(iter(tensors.values())).dtype
-    if bad := _bad_numbers(tensors):
-        raise WeightsError(f"{weights.name}: holds {bad}")
     with torch.device("meta"):
         model = Descriptor(config)
     model = model._apply(_on_cpu).to(dtype)  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
 """Patches to rows on a CPU: what an engine is given, and which patches have no content."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -43,7 +44,7 @@ def prepare_patches(patches: np.ndarray, size: int, dtype: str) -> tuple[np.ndar
 
 def has_content(patches: np.ndarray, relative: float = 0.0) -> np.ndarray:
     """(b,) whether a patch is finite, not constant, and its values small enough to sum their squares."""
-    flat = patches.reshape(len(patches), -1)
+    flat = patches.reshape(len(patches), math.prod(patches.shape[1:]))
     low, high = flat.min(1), flat.max(1)
     if patches.dtype == np.uint8:
         return np.asarray(low < high)

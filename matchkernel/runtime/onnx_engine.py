@@ -88,11 +88,16 @@ def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
     if engine == AUTO:
         try:
             return _open_int8(weights, size)
-        except UnfitError:
+        except (UnfitError, WeightsError):  # none for these weights, or a damaged file
             pass  # the engine that is used is named in every output
-    if weights.kind == "F64":
-        raise UnfitError(f"engine {ONNX} computes in float32, these weights are float64: use engine torch")
+    check_kind(weights.kind)
     return open_float(fold(weights, size), weights.name)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse weights of a kind that float32 cannot hold."""
+    if kind == "F64":
+        raise UnfitError(f"engine {ONNX} computes in float32, these weights are float64: use engine torch")
 
 
 def open_float(network: FoldedNetwork, name: str) -> OnnxEngine:

@@ -14,7 +14,7 @@ from matchkernel.runtime.card import Card, card_of, damaged, find_weights
 from matchkernel.runtime.config import STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.runtime.position_matrix import position_matrix
 from matchkernel.runtime.von_mises import fourier_coefficients
-from matchkernel.storage.stored import Stored, digest, read_header, read_tensors
+from matchkernel.storage.stored import KINDS, Stored, digest, read_header, read_tensors
 
 AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
@@ -140,11 +140,15 @@ def _check_header(path: Path, header: Mapping[str, Mapping[str, object]], config
 
 
 def _bad_numbers(weights: Weights) -> str:
-    """What makes these tensors unusable."""
+    """What makes these tensors unusable, with all of them in the precision of the first."""
+    precision = KINDS[weights.kind]
     for name, tensor in weights.tensors.items():
         values = tensor.array()
+        if not name.endswith(COUNTER):
+            with np.errstate(over="ignore"):
+                values = values.astype("float32" if precision == "bfloat16" else precision)
         if not np.isfinite(values).all():
-            return f"NaN or infinite values in {name}"
+            return f"NaN or infinite values in {name}, as torch.{precision}"
         if name.endswith(".running_var") and (values < 0).any():
             return f"negative variances in {name}"
     return ""

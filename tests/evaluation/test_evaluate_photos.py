@@ -99,13 +99,13 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, m
     """StoppedError after any number of images or pairs; then only what is missing is done."""
 
     def stopping(limit):
-        def progress(done, _):
-            if done == limit:
+        def progress(*now):
+            if now == limit:
                 raise StoppedError
 
         return progress
 
-    for limit in (2, len(scene.images) + 2):
+    for limit in ((2, len(scene.images)), (2, len(scene.pairs))):
         with pytest.raises(StoppedError):
             evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(limit))
     (journal,) = (tmp_path / "work" / "pairs").iterdir()

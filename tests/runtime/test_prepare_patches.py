@@ -65,7 +65,9 @@ def test_content_is_judged_as_on_a_gpu(dtype, relative, seed, power):
             patches = (1 + patches * 10.0 ** random.integers(-9, 3)) * np.float64(10.0) ** power
             patches = patches.astype(dtype)
         patches[random.random(patches.shape) < 0.02] = random.choice([np.nan, np.inf, -np.inf, 0])
-    assert has_content(patches, relative).tolist() == on_torch._has_content(torch.from_numpy(patches), relative).tolist()
+    assert (
+        has_content(patches, relative).tolist() == on_torch._has_content(torch.from_numpy(patches), relative).tolist()
+    )
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf, 1e30])

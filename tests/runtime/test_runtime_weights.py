@@ -1,6 +1,6 @@
 """Weights read and folded by numpy: the tensors and the rows of the module of torch."""
 
-import dataclasses
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -83,7 +83,7 @@ def test_a_saved_file_gives_the_rows_of_the_module(settings, dtype, photos_cc0, 
 def test_a_folded_module_becomes_the_same_network(variant):
     model = made(variant=variant, **({} if VARIANTS[variant].projects else {"output_norm": "batch"}))
     one, other = folded_network(model, 32), folded_network(model.fold(), 32)
-    for ours, theirs in zip(sum(one.networks, []), sum(other.networks, []), strict=True):
+    for ours, theirs in zip(*(chain(*network.networks) for network in (one, other)), strict=True):
         assert ours.stride == theirs.stride
         assert np.allclose(ours.weight, theirs.weight, rtol=1e-6, atol=1e-8)
         assert np.allclose(ours.bias, theirs.bias, rtol=1e-6, atol=1e-7)
@@ -135,5 +135,3 @@ def test_the_checker_of_onnx_accepts_every_file(settings, int8):
         for number, layer in enumerate(layers):
             assert constants[f"network{k}.{number}.weight"].dtype == (np.int8 if int8 else np.float32)
             assert int8 or np.array_equal(constants[f"network{k}.{number}.weight"], layer.weight)
-    again = dataclasses.replace(network, matrices=list(network.matrices))
-    assert int8 or float_file(again, metadata) == content  # the same bytes every time

@@ -6,10 +6,10 @@ from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import Descriptor, check_model
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.cuda_engine import open_cuda_half
-from matchkernel.model.engines.folded import folded_network, weights_of
+from matchkernel.model.engines.folded import check_layers, folded_network, weights_of
 from matchkernel.model.engines.torch_engine import TorchEngine
 from matchkernel.runtime.engine import AUTO, CUDA_HALF, ONNX, TORCH, Engine, UnfitError, check_name, runs_on_cpu
-from matchkernel.runtime.onnx_engine import no_ranges, open_float, open_onnx
+from matchkernel.runtime.onnx_engine import check_kind, no_ranges, open_float, open_onnx
 
 
 def open_engine(
@@ -44,9 +44,11 @@ def open_engine(
 
 
 def _on_cpu(model: Descriptor, engine: str, size: int) -> Engine:
+    check_layers(model)
     if not model.is_folded:
         return open_onnx(weights_of(model), engine, size)
     if engine in (AUTO, ONNX):
+        check_kind("F64" if next(model.parameters()).dtype == torch.float64 else "F32")
         return open_float(folded_network(model, size), model.name)
     raise UnfitError(no_ranges(model.name))
 

@@ -12,7 +12,6 @@ from matchkernel.storage.tensors import as_stored
 
 def weights_of(model: Descriptor) -> Weights:
     """The weights of a descriptor that is not folded, with its statistics for other patch sizes."""
-    check_layers(model)
     named = dict(model.state_dict())
     for size, statistics in model.current_size_statistics().items():
         named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
@@ -22,6 +21,7 @@ def weights_of(model: Descriptor) -> Weights:
 
 def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
     """What a descriptor, folded or not, computes at inference for patches of this size."""
+    check_layers(model)
     if not model.is_folded:
         return fold(weights_of(model), size)
     model = model.fold(size)

@@ -110,7 +110,8 @@ def test_an_engine_that_cannot_is_refused_in_one_line(model, engine, message, te
 
 
 def test_auto_takes_onnx_and_falls_back_to_torch(textures):
-    onnx, only_torch = (small(d=8), small(d=8).half(), small(d=8).fold()), (small(d=8).double(), with_a_sigmoid())
+    exact = small(d=8).double()
+    onnx, only_torch = (small(d=8), small(d=8).half(), small(d=8).fold()), (exact, exact.fold(), with_a_sigmoid())
     for model in (*onnx, *only_torch):
         assert open_engine(model, "auto").name == ("torch" if model in only_torch else "onnx")
         rows = matchkernel.describe(textures(2), model, engine="auto")
