@@ -112,7 +112,10 @@ def _contrib(name: str, function: str) -> Callable[..., Any]:
     """A function of OpenCV's contrib modules."""
     module = getattr(_load(), "xfeatures2d", None)
     if not hasattr(module, function):
-        raise MissingExtraError(f"{name} needs opencv-contrib-python-headless: pip install 'matchkernel[baselines]'")
+        raise MissingExtraError(
+            f"{name} needs opencv-contrib-python-headless, installed after any other OpenCV: "
+            "pip install --force-reinstall --no-deps opencv-contrib-python-headless"
+        )
     return getattr(module, function)
 
 
