@@ -95,18 +95,19 @@ class StoppedError(Exception):
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, monkeypatch):
-    """StoppedError after any number of images or pairs; then only what is missing is done."""
+    """StoppedError after two images, then after two pairs; then only what is missing is done."""
 
-    def stopping(limit):
-        def progress(done, _):
-            if done == limit:
+    def stopping(items):
+        def progress(done, total):
+            if (done, total) == (2, len(items)):
                 raise StoppedError
 
         return progress
 
-    for limit in (2, len(scene.images) + 2):
+    assert len(scene.images) != len(scene.pairs)
+    for items in (scene.images, scene.pairs):
         with pytest.raises(StoppedError):
-            evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(limit))
+            evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(items))
     (journal,) = (tmp_path / "work" / "pairs").iterdir()
     journal.write_text(journal.read_text() + '{"images": ["000')  # killed while writing
     done = []
