@@ -21,7 +21,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))
 from data import GROUPS, RESULTS
-from matchkernel.model.engines.onnx_engine import ranges_file
 from score import score_sequences
 
 import matchkernel
@@ -37,6 +36,7 @@ from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
 from matchkernel.runtime.card import SHIPPED
 from matchkernel.runtime.engine import INT8
+from matchkernel.runtime.onnx_engine import ranges_file
 from matchkernel.storage.files import replacing
 
 TARGET = RESULTS / "int8.json"

@@ -10,7 +10,6 @@ import leave_one_out
 import rules
 from candidates import BUDGET, DECIDE_FILTERS, LATER
 from data import RESULTS
-from matchkernel.model.card import read_card
 from own_jobs import PACKAGE
 
 from matchkernel import available
@@ -21,6 +20,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import SIFTS, open_describer
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO
 from matchkernel.photos.pipeline import MatchSettings, match_images
+from matchkernel.runtime.card import read_card
 
 ROOT = Path(__file__).parents[2]
 

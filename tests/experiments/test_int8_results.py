@@ -5,10 +5,10 @@ import json
 import pytest
 from data import RESULTS
 from make_int8 import TASKS
-from matchkernel.model.engines.int8 import Ranges
-from matchkernel.model.engines.onnx_engine import ranges_file
 
 import matchkernel
+from matchkernel.runtime.int8 import Ranges
+from matchkernel.runtime.onnx_engine import ranges_file
 
 MOST_LOST, LEAST_COMMON = 0.3, 0.97  # points of mAP in each task; share of mutual matches
 

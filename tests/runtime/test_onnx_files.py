@@ -156,7 +156,7 @@ def test_damaged_ranges_are_one_line_if_named_and_passed_over_by_auto(tmp_path, 
     model = matchkernel.load("light")
     with pytest.raises(WeightsError, match=r"light\.int8\.json: damaged"):
         open_engine(model, "onnx-int8")
-    assert open_engine(model, "auto").name == "torch"
+    assert open_engine(model, "auto").name == "onnx"
 
 
 def test_a_huge_file_is_not_read(tmp_path, monkeypatch):

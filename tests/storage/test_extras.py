@@ -22,9 +22,10 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     install = ": pip install 'matchkernel[photos]'"
     for module, message in {
         "not_there": "matching needs not_there" + install,
-        "cv2": "matching needs OpenCV" + install,
-        "cv2.part": "matching needs OpenCV" + install,
-        "cracked": "matching needs cracked (libGL.so.1: cannot open shared object file)" + install,
+        "cv2": "matching needs opencv-python-headless" + install,
+        "cv2.part": "matching needs opencv-python-headless" + install,
+        "cracked": "matching needs cracked, which is installed but cannot be imported "
+        "(ImportError: libGL.so.1: cannot open): pip install --force-reinstall --no-deps cracked",
         "hungry": "matching needs hungry (No module named 'not_there_at_all')" + install,
     }.items():
         with pytest.raises(MissingExtraError) as caught:
