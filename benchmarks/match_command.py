@@ -62,7 +62,11 @@ def measure(code: str, checkout: str, model: str) -> dict[str, float]:
     with tempfile.TemporaryFile() as out:
         start = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments], stdout=out, stderr=subprocess.DEVNULL, env=environment
+            [sys.executable, "-c", code, *arguments],
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd=checkout,
         )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.detect import Detection, Detector
+from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import Image, describe_found, detect_in, for_each_image, read_as_gray
+from matchkernel.photos.extract import Image, describe_found, detect_in, read_as_gray
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
@@ -18,7 +18,7 @@ from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say, together
+from matchkernel.storage.progress import Progress, Say, within
 from matchkernel.storage.settings import check_ranges, setting, with_options
 from matchkernel.storage.stages import Stages, recording, stage
 from matchkernel.storage.threads import in_threads, spare_threads
@@ -157,20 +157,19 @@ def match_images(
     chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device, engine=engine)
     chosen.filter.check_recorded(describer.settings)
-    counts = together(progress, 2)
-
-    def begin(number: int) -> tuple[int, Detection]:
-        say("detecting")
-        return number, detect_in(pixels[number], describer, chosen.detector)
-
-    def end(begun: tuple[int, Detection]) -> Features:
-        say("describing")
-        return describe_found(pixels[begun[0]], begun[1], describer, chosen.detector, counts[begun[0]])
-
     with recording() as stages:
         say("reading")
         pixels = list(in_threads(read_as_gray, (a, b), min(2, spare_threads())))
-        first, second = for_each_image(begin, end, (0, 1), describer, chosen.detector)
+        # One after the other: both stages use all cores by themselves, and the detector's memory is needed once.
+        say("detecting")
+        detected = [detect_in(gray, describer, chosen.detector) for gray in pixels]
+        say("describing")
+        counts = [len(found.frames) for found in detected]
+        watched = [within(progress, before, sum(counts)) for before in (0, counts[0])]
+        first, second = (
+            describe_found(gray, found, describer, chosen.detector, watch)
+            for gray, found, watch in zip(pixels, detected, watched, strict=True)
+        )
         found = match_features(first, second, chosen, device=describer.device, say=say)
     return replace(found, seconds=_seconds(stages))
 

@@ -1,8 +1,6 @@
 """The one way to report progress: a callback that is called with the number of items done and their total."""
 
-import threading
 from collections.abc import Callable
-from functools import partial
 
 Progress = Callable[[int, int], object]  # (done, total)
 Say = Callable[[str], object]  # called with the name of each stage as it begins
@@ -30,17 +28,3 @@ def within(progress: Progress | None, before: int, total: int) -> Progress | Non
         total: items of the whole.
     """
     return None if progress is None else lambda done, _: progress(before + done, total)
-
-
-def together(progress: Progress | None, parts: int) -> list[Progress | None]:
-    """Callbacks for parts of the work that run at the same time, in threads; their sums are reported."""
-    if progress is None:
-        return [None] * parts
-    counts, lock = [(0, 0)] * parts, threading.Lock()
-
-    def report(part: int, done: int, total: int) -> None:
-        with lock:
-            counts[part] = done, total
-            progress(sum(count[0] for count in counts), sum(count[1] for count in counts))
-
-    return [partial(report, part) for part in range(parts)]
