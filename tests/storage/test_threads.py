@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from matchkernel.storage import ending
-from matchkernel.storage.progress import together
 from matchkernel.storage.threads import in_threads, one_thread_each, spare_threads, use_threads
 
 
@@ -85,16 +84,6 @@ def test_cores_are_shared_and_variables_are_those_of_the_caller():
         torch.set_num_threads(1)
     assert found == [("caller's", 2)] * 4
     assert inner == [[1, 1], [1, 1]]
-
-
-def test_progress_of_parts_at_the_same_time_is_their_sum():
-    seen = []
-    first, second = together(lambda *counts: seen.append(counts), 2)
-    first(1, 10)
-    second(4, 5)
-    first(10, 10)
-    assert seen == [(1, 10), (5, 15), (14, 15)]
-    assert together(None, 2) == [None, None]
 
 
 def test_one_thread_each_is_told_apart_from_what_may_be_used():
