@@ -47,6 +47,8 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/label_noise.py
 	$(BIN)/python benchmarks/hpatches_tasks.py
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/match_command.py
+	$(BIN)/python benchmarks/install_size.py
 	$(BIN)/python benchmarks/explore_latency.py
 	$(BIN)/python benchmarks/collection_speed.py
 	$(BIN)/python benchmarks/collection_memory.py
@@ -63,7 +65,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
 	$(BIN)/python benchmarks/explore_picture.py
 	$(BIN)/matchkernel demo -o out/demo
-	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 503)).save('docs/images/matches.jpg', quality=85)"
+	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 
 results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
 	$(BIN)/python experiments/paper/tables.py
@@ -72,7 +74,7 @@ check-results: .venv/dev  ## check that the tables and numbers of these pages ar
 	$(BIN)/python experiments/paper/tables.py --check
 
 pins: $(BIN)/uv  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
-	UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --no-config --universal --python $(BIN)/python --python-version 3.11 \
+	$(BIN)/python scripts/public_index.py $(BIN)/uv pip compile --no-config --universal --python $(BIN)/python --python-version 3.11 \
 	    --all-extras --no-annotate --upgrade --quiet -c constraints.in pyproject.toml -o constraints.txt
 
 check-install: $(BIN)/uv  ## resolve every extra from the public package index for every system and Python, metadata only

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ PRIVATE = (
     "PRERELEASE",
     "RESOLUTION",
     "NO_BINARY",
+    "NO_BUILD",
+    "EXCLUDE_NEWER",
+    "TORCH_BACKEND",
 )
 
 
@@ -30,6 +34,16 @@ def public_environment() -> dict[str, str]:
     return {**kept, "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
+def run() -> None:
+    """Run the command of the arguments in that environment."""
+    environment = {**public_environment(), "UV_CUSTOM_COMPILE_COMMAND": "make pins"}
+    sys.exit(subprocess.run(sys.argv[1:], env=environment, check=False).returncode)
+
+
 def find_uv() -> str | None:
     """The program uv: the one beside this Python (the extra `dev` brings it), else any."""
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
+if __name__ == "__main__":
+    run()

@@ -17,8 +17,8 @@ with suppress(ImportError):  # the GPU tests run where hypothesis is not install
 
     # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance. To look harder, and elsewhere each
     # time: pytest --hypothesis-profile=thorough
-    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=50)
-    hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=25)
+    hypothesis.settings.register_profile("thorough", deadline=None, max_examples=250)
     hypothesis.settings.load_profile("matchkernel")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,6 @@ from made_images import texture
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-LIGHT = ["info", "params", "match", "extract", "pairs", "match-pairs"]
 COMMANDS = [
     ["info"],
     ["params"],
@@ -20,6 +19,7 @@ COMMANDS = [
     ["extract", "a.png", "b.png", "-o", "rows", "--keypoints", "100", "--model", "tiny", "--workers", "2"],
     ["pairs", "f.h5", "-o", "p.txt"],
     ["match-pairs", "f.h5", "p.txt", "-o", "m.h5"],
+    ["demo", "-o", "demo"],
 ]
 RUN_ALL = """
 import json, sys
@@ -100,6 +100,10 @@ def test_the_explorer_saves_a_page_of_matches_without_torch(photos):
         ["train", str(ROOT / "configs" / "tiny.toml")],
         ["evaluate", "hpatches", "x", "-o", "y.json"],
         ["export", "tiny", "-o", "x.onnx"],
+        ["adapt", "x", "-o", "y"],
+        ["report", "x", "-o", "y.html"],
+        ["data", "pack", "x", "-o", "y"],
+        ["plot", "conventions", "-o", "x.png"],
         ["match", "a.png", "b.png", "--engine", "torch"],
         ["match", "a.png", "b.png", "--device", "cuda"],
         ["match", "a.png", "b.png", "--model", "sum", "--untrained"],
@@ -168,8 +172,10 @@ def test_a_broken_package_is_one_line(photos, package, code, told):
 def test_a_torch_that_cannot_be_imported_stops_only_what_needs_it(photos, kind):
     first = fake(photos, "torch", BROKEN.format(kind))
     run = "import sys; from matchkernel.cli.entry import main; main()"
-    good = python(run, "match", "a.png", "b.png", "--keypoints", "50", cwd=photos, first=first)
-    assert good.returncode == 0, good.stderr
+    driver = "import matchkernel.photos.devices as devices; devices.DRIVERS = ('/',)\n"  # as if there were a GPU
+    for verb in (["match", "a.png", "b.png"], ["explore", "a.png", "b.png", "--save", "page.html"]):
+        good = python(driver + run, *verb, "--keypoints", "50", cwd=photos, first=first)
+        assert good.returncode == 0, good.stderr
     bad = python(run, "describe", "a.npy", "-o", "b.npy", cwd=photos, first=first)
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1), bad.stderr
     assert "torch" in bad.stderr

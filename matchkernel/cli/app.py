@@ -80,10 +80,11 @@ def _what_is_missing(error: ImportError, words: Sequence[str]) -> str:
     if isinstance(error, MissingExtraError):
         return str(error)
     top = (error.name or "").partition(".")[0]
+    verb = next((word for word in words if not word.startswith("-")), "")
     if top in ("", "matchkernel"):
         raise error
     try:
-        need(top, "torch" if top == "torch" else CORE, f"matchkernel {words[0]}")
+        need(top, "torch" if top == "torch" else CORE, f"matchkernel {verb}")
     except MissingExtraError as missing:
         return str(missing)
     raise error

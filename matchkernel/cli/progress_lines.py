@@ -80,11 +80,13 @@ class ProgressLines:
         return f"{line}, about {in_words((total - done) / rate)} left" if done < total else line
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._keep_time, daemon=True).start()
+        self._thread = threading.Thread(target=self._keep_time, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._is_over.set()
+        self._thread.join(timeout=1)  # no line comes after the result
 
     def _keep_time(self) -> None:
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed

@@ -81,7 +81,7 @@ class _Processes(Crew):
             "MKL_NUM_THREADS": str(self._threads),
             "OPENBLAS_NUM_THREADS": str(self._threads),
         }
-        command = [sys.executable, "-m", "matchkernel.collection.worker_process"]
+        command = [sys.executable, "-P", "-m", "matchkernel.collection.worker_process"]
         process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         worker = _Process(process)
         worker.listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)

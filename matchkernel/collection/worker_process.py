@@ -16,6 +16,7 @@ def main() -> None:
     """Do what comes by stdin, and tell it by stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the starter decides
     starter, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # on Windows a library that looks at stdin would wait for the thread
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no reply
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(starter, tasks), daemon=True).start()

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.explore.cache import Cache
 from matchkernel.explore.matching import shown_patches
 from matchkernel.explore.photos import Photo
@@ -91,7 +90,7 @@ class Inside:
     @property
     def models(self) -> list[str]:
         """Names of the models shown; none without torch, which takes their networks apart."""
-        return [name for name in MODELS if name in available()] if find_spec("torch") else []
+        return [name for name in MODELS if name in available()] if _has_torch() else []
 
     @property
     def receptive_side(self) -> int:
@@ -192,6 +191,15 @@ class Inside:
         has_content = patches.min((1, 2)) < patches.max((1, 2))
         cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
         return cosines, values.astype(np.float32), shown_patches(b, regions)
+
+
+@cache
+def _has_torch() -> bool:
+    try:
+        need("torch", "torch", "looking inside descriptors")
+    except MissingExtraError:
+        return False
+    return True
 
 
 @cache

@@ -16,8 +16,3 @@ def open_device(device: str | torch.device | None) -> torch.device:
     if found.type == "meta":
         raise ArgumentError("device 'meta' holds no numbers to compute with")
     return found
-
-
-def matching_device(device: torch.device) -> torch.device:
-    """The device itself if it supports float64, which decides between similar distances; otherwise the CPU."""
-    return device if device.type in ("cpu", "cuda") else torch.device("cpu")

@@ -6,13 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matchkernel.errors import MissingExtraError
 from matchkernel.storage.extras import need
 
 if TYPE_CHECKING:
     import torch
 
 CPU = "cpu"
-DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA, of Windows' Linux, of AMD
+DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # NVIDIA, its boards, Windows' Linux, AMD
 
 
 def open_place(device: "str | torch.device | None") -> str:
@@ -22,9 +23,14 @@ def open_place(device: "str | torch.device | None") -> str:
         device: None is the CPU; "auto" a GPU if torch is installed and finds one, otherwise the CPU. Torch is imported
             only for other devices than the CPU.
     """
-    if device is None or str(device) == CPU or (device == "auto" and not may_have_gpu()):
+    if device is None or str(device).partition(":")[0] == CPU or (device == "auto" and not may_have_gpu()):
         return CPU
-    need("torch", "torch", f"device {device}")
+    try:
+        need("torch", "torch", f"device {device}")
+    except MissingExtraError:
+        if device == "auto":
+            return CPU  # a torch that is broken does not stop photos
+        raise
     from matchkernel.model.devices import open_device
 
     return str(open_device(device))

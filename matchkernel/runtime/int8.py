@@ -34,7 +34,7 @@ Scales = tuple[float, int, float]  # of a convolution's input, the zero point of
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest values that are told apart.
+    """The clipping limits: larger values are stored as these.
 
     Attributes:
         patches: of the normalised patch, on either side of 0.

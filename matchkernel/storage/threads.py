@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from matchkernel.errors import MissingExtraError
 from matchkernel.storage.ending import ends_soon
@@ -27,18 +27,23 @@ def spare_threads() -> int:
 
 def process_threads() -> int:
     """As many as torch uses, if it is loaded; else OMP_NUM_THREADS, by which it is told, or one per core."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_num_threads"):
+    if torch := _loaded_torch():
         return int(torch.get_num_threads())
     told = os.environ.get("OMP_NUM_THREADS", "")
     return int(told) if told.isdecimal() and int(told) else cores()
 
 
+def _loaded_torch() -> Any:
+    """The module torch if it is loaded, as far as it matters here; None otherwise."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "get_num_threads") else None
+
+
 def use_threads(threads: int) -> None:
     """Make this process use so many threads: torch, if it is loaded now or later, OpenCV, and our own."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+    if torch := _loaded_torch():
+        torch.set_num_threads(threads)
     with suppress(MissingExtraError):
         need_opencv().setNumThreads(threads)
 
@@ -46,7 +51,7 @@ def use_threads(threads: int) -> None:
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Inside the block torch itself uses one thread, so that sums have one order; `spare_threads` says what it had."""
-    had, torch = spare_threads(), sys.modules.get("torch")
+    had, torch = spare_threads(), _loaded_torch()
     token = _share.set(had)
     if torch is not None:
         before = torch.get_num_threads()
