@@ -49,6 +49,7 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/match_command.py
 	$(BIN)/python benchmarks/install_size.py
+	$(BIN)/python benchmarks/demo_from_nothing.py
 	$(BIN)/python benchmarks/explore_latency.py
 	$(BIN)/python benchmarks/collection_speed.py
 	$(BIN)/python benchmarks/collection_memory.py

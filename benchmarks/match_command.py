@@ -54,6 +54,19 @@ def main() -> None:
     write_result("match_command", {"keypoints": KEYPOINTS, "repeats": REPEATS, "found": found})
 
 
+def table(found: dict[str, dict[str, dict[str, float]]], demo: dict[str, float]) -> str:
+    """The measurements as Markdown, for docs/install.md."""
+    lines = ["| | seconds | of them before and after the work | MB of memory |", "|---|---|---|---|"]
+    for model, commands in found.items():
+        for name, numbers in commands.items():
+            values = f"{numbers['seconds']:.1f} | {numbers['above_work']:.2f} | {numbers['megabytes']:.0f}"
+            lines.append(f"| `match --model {model}`, {'this version' if name == NOW else name} | {values} |")
+        ours = commands[NOW]
+        shares = f"{ours['share_of_seconds']:.2f} | | {ours['share_of_megabytes']:.2f}"
+        lines.append(f"| the same, as a share | {shares} |")
+    return "\n".join([*lines, f"| `make demo` from nothing | {demo['seconds']:.0f} | | |", ""])
+
+
 def measure(code: str, checkout: str, model: str) -> dict[str, float]:
     """Seconds of a process, those of its own work, and its largest memory, for two photos of 741 x 500 pixels."""
     photos = [str(FOLDER / f"{side}.png") for side in ("left", "right")]

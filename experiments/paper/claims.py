@@ -71,7 +71,7 @@ def tests() -> list[Test]:
     sequences, large = (len(look(runs(e, "fc-n32")[0], "test", "by_sequence")) for e in (FULL, FULL_LARGE))
     allowed, sums = Tolerances(), "is" if above_baselines(*at_32("sum")) else "is not"
     return [
-        Test(1, "counted from live models", "whether the models work"),
+        Test(1, "counted from the shapes of the tensors", "whether the models work"),
         Test(
             2,
             f"FPR@95 on the groups a model was not trained on; {matches:,} matches that geometry found and no"
@@ -143,7 +143,7 @@ def _table_1() -> list[CountedRow]:
 
 
 def counts() -> Iterator[Claim]:
-    """Statement 1, counted from live models."""
+    """Statement 1, counted from the shapes of the tensors, which a test compares with live models."""
     rows = _table_1()
     free = [row for row in rows if row.variant != "fc"]
     same, independent = sum(row.agrees for row in rows), sum(row.independent_of_size for row in free)
