@@ -203,6 +203,7 @@ stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] +
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_twice_goes_on_and_nothing_is_lost(scene, base, whole, tmp_path):
     out = tmp_path / "out"
     for stage in ("sets/validation", "training/run/best.safetensors"):

@@ -47,6 +47,7 @@ SMALLER += ["data.synthetic.points=120", "data.synthetic.validation_points=60", 
 SMALLER += ["loop.log_every=10", "loop.validate_every=60"]
 
 
+@pytest.mark.slow
 def test_a_smaller_tiny_run_learns(tmp_path):
     """Untrained it has FPR@95 0.7 and mAP 0.43; of two seeds SGD came to 0.26 and 0.46."""
     best, fell = learns(tmp_path / "run", *SMALLER, "optimizer.rate=1.0")
