@@ -339,6 +339,7 @@ def test_killed_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["planes"]
 
 
+@pytest.mark.slow
 def test_stopped_after_the_first_and_the_last_photo_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path):
     for photos_done in (1, 6):
 

@@ -24,7 +24,9 @@ def test_the_geometry_of_the_scene_is_found_without_an_option(kind, seed):
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("filter_", ["ratio", pytest.param("ratio:0.8", marks=pytest.mark.slow), "none"])
+@pytest.mark.parametrize(
+    "filter_", ["ratio", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ratio:0.8", "none"))]
+)
 def test_a_pattern_that_repeats_is_not_taken_for_depth(kind, filter_):
     """Matches from one repetition to another lie on lines through one point, as if the scene had depth."""
     pair = rendered_pair(kind, 2, repeats=8)

@@ -25,6 +25,7 @@ def is_drawn(path):
     return min(gray.shape) > 200 and gray.std() > 10
 
 
+@pytest.mark.slow
 def test_kernel_pictures_are_drawn_and_repeatable(tmp_path):
     first, others = kernel_pictures(tmp_path / "a"), kernel_pictures(tmp_path / "b", kappa=3.0, s=1)
     assert [path.name for path in first] == ["kernels.png", "position_kernels.png", "invariance.png"]

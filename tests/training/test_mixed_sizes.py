@@ -61,7 +61,7 @@ def test_without_sizes_it_is_the_models(small, tmp_path):
     assert {feed.batch(step).size for step in range(1, 9)} == {8}
 
 
-@pytest.mark.parametrize("variant", ["dual", "sum"])
+@pytest.mark.parametrize("variant", [pytest.param("dual", marks=pytest.mark.slow), "sum"])
 def test_a_size_teaches_what_a_model_of_that_size_learns(small, tmp_path, variant):
     """The weights know no size: a model of 8 px that sees 16 px patches is one of 16 px, bit for bit."""
     for name, patch_size, sizes in (("other", 8, [16]), ("own", 16, []), ("small", 8, [])):
@@ -73,6 +73,7 @@ def test_a_size_teaches_what_a_model_of_that_size_learns(small, tmp_path, varian
     assert not torch.equal(saved(tmp_path / "other")[weight], saved(tmp_path / "small")[weight])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(small, tmp_path):
     settings = config(small, optimizer={"average": 0.9})
     train(settings, tmp_path / "whole", device="cpu")

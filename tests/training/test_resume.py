@@ -36,7 +36,7 @@ def wait_for_step(process, out, step):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("variant", ["dual", "fc"])
+@pytest.mark.parametrize("variant", [pytest.param("dual", marks=pytest.mark.slow), "fc"])
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(small, tmp_path, variant):
     settings = config({**small, "model": {"variant": variant, "patch_size": 8, "d": 16}})  # fc: with dropout
     train(settings, tmp_path / "whole", device="cpu")

@@ -80,7 +80,7 @@ def test_best_is_never_worse_than_the_start(started, tmp_path, monkeypatch):
     assert [entry["step"] for entry in entries if entry["event"] == "validation"] == [0, 6, 12]
 
 
-@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize("average", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 @pytest.mark.parametrize(("layers", "fixed"), [
     ("all", ()),
     ("last", tuple(f"backbones.0.layers.{k}." for k in range(15))),

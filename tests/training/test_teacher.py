@@ -110,6 +110,7 @@ def training_patches(sets):
     return resize_patches(patches, 8)
 
 
+@pytest.mark.slow
 def test_a_run_copies_its_teacher(taught, small_sets, tmp_path):
     taught["sampling"] = {**taught["sampling"], "steps": 200}
     taught["optimizer"] = {"rate": 1.0}

@@ -99,6 +99,7 @@ def test_off_leaves_no_trace_in_what_is_saved(small, whole_run, tmp_path):
     assert averaged(run.model, run.updater) is run.model
 
 
+@pytest.mark.slow
 def test_the_compiled_update_averages_too(small, tmp_path):
     """In one graph: nothing waits for the device to tell the step."""
     results = []
