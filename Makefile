@@ -46,6 +46,7 @@ bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
 	$(BIN)/python benchmarks/random_reads.py
 	$(BIN)/python benchmarks/label_noise.py
 	$(BIN)/python benchmarks/hpatches_tasks.py
+	$(BIN)/python benchmarks/nearest.py
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/match_command.py
 	$(BIN)/python benchmarks/install_size.py
