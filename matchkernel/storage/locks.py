@@ -68,22 +68,20 @@ def _opened(folder: Path) -> tuple[int, Path | None]:
     systems, can only lock files. The previous owner may have removed the path after we opened it: then we would lock a
     deleted folder while another process locks the new one.
     """
-    lock, place = os.open(folder, os.O_RDONLY), folder
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return lock, None
-    except OSError:
-        os.close(lock)
-        lock, place = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), folder / LOCK
+    problem: OSError | None = None
+    for place, flags in ((folder, os.O_RDONLY), (folder / LOCK, os.O_RDWR | os.O_CREAT)):
+        lock = os.open(place, flags, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return lock, None
-        except OSError:
+        except OSError as error:
             os.close(lock)
-            raise
-    return lock, place if _is_at(lock, place) else None
+            problem = error
+        else:
+            return lock, place if _is_at(lock, place) else None
+    assert problem is not None
+    raise problem
 
 
 def _is_at(lock: int, place: Path) -> bool:
