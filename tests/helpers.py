@@ -1,8 +1,11 @@
 """What several tests need."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -11,6 +14,15 @@ from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.errors import MatchKernelError
 from matchkernel.geometry.cameras import project
+
+
+@contextmanager
+def refuses(error: type[MatchKernelError]) -> Iterator[None]:
+    """The block raises `error`, with a message of one line; what the message says is free to change."""
+    with pytest.raises(error) as raised:
+        yield
+    assert str(raised.value).strip(), "the message is empty"
+    assert len(str(raised.value).splitlines()) == 1, f"not one line: {raised.value}"
 
 
 def attempt(function, *arguments, expected=MatchKernelError):
