@@ -16,7 +16,7 @@ from score import map_statistics, score_maps
 from matchkernel.data import hpatches
 from matchkernel.data.hpatches import IMAGES, open_hpatches
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
-from matchkernel.evaluation.methods import Method
+from matchkernel.evaluation.method import Method
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
