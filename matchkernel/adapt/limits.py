@@ -4,7 +4,7 @@ import numpy as np
 
 from matchkernel.evaluation.photos.calibrate import RATIO, threshold_of
 from matchkernel.evaluation.photos.poses import View, relative_pose
-from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.epipolar import essential_matrix, sampson_distances
 from matchkernel.model.descriptors import Descriptor
@@ -19,7 +19,7 @@ KEYPOINTS = 2000
 
 
 def calibrate_limits(
-    model: Descriptor, scene: Scene, device: str, progress: Progress
+    model: Descriptor, scene: EvaluationScene, device: str, progress: Progress
 ) -> tuple[float | None, float | None]:
     """The distance and the ratio up to which right matches most outnumber wrong ones; None where too few are right.
 

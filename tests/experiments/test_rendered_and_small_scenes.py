@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 import render_scene
+from rendering import Plane, turn
 from small_scenes import shrink
 
-from matchkernel.data.rendering import Plane, turn
 from matchkernel.data.synthetic import random_texture
 from matchkernel.evaluation.photos.scenes import read_cameras, read_scene
 

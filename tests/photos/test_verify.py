@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from rendering import turn
 
-from matchkernel.data.rendering import turn
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.epipolar import sampson_distances
 from matchkernel.geometry.homography import corner_error, warp_points

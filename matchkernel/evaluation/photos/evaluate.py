@@ -23,7 +23,7 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation.methods import Planned
 from matchkernel.evaluation.photos.methods import PhotoMethod
 from matchkernel.evaluation.photos.rows import is_row
-from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.summary import summary
 from matchkernel.evaluation.photos.work import (
     SECONDS,
@@ -48,7 +48,7 @@ Pool = Callable[[Callable[[Task], Done], Sequence[Task]], Iterator[Done]]
 
 
 def evaluate_photos(
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     specs: Sequence[MethodSpec],
     protocol: Protocol | None = None,
     *,
@@ -98,7 +98,7 @@ def evaluate_photos(
 def _plan(
     spec: MethodSpec,
     method: PhotoMethod,
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     hashes: dict[str, dict[str, str]],
     protocol: Protocol,
 ) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _versions() -> dict[str, str]:
     return {"matchkernel": matchkernel.__version__, "numpy": np.__version__, "opencv": need_opencv().__version__}
 
 
-def _check_names(scenes: Sequence[Scene], specs: Sequence[MethodSpec]) -> None:
+def _check_names(scenes: Sequence[EvaluationScene], specs: Sequence[MethodSpec]) -> None:
     """Refuse scenes whose images have the same names, if features are looked up by name."""
     names = [name for scene in scenes for name in scene.images]
     if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
@@ -135,7 +135,7 @@ def _check_names(scenes: Sequence[Scene], specs: Sequence[MethodSpec]) -> None:
 def _score(
     spec: MethodSpec,
     method: PhotoMethod,
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     hashes: dict[str, dict[str, str]],
     protocol: Protocol,
     folder: Path,
@@ -182,7 +182,7 @@ def _score(
 
 def _pair_task(
     spec: MethodSpec,
-    scene: Scene,
+    scene: EvaluationScene,
     pair: tuple[str, str],
     files: dict[tuple[str, str], Path],
     protocol: Protocol,
@@ -270,7 +270,7 @@ def _end_with_the_main_process() -> None:
         os._exit(1)
 
 
-def _truth(scene: Scene) -> list[Any]:
+def _truth(scene: EvaluationScene) -> list[Any]:
     """Pairs and their true cameras or homographies, as JSON."""
     cameras = {name: _camera(camera) for name, camera in scene.cameras.items()}
     return [scene.pairs, cameras, [H.tolist() for H in scene.homographies.values()]]
