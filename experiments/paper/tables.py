@@ -346,9 +346,8 @@ def filled(text: str) -> str:
 
 
 def wrong(page: Path, text: str) -> list[str]:
-    """What of a page does not agree with the results: tables, sentences, decimals in neither a sentence nor a table."""
-    found = [f"{page}: the tables are not those of the results; run tables.py"] if filled(text) != text else []
-    return found
+    """What of a page does not agree with the results."""
+    return [f"{page}: the tables are not those of the results; run tables.py"] if filled(text) != text else []
 
 
 def main() -> None:
