@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from matchkernel import __version__
-from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.errors import ArgumentError, WorkError, short_message
 from matchkernel.storage.extras import need
 from matchkernel.storage.pool import LocalWorkers, Pool, Work, WorkerDiedError, Workers, reply
 from matchkernel.storage.progress import Say
@@ -108,8 +108,8 @@ class RayWorkers:
         try:
             ray.init(address, **options)
         except Exception as error:  # it raises ConnectionError, RuntimeError, ValueError, TimeoutError and gRPC's
-            reason = " ".join(str(error).split())[:200]
-            raise WorkError(f"{address}: no Ray cluster could be reached ({type(error).__name__}: {reason})") from None
+            reason = f"{type(error).__name__}: {short_message(error)}"
+            raise WorkError(f"{address}: no Ray cluster could be reached ({reason})") from None
 
 
 def offered_memory(nodes: Sequence[dict[str, Any]], wanted: int) -> int:
@@ -208,11 +208,11 @@ class _RayWorker:
         try:
             return ray.get(reference)
         except ray.exceptions.RayTaskError as error:  # before or after our code
-            raise WorkError(f"a Ray worker failed: {' '.join(str(error.cause).split())[:200]}") from None
+            raise WorkError(f"a Ray worker failed: {short_message(error.cause)}") from None
         except ray.exceptions.RayError as error:
             self.kill()
-            reason = " ".join(str(error).split())[:200]
-            raise WorkerDiedError(f"its Ray worker died ({reason})", by_task=not self._is_machine_lost()) from None
+            reason = f"its Ray worker died ({short_message(error)})"
+            raise WorkerDiedError(reason, by_task=not self._is_machine_lost()) from None
 
     def _is_machine_lost(self) -> bool:
         nodes = self._cluster.ray.nodes()

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple, Protocol
 
-from matchkernel.errors import MatchKernelError, WorkError
+from matchkernel.errors import MatchKernelError, WorkError, short_message
 from matchkernel.storage.system import cores, memory_here
 
 TRIES = 3  # failures after which an item, or a worker that cannot start, is given up
@@ -217,7 +217,7 @@ class Pool:
 
 def one_line(error: BaseException) -> str:
     """An error in one line; a RuntimeError comes from a worker, which has written the kind of error into it."""
-    text = " ".join(str(error).split())[:200]
+    text = short_message(error, 200)
     return text if isinstance(error, RuntimeError | WorkerDiedError) else f"{type(error).__name__}: {text}"
 
 
