@@ -26,7 +26,7 @@ from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
 from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.adapt.stored import read_json, write_json
+from matchkernel.adapt.stored import read_json
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_parts
@@ -39,7 +39,7 @@ from matchkernel.evaluation.photos.scenes import EvaluationScene, colmap_scene
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.runtime.card import read_card
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.files import check_folder, file_hash
+from matchkernel.storage.files import check_folder, file_hash, write_json
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.locks import LOCK
 from matchkernel.storage.photo_folders import check_photo_folder

@@ -11,6 +11,7 @@ from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
 from matchkernel.colmap.model import Reconstruction, covisible_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.hloc import load_h5py, read_array, reading
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.progress import Progress
 
 TOP = 20  # most similar images of each
@@ -212,9 +213,7 @@ def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
                 f"{path}: the {GLOBAL} of {name} has {len(row)} values, that of {names[0]} {len(rows[0])}, or one of "
                 "them is not finite"
             )
-    stacked = np.stack(rows)
-    lengths = np.linalg.norm(stacked, axis=1, keepdims=True)
-    return names, stacked / np.where(lengths > 0, lengths, 1)
+    return names, unit_rows(np.stack(rows))
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:

@@ -33,7 +33,6 @@ from matchkernel.collection.workspace import (
     Summary,
     names_by_model,
     read_finished,
-    write_json,
 )
 from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.colmap.program import SMALLEST_MODEL, Colmap, analyze, check_camera_model, find_colmap, find_mapper
@@ -45,7 +44,7 @@ from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.hloc import check_pair_names
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash, resolved
+from matchkernel.storage.files import file_hash, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
