@@ -10,14 +10,13 @@ from made_images import save, texture, write_bad_images
 
 from matchkernel.collection import extract_shards
 from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.feature_files import open_features
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos import hloc
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features
-from matchkernel.photos.hloc import append_features, image_names, read_features
+from matchkernel.photos.files import append_features, image_names, open_features, read_features
 
 DETECTOR = Detector(keypoints=40)
 

@@ -18,7 +18,7 @@ from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.local_workers import LocalWorkers
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.describers import Describer, open_recipe
-from matchkernel.photos.hloc import image_names
+from matchkernel.photos.files import image_names
 
 
 @pytest.mark.slow

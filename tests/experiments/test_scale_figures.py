@@ -10,8 +10,8 @@ import pytest
 from matchkernel.collection import match_pairs
 from matchkernel.collection.extract_shards import MEMORY
 from matchkernel.collection.match_shards import CACHE, MatchWork, PairTask
-from matchkernel.collection.pairs_file import read_pairs, write_pairs
 from matchkernel.collection.shards import key_of
+from matchkernel.photos.files import read_pairs, write_pairs
 from matchkernel.photos.pipeline import MatchSettings
 
 ROOT = Path(__file__).parents[2]
