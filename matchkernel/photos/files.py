@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import STORE, Features, load_features, parse_facts
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_free_space, check_regular, replacing
 
@@ -190,9 +191,7 @@ def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
         if row.shape != rows[0].shape or not np.isfinite(row).all():
             counts = f"has {len(row)} values, that of {names[0]} {len(rows[0])}"
             raise FileError(f"{path}: the {GLOBAL} of {name} {counts}, or one of them is not finite")
-    stacked = np.stack(rows)
-    lengths = np.linalg.norm(stacked, axis=1, keepdims=True)
-    return names, stacked / np.where(lengths > 0, lengths, 1)
+    return names, unit_rows(np.stack(rows))
 
 
 def _write_image(file: Any, name: str, features: Features) -> None:
@@ -387,8 +386,7 @@ def _open(path: str | Path) -> Iterator[Any]:
     except MatchKernelError:
         raise
     except Exception as error:  # h5py raises almost anything for a damaged file or another layout
-        reason = " ".join(str(error).split())[:120]
-        raise FileError(f"{path}: not a complete HDF5 file, or not in hloc's layout ({reason})") from None
+        raise FileError(f"{path}: not a complete HDF5 file, or not in hloc's layout ({short_message(error)})") from None
 
 
 @contextmanager
@@ -409,8 +407,7 @@ def _update(path: str | Path) -> Iterator[Any]:
         except MatchKernelError:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
-            reason = " ".join(str(error).split())[:120]
-            raise WriteError(f"{path}: could not be written ({reason})") from error
+            raise WriteError(f"{path}: could not be written ({short_message(error)})") from error
 
 
 def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
