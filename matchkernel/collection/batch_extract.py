@@ -21,7 +21,6 @@ from matchkernel.collection.extract_shards import (
 )
 from matchkernel.collection.feature_files import IMAGE_HASH
 from matchkernel.collection.shards import visible_mark
-from matchkernel.collection.workers import Lost, Workers
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, Recipe
@@ -31,6 +30,7 @@ from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.photo_folders import first_names, photos_at
+from matchkernel.storage.pool import Failure, Work, Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
@@ -136,18 +136,21 @@ def _opened(work: ExtractWork, workers: Workers | None, images: int) -> Iterator
         extractor = work.here()
         yield _as_json(extractor.facts), extractor.each
         return
-    with visible_mark(work.folder) as mark, workers.opened(work.sent(mark), images) as crew:
+    with (
+        visible_mark(work.folder) as mark,
+        workers.pool(Work(work.sent(mark).open, work.memory, work.uses_gpu), images) as pool,
+    ):
 
         def run(photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
             photos = [replace(photo, path=photo.path.absolute()) for photo in photos]
-            size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * crew.size)))
-            for task, result in crew.run([photos[i : i + size] for i in range(0, len(photos), size)]):
-                if isinstance(result, Lost):
+            size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * pool.size)))
+            for task, result in pool.run([photos[i : i + size] for i in range(0, len(photos), size)]):
+                if isinstance(result, Failure):
                     yield from (Skipped(one.name, f"{one.path}: not extracted: {result.reason}") for one in task)
                 else:
                     yield from result
 
-        yield _as_json(crew.facts), run
+        yield _as_json(pool.facts), run
 
 
 def _as_json(facts: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from matchkernel.collection.extract_shards import check_masks, mask_of, photo_di
 from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.collection.shards import key_of
-from matchkernel.collection.workers import Workers
 from matchkernel.collection.workspace import (
     MATCHES,
     SUMMARY,
@@ -45,6 +44,7 @@ from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import file_hash, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.photo_folders import photos_in
+from matchkernel.storage.pool import Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
 

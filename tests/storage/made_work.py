@@ -1,4 +1,4 @@
-"""Work for workers to do in tests, importable by them."""
+"""Work for a pool to do in tests, importable by its workers."""
 
 import os
 import signal
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError
+from matchkernel.storage.pool import Work
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Squares numbers; numbers of the tables below are poisoned."""
+    """Squares numbers, except those for which the process dies or an error is raised."""
 
     folder: Path | None = None  # counts the calls
     killed: tuple[int, ...] = ()  # the process is killed
@@ -20,42 +21,34 @@ class Squares:
     refused: tuple[int, ...] = ()  # an error of ours
     seconds: float = 0.0
     weights: bytes = field(default=b"", repr=False)
-    memory: int = 10**8
-    uses_gpu: bool = False
     start: str = ""  # how starting fails
+
+    @property
+    def work(self):
+        return Work(self.open, memory=10**8)
 
     def open(self, threads, gpu):
         if self.start == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.start:
             raise ArgumentError(self.start)
-        return Squaring(self)
+        return {"weights": len(self.weights)}, self.run
 
-    def split(self, task):
-        return [[number] for number in task]
-
-
-class Squaring:
-    def __init__(self, work):
-        self.work = work
-        self.facts = {"weights": len(work.weights)}
-
-    def do(self, task):
-        return [self.square(number) for number in task]
+    def run(self, items):
+        return [self.square(number) for number in items]
 
     def square(self, number):
-        work = self.work
-        time.sleep(work.seconds)
-        if work.folder is not None:
-            with (work.folder / f"{number}.calls").open("a") as file:
+        time.sleep(self.seconds)
+        if self.folder is not None:
+            with (self.folder / f"{number}.calls").open("a") as file:
                 file.write(f"{os.getpid()}\n")
-        if number in work.killed or (number in work.killed_once and self.is_first(number)):
+        if number in self.killed or (number in self.killed_once and self.is_first(number)):
             os.kill(os.getpid(), signal.SIGKILL)
-        if number in work.fails:
+        if number in self.fails:
             raise OverflowError("too large")
-        if number in work.refused:
+        if number in self.refused:
             raise ArgumentError(f"{number} is refused")
         return number * number
 
     def is_first(self, number):
-        return len((self.work.folder / f"{number}.calls").read_text().split()) == 1
+        return len((self.folder / f"{number}.calls").read_text().split()) == 1
