@@ -19,13 +19,13 @@ from matchkernel.collection.extract_shards import (
     mask_of,
     photo_digest,
 )
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5, names_in
+from matchkernel.collection.feature_files import IMAGE_HASH
 from matchkernel.collection.shards import visible_mark
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.features import Store, label_of, load_features
-from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
+from matchkernel.photos.files import SUFFIX, is_h5, need_h5py, npz_names, recorded_facts, write_features
 from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
@@ -180,7 +180,7 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
         check_folder(out)
         return
     check_output(out, *images.values())
-    load_h5py()
+    need_h5py()
     for name in images:
         inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
         if inside:
@@ -193,7 +193,7 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
         there = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
         if there is not None:
             _check_first(out, there, facts)
-        _say_others(out, set(names_in(out)) - images.keys(), say)
+        _say_others(out, set(npz_names(out)) - images.keys(), say)
         return [Photo(name, path) for name, path in images.items()]
     known = recorded_facts(out) if out.exists() else {}
     for name, found in known.items():

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX
+from matchkernel.collection.feature_files import IMAGE_HASH
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
+from matchkernel.photos.files import SUFFIX, check_h5_name
 from matchkernel.photos.filters import RATIO, THRESHOLD
-from matchkernel.photos.hloc import check_name
 from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray, read_mask
@@ -268,7 +268,7 @@ def _check_name(name: str, is_h5: bool) -> None:
     """Refuse an image whose features cannot be written under its name."""
     if is_h5:
         try:
-            check_name(name)
+            check_h5_name(name)
         except ArgumentError as error:
             raise FileError(f"{name!a}: {error}") from None
     elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.collection.feature_files import FeatureFiles, feature_digests, is_h5, open_features
+from matchkernel.collection.feature_files import feature_digests
 from matchkernel.collection.match_shards import (
     FoundPair,
     MatchedBlock,
@@ -18,11 +18,21 @@ from matchkernel.collection.match_shards import (
     recorded_match_settings,
 )
 from matchkernel.collection.pair_blocks import pair_blocks
-from matchkernel.collection.pairs_file import Pair, unique_pairs
 from matchkernel.collection.shards import key_of, visible_mark
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.hloc import PairMatches, pair_key, read_matches, recorded_matches, write_matches
+from matchkernel.photos.files import (
+    FeatureFiles,
+    Pair,
+    PairMatches,
+    is_h5,
+    open_features,
+    pair_key,
+    read_matches,
+    recorded_matches,
+    unique_pairs,
+    write_matches,
+)
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import check_output, leftovers_of
 from matchkernel.storage.folders import exclusive

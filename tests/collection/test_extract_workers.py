@@ -17,7 +17,7 @@ from made_poison import PoisonedRecipe
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.describers import Describer, open_recipe
-from matchkernel.photos.hloc import image_names
+from matchkernel.photos.files import image_names
 from matchkernel.storage.pool import LocalWorkers
 
 

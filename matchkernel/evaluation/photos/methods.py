@@ -16,9 +16,9 @@ from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.files import read_features, read_matches
 from matchkernel.photos.filters import Filter
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.hloc import read_features, read_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import verify
 from matchkernel.runtime.card import available, read_card

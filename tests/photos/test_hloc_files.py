@@ -7,11 +7,13 @@ import h5py
 import numpy as np
 import pytest
 
+from matchkernel.collection import pairs_file
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError
 from matchkernel.geometry.frames import Frames
+from matchkernel.photos import files, hloc
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features
-from matchkernel.photos.hloc import (
+from matchkernel.photos.files import (
     PairMatches,
     append_features,
     image_names,
@@ -85,6 +87,12 @@ def test_regions_that_are_no_squares_keep_their_shape(tmp_path):
     after = read_features(tmp_path / "f.h5", "a.jpg")
     assert after.frames.shapes == pytest.approx(stretched.shapes, rel=1e-6, abs=1e-5)
     assert hloc_reader(tmp_path / "f.h5", "a.jpg")["shapes"].shape == (5, 2, 2)
+
+
+def test_the_paths_that_were_documented_before_still_import():
+    assert (hloc.read_features, hloc.write_matches, pairs_file.write_pairs) == (
+        read_features, write_matches, files.write_pairs
+    )  # fmt: skip
 
 
 def test_several_images_and_replacing_one(tmp_path):
@@ -239,7 +247,7 @@ FUZZ = """
 import resource, sys
 import numpy as np
 from matchkernel.errors import FileError
-from matchkernel.photos.hloc import image_names, read_features, read_matches
+from matchkernel.photos.files import image_names, read_features, read_matches
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 path, kind, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 whole = open(path, "rb").read()
@@ -309,7 +317,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     code = f"""
     import resource, signal, sys
     sys.path.insert(0, {str(Path(__file__).parent)!r})
-    from test_adapter_hloc import append_features, some_features
+    from test_hloc_files import append_features, some_features
     from matchkernel.errors import WriteError
     features = some_features(2000)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

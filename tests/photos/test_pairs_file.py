@@ -2,11 +2,12 @@ import os
 from contextlib import suppress
 
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.collection.pairs_file import LONGEST_LINE, read_pairs, read_pairs_of, unique_pairs, write_pairs
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.files import LONGEST_LINE, read_pairs, unique_pairs, write_pairs
 
 
 def test_pairs_are_written_as_hloc_reads_them(tmp_path):
@@ -41,48 +42,53 @@ def test_files_of_other_programs(tmp_path):
     assert read_pairs(tmp_path / "empty.txt") == []
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a b\nc\n", r"line 2: expected two image names, found 1$"),
-        (b"a b c\n", r"line 1: expected two image names, found 3; names with spaces need a tab"),
-        (b"a\tb\tc\n", r"line 1: expected two image names, found 3$"),
-        (b"a b\n\na a\n", r"line 3: names the image 'a' twice"),
-        (b"\ta\n", r"line 1: '' is not the name"),
-        (b"a b\nc\xff d\n", r"line 2: its bytes are not UTF-8"),
-        (b"a\0 b\n", r"line 1: 'a\\x00' is not the name"),
-        (b"a b\n" + b"x" * (LONGEST_LINE + 9), r"line 2: longer than"),
-    ],
-)
-def test_lines_that_are_refused(tmp_path, content, message):
+def test_comments_and_columns_are_read_and_names_that_begin_so_stay_names(tmp_path):
+    (tmp_path / "pairs.txt").write_text("# a comment\n#x b\na \t b\nb\t\tc\n#y #z w\n# b\n")
+    assert read_pairs(tmp_path / "pairs.txt", ["a", "b", "c", "#x"]) == [("#x", "b"), ("a", "b"), ("b", "c")]
+
+
+REFUSED_LINES = {
+    "one name": b"a b\nc\n",
+    "three names": b"a b c\n",
+    "three names and tabs": b"a\tb\tc\n",
+    "an image with itself": b"a b\n\na a\n",
+    "an empty name": b"\ta\n",
+    "not UTF-8": b"a b\nc\xff d\n",
+    "a NUL": b"a\0 b\n",
+    "an endless line": b"a b\n" + b"x" * (LONGEST_LINE + 9),
+    "an unknown image": b"a d\n",
+    "an unknown image with a space": b"a\tc d\n",
+}
+
+
+@pytest.mark.parametrize("content", REFUSED_LINES.values(), ids=REFUSED_LINES.keys())
+def test_lists_that_are_refused(tmp_path, content):
     (tmp_path / "pairs.txt").write_bytes(content)
-    with pytest.raises(FileError, match=message):
-        read_pairs(tmp_path / "pairs.txt")
+    with refuses(FileError):
+        read_pairs(tmp_path / "pairs.txt", "abc")
 
 
 def test_files_that_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, message in (("absent", "No such file"), (".", "Is a directory"), ("pipe", "not a regular file")):
-        with pytest.raises(FileError, match=message):
-            read_pairs(tmp_path / path)
-    with pytest.raises(FileError, match="null"):
-        read_pairs("a\0b")
+    for path in (tmp_path / "absent", tmp_path, tmp_path / "pipe", "a\0b"):
+        with refuses(FileError):
+            read_pairs(path)
 
 
 def test_a_pair_of_unknown_images_is_named_with_its_line(tmp_path):
     (tmp_path / "pairs.txt").write_text("a b\nb c\n")
-    assert read_pairs_of(tmp_path / "pairs.txt", "abc") == [("a", "b"), ("b", "c")]
-    with pytest.raises(FileError, match=r"pairs\.txt, line 2: there is no image 'c' among the 2 given"):
-        read_pairs_of(tmp_path / "pairs.txt", "ab")
+    assert read_pairs(tmp_path / "pairs.txt", "abc") == [("a", "b"), ("b", "c")]
+    with pytest.raises(FileError, match=r"line 2.*'c'"):
+        read_pairs(tmp_path / "pairs.txt", "ab")
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "x" * LONGEST_LINE])
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "x" * LONGEST_LINE, "a"]
+)
 def test_names_that_are_not_written(tmp_path, name):
     (tmp_path / "pairs.txt").write_text("old\n")
-    with pytest.raises(ArgumentError, match="list of pairs"):
+    with refuses(ArgumentError):
         write_pairs(tmp_path / "pairs.txt", [("a", "b"), ("a", name)])
-    with pytest.raises(ArgumentError, match="'a' twice"):
-        write_pairs(tmp_path / "pairs.txt", [("a", "a")])
     assert (tmp_path / "pairs.txt").read_text() == "old\n"
     assert len(list(tmp_path.iterdir())) == 1
 
