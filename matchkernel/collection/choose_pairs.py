@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
-from matchkernel.colmap.model import NO_POINT, Reconstruction
-from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.hloc import load_h5py, read_array, reading
+from matchkernel.colmap.model import Reconstruction, covisible_images
+from matchkernel.errors import ArgumentError
+from matchkernel.photos.files import Pair, read_pairs, unique_pairs
 from matchkernel.storage.progress import Progress
 
 TOP = 20  # most similar images of each
@@ -18,7 +17,6 @@ NEIGHBOURS = 10  # following images in name order
 ALL_UP_TO = 120  # images of which all pairs are matched unless told otherwise
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
 CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
-GLOBAL = "global_descriptor"  # hloc's dataset
 
 Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -48,7 +46,7 @@ class PairChoice:
         """Refuse files that name other images than these."""
         known = list(names)
         for path in self.files:
-            read_pairs_of(path, known)
+            read_pairs(path, known)
 
     def pairs(
         self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]], unusable: Collection[str] = ()
@@ -62,8 +60,7 @@ class PairChoice:
         """
         left_out = set(unusable)
         parts: list[Iterable[Pair]] = [
-            [pair for pair in read_pairs_of(path, [*names, *unusable]) if left_out.isdisjoint(pair)]
-            for path in self.files
+            [pair for pair in read_pairs(path, [*names, *unusable]) if left_out.isdisjoint(pair)] for path in self.files
         ]
         if self.exhaustive:
             parts.append(all_pairs(names))
@@ -186,42 +183,14 @@ def covisible_pairs(model: Reconstruction, count: int, *, shared: int = 1) -> li
         count: of partners per image.
         shared: number of points that two images must share.
     """
-    images = sorted(model.images.values(), key=lambda image: image.name)
-    seen = [np.unique(image.points[image.points != NO_POINT]) for image in images]
-    points = np.concatenate([np.empty(0, np.int64), *seen])
-    owners = np.repeat(np.arange(len(images)), [len(part) for part in seen])
-    order = np.argsort(points, kind="stable")
-    points, owners = points[order], owners[order]
-    chosen: list[Pair] = []
-    for i, own in enumerate(seen):
-        begin, end = np.searchsorted(points, own), np.searchsorted(points, own, side="right")
-        tracks = [owners[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-        counts = np.bincount(np.concatenate([np.empty(0, np.int64), *tracks]), minlength=len(images))
-        counts[i] = 0
-        best = np.argsort(-counts, kind="stable")[:count]
-        chosen += [(images[i].name, images[j].name) for j in best.tolist() if counts[j] >= max(1, shared)]
-    return list(unique_pairs(chosen))
-
-
-def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
-    """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
-    names: list[str] = []
-    with reading(path) as file:
-        group = load_h5py().Group
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, group) and GLOBAL in item else None)
-        names.sort()
-        if not names:
-            raise FileError(f"{path}: contains no {GLOBAL}; a file of hloc's extract_features with a global network is")
-        rows = [read_array(file[name], GLOBAL, (None,)).astype(np.float32) for name in names]
-    for name, row in zip(names, rows, strict=True):
-        if row.shape != rows[0].shape or not np.isfinite(row).all():
-            raise FileError(
-                f"{path}: the {GLOBAL} of {name} has {len(row)} values, that of {names[0]} {len(rows[0])}, or one of "
-                "them is not finite"
-            )
-    stacked = np.stack(rows)
-    lengths = np.linalg.norm(stacked, axis=1, keepdims=True)
-    return names, stacked / np.where(lengths > 0, lengths, 1)
+    return list(
+        unique_pairs(
+            (name, other)
+            for name, others in covisible_images(model)
+            for other, points in others[:count]
+            if points >= shared
+        )
+    )
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:

@@ -1,7 +1,5 @@
 """The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
-import hashlib
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +10,7 @@ import numpy as np
 from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.storage.files import json_digest
 from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
 from matchkernel.training.config import Synthetic, TrainingConfig
 from matchkernel.training.distributed import Team
@@ -79,7 +78,7 @@ class TrainingSet:
 def identity(sets: Sequence[PatchSet]) -> str:
     """sha256 over the recorded hashes of patches and labels of sets, in order; independent of their folders."""
     parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return json_digest(parts)
 
 
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
