@@ -22,7 +22,7 @@ from verdicts import (
     yes_or_no,
 )
 
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 
 LARGE = "regions of 64 px or more"
 ON_ALL, ON_LARGE = {32: FULL, 64: "full_64"}, {32: FULL_LARGE, 64: FULL_LARGE}  # sizes of patches -> experiments

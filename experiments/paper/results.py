@@ -15,7 +15,7 @@ from data import RESULTS, SEQUENCES, sequences_of
 from score import AUC_UNITS
 from score import DRAWS as GEOMETRY_DRAWS
 
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.model.descriptors import build
 
 Result = dict[str, Any]  # what run.py writes of one model

@@ -45,7 +45,7 @@ from targets import own_targets
 from verdicts import Claim, gaps
 
 from matchkernel.cli.console import run_script
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.canvas import save_png
 from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.tables import NOTHING, grid_markdown, markdown_table

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from results import FULL, SHORT, TASKS, Interval, TaskScore, has, read, score, signed
 
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 
 HOLDS, PART, MIXED, FAILS = "holds", "holds in part", "better in some, worse in others", "does not hold"
 LEVEL, NOTHING = "level", "nothing to recover"

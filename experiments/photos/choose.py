@@ -26,8 +26,9 @@ from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.methods import MOVED
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
-from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import THRESHOLD
 

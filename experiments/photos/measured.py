@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
+from matchkernel.evaluation.uncertainty import Estimate, estimate
 from matchkernel.storage.files import replacing
 
 DEGREES = "123456789a"

@@ -41,7 +41,7 @@ from rules import (
     taken_row,
 )
 
-from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
+from matchkernel.evaluation.uncertainty import Estimate, estimate
 from matchkernel.report.tables import NOTHING, markdown_table
 
 NOT_YET = "*Not measured yet.*"

@@ -30,7 +30,7 @@ from own_jobs import FROM_POSES, PACKAGE  # of experiments/paper
 from results import read as read_paper
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.photos.bootstrap import Estimate, estimate
+from matchkernel.evaluation.uncertainty import Estimate, estimate
 from matchkernel.photos.filters import LEARNED_RATIO
 
 Setting = tuple[str, str, float]
