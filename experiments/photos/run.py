@@ -27,6 +27,7 @@ import torch
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
+from matchkernel.evaluation.methods import MOVED
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.evaluation.photos.work import MethodSpec, Protocol, threads
@@ -65,7 +66,7 @@ class Candidate:
     def spec(self, weights: Path, device: str) -> MethodSpec:
         """What evaluate_photos is given."""
         file = weights / f"{self.method}.safetensors"
-        text = f"{self.method}:{weights / self.method}.pth" if self.method.startswith("desdis") else self.method
+        text = f"{MOVED[self.method]}:{weights / self.method}.pth" if self.method in MOVED else self.method
         networks = {name: str(weights / self.changes[name]) for name in NETWORKS if name in self.changes}
         detector = replace(BASE, **{**self.changes, **networks})
         is_guided = self.filter.startswith("guided:")
