@@ -29,8 +29,8 @@ from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stored import read_json
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.colmap.program import photos_of
 from matchkernel.data.from_colmap import CutSettings, build_parts
+from matchkernel.data.from_photos import photo_hashes
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.split import PARTS, Counts, check_enough
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
@@ -178,7 +178,7 @@ def _identity(settings: AdaptSettings, photos: Path, given: Source | None) -> di
             {
                 **chosen,
                 "base_sha256": state_digest(load(settings.base)),
-                "photos": photos_of(photos),
+                "photos": photo_hashes(photos),
                 "model": [file_hash(path) for path in files if path.is_file()],
             }
         )

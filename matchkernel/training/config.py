@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.model.descriptors import why_size_is_fixed
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import (
     check_ranges,
@@ -24,6 +23,7 @@ from matchkernel.training.optimizer import Optimizer
 from matchkernel.training.start import base_config
 
 PRESETS = Path(__file__).parent / "presets"
+REMOVED: Mapping[str, Mapping[str, Any]] = {"sampling": {"patch_sizes": []}}  # former settings and their defaults
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Pairs per update, patch sizes, and the number of updates."""
+    """Pairs per update, and the number of updates."""
 
     pairs: int = setting(512, low=2, high=2**20)
     steps: int = setting(39_060, low=1, high=10**9)
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch if `pairs` does not divide it (HardNet)
-    # Each update draws one of these sizes; if empty, always model.patch_size.
-    patch_sizes: tuple[int, ...] = setting((), omit_default=True)
     # Above 1: pairs are drawn in groups of this many points that the same two photos see, so that the negatives of a
     # pair include other places of its own photos, as in matching.
     per_photo: int = setting(1, low=1, high=2**20, omit_default=True)
@@ -82,11 +80,6 @@ class Sampling:
             )
         if self.per_photo > self.pairs:
             raise ArgumentError(f"sampling.per_photo must be at most `pairs`, {self.pairs}, got {self.per_photo}")
-        for size in self.patch_sizes:
-            try:
-                DescriptorConfig(patch_size=size)
-            except MatchKernelError as error:
-                raise ArgumentError(f"sampling.patch_sizes: {error}") from None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -202,8 +195,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
-            raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
         if self.start is not None and self.start.layers == "head" and not VARIANTS[self.model.variant].projects:
             raise ArgumentError(f"start.layers = 'head': {self.model.variant} has no head, neither M nor W")
 
@@ -217,6 +208,7 @@ class TrainingConfig:
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
         if "data" not in values:
             raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
+        values = _without_removed(values)
         return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), _started(values), values))
 
     @classmethod
@@ -260,6 +252,17 @@ def _started(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(weights, str) or not weights or not isinstance(model, Mapping):
         return {}  # no start, or to be refused with the other settings
     return {"model": base_config(weights, model)}
+
+
+def _without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without removed ones that have their former default; with another value they are refused later."""
+    kept = dict(values)
+    for table, defaults in REMOVED.items():
+        if isinstance(found := kept.get(table), Mapping):
+            kept[table] = {
+                name: value for name, value in found.items() if name not in defaults or value != defaults[name]
+            }
+    return kept
 
 
 def _table(value: Any) -> Any:

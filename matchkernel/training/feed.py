@@ -1,10 +1,10 @@
-"""The batch of every step: which pairs, how each patch is changed, at what size and rate; prepared in threads.
+"""The batch of every step: which pairs, how each patch is changed, at what rate; prepared in threads.
 
 Random numbers depend only on the seed and the step, so that a resumed run and every process draw the same.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from matchkernel.training.sets import TrainingSet
 
 AHEAD, WORKERS = 8, 2  # batches prepared in advance; threads that prepare them
 SPACING = 6  # pixels: side of a cell of a photo that holds at most one point of a batch
-CLASSES, WARPS, PHOTOMETRIC, NETWORK, SIZES = range(5)  # purposes of random numbers: independent streams
+CLASSES, WARPS, PHOTOMETRIC, NETWORK = range(4)  # purposes of random numbers: independent streams
 
 
 def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:
@@ -186,18 +186,12 @@ def open_sampler(config: TrainingConfig, data: TrainingSet) -> PairSampler | Pho
     return PhotoPairSampler(data.labels, photos, centers, sampling.pairs, sampling.per_photo, config.seed)
 
 
-def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
-    """The patch size of update `step`: one of `sizes`, with equal probability."""
-    return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]
-
-
 @dataclass(frozen=True)
 class Batch:
     """What one update needs. B is this process's share of the pairs."""
 
     step: int
     rate: float
-    size: int  # N, side of the patches the model sees
     index: Tensor  # (2, B) int64 into the source
     warps: Tensor  # (2, B, 2, 3)
     photometric: Tensor | None  # (2, B, 8)
@@ -243,7 +237,6 @@ class Feed:
         return Batch(
             step,
             rate_at(step, config.optimizer, sampling.steps, sampling.pairs, sampling.epoch_pairs),
-            draw_size(sampling.patch_sizes or (config.model.patch_size,), config.seed, step),
             self._tensor(index),
             self._tensor(warps),
             photometric,

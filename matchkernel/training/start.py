@@ -85,7 +85,6 @@ def start_from(weights: str, layers: str, model: Descriptor) -> Start:
     except ArgumentError as error:
         raise ArgumentError(f"start.weights {weights}: {error}") from None
     is_new = base.config.D != model.config.D
-    base.use_statistics(model.config.patch_size)
     kept = {
         name: tensor
         for name, tensor in base.state_dict().items()

@@ -32,7 +32,6 @@ from matchkernel.training.log import Log, LogLine, Meter
 from matchkernel.training.network import can_fuse, is_half_precision, prepare_for_training
 from matchkernel.training.optimizer import Updater, averaged, running_statistics
 from matchkernel.training.sets import TrainingSet, identity
-from matchkernel.training.size_statistics import with_size_statistics
 from matchkernel.training.start import fix_layers, start_from
 from matchkernel.training.step import Update
 from matchkernel.training.teacher import open_teacher
@@ -100,17 +99,16 @@ class TrainingState:
             )
         sources = [source.digest for source in (self.teacher, self.start) if source is not None]
         self.identity = " ".join([data.identity, *sources])
-        self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
-        self._measured: tuple[int, Descriptor] | None = None  # step, and the model with statistics of every size
+        self.updates: dict[int, Update] = {}  # by number of pairs
         self.log: Log | None = None
         self.step, self.saved_step = 0, -1
         self.best: dict[str, float] = {}
 
     def update(self, batch: Batch) -> None:
         """Do one update; write a line of the log when it is due."""
-        kind = batch.index.shape[1], batch.size
-        if kind not in self.updates:
-            self.updates[kind] = Update(
+        pairs = batch.index.shape[1]
+        if pairs not in self.updates:
+            self.updates[pairs] = Update(
                 self.model,
                 self.updater,
                 self.config,
@@ -122,8 +120,8 @@ class TrainingState:
                 is_captured=self.is_captured,
             )
             with self.meter.paused():
-                self.updates[kind].capture(batch)
-        self.updates[kind](batch)
+                self.updates[pairs].capture(batch)
+        self.updates[pairs](batch)
         self.step = batch.step
         self.meter.count(self.step)
         if self.step % self.config.loop.log_every == 0:
@@ -167,7 +165,7 @@ class TrainingState:
     def write_final_weights(self) -> None:
         """Write the weights after the last update."""
         if self.team.is_first:
-            save(self._usable_model(), self.folder / FINAL, self._card({}))
+            save(averaged(self.model, self.updater), self.folder / FINAL, self._card({}))
 
     def write_log(self, event: str, **values: Any) -> None:
         """Add an entry for this step to the log, if there is one."""
@@ -176,7 +174,7 @@ class TrainingState:
 
     def _validate(self) -> None:
         start = time.perf_counter()
-        model = self._usable_model()
+        model = averaged(self.model, self.updater)
         result = validate(model, self.validation)
         if is_better(result, self.best, self.config.loop.select_by):
             save(model, self.folder / BEST, self._card(result))
@@ -201,15 +199,6 @@ class TrainingState:
             self._fail(self.step)
         write_checkpoint(self.folder, checkpoint)
         self.saved_step = self.step
-
-    def _usable_model(self) -> Descriptor:
-        """The model as it is validated and saved: averaged, and with statistics of every size."""
-        if not self.config.sampling.patch_sizes:
-            return averaged(self.model, self.updater)
-        if self._measured is None or self._measured[0] != self.step:
-            model = averaged(self.model, self.updater)
-            self._measured = self.step, with_size_statistics(model, self.config, self.data)
-        return self._measured[1]
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":

@@ -115,7 +115,7 @@ def open_teacher(
     for model in models:
         check_patch_size(model.config, student.patch_size)
     size, names = student.patch_size, [f"{model.name} {state_digest(model)[:16]}" for model in models]
-    folded = [model.fold(size).float().to(device).eval().requires_grad_(False) for model in models]
+    folded = [model.fold().float().to(device).eval().requires_grad_(False) for model in models]
     teacher = Teacher(folded, names, size=size, in_half=in_half)
     D, dimensions = student.D or 0, sum(model.config.D or 0 for model in models)
     if settings.rows and dimensions < D:

@@ -8,7 +8,7 @@ import pytest
 from made_runs import arithmetic_of_a_new_process, config, small_tables, weights
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.training import log, size_statistics
+from matchkernel.training import log
 from matchkernel.training.loop import train
 from matchkernel.training.step import Update
 
@@ -32,14 +32,6 @@ def small(small_sets):
 def arithmetic():
     """Bits do not depend on what ran before in this process."""
     with arithmetic_of_a_new_process():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def few_patches():
-    """Statistics of a size from fewer patches: the same code in a hundredth of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(size_statistics, "PATCHES", 64)
         yield
 
 

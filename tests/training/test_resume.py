@@ -131,7 +131,6 @@ def test_resume_with_another_configuration_is_refused_by_name(small, finished):
     for changes, words in [
         ({"loss": {"margin": 0.5}}, "loss.margin = 1.0, not 0.5"),
         ({"sampling": {"steps": 13}}, "sampling.steps = 12, not 13"),
-        ({"sampling": {"patch_sizes": [8, 16]}}, "sampling.patch_sizes = None, not [8, 16]"),
         ({"seed": 3}, "seed = 0, not 3"),
         ({"model": {"s": 2}}, "model.s = 1, not 2"),
         ({"augmentation": {"noise": 1.0}}, "augmentation.noise = 0.0, not 1.0"),

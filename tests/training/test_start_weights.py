@@ -61,15 +61,6 @@ def test_a_new_dimension_is_a_new_head_on_the_old_network(tmp_path):
         assert torch.equal(tensor, before[name] if is_head else old[name]), name
 
 
-def test_statistics_of_the_patch_size_are_used(small, tmp_path):
-    sizes = {**small, "sampling": {**small["sampling"], "patch_sizes": [8, 16]}}
-    train(config(sizes), tmp_path / "sizes", device="cpu")
-    file = tmp_path / "sizes" / "final.safetensors"
-    model = build(**{**MODEL, "patch_size": 16})
-    start_from(str(file), "all", model)
-    assert_equal(model.statistics(), load(file, patch_size=16).statistics())
-
-
 def test_best_is_never_worse_than_the_start(started, tmp_path, monkeypatch):
     scores = iter((0.9, 0.8, 0.7))
     monkeypatch.setattr("matchkernel.training.state.validate", lambda *_: {"map": next(scores), "fpr95": 0.0})

@@ -214,7 +214,6 @@ def test_what_a_resumed_run_may_change(path, value):
         ("seed", "1"),
         ("sampling.pairs", "256"),
         ("sampling.steps", "100"),
-        ("sampling.patch_sizes", "[32, 64]"),
         ("augmentation.shift", "0.1"),
         ("loss.margin", "0.5"),
         ("optimizer.rate", "1.0"),

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from made_configs import TABLES, config
@@ -16,7 +17,6 @@ REFUSED = {
         "pairs": [1, 0, -5, 2**20 + 1],
         "steps": [0, -1, 10**9 + 1],
         "epoch_pairs": [511, 1, -1, -512, 513, 1025],
-        "patch_sizes": [30, [4], [32, 516], [0]],
         "per_photo": [0, -1, 2**20 + 1, 1.5],
         "mixed": [0.0, 1.0, -0.1, float("nan")],
     },
@@ -165,3 +165,9 @@ def test_any_tables_give_a_configuration_or_our_error(tables, more):
     except MatchKernelError:
         return
     assert TrainingConfig.from_dict(built.to_dict()) == built
+
+
+def test_a_removed_setting_is_refused_unless_it_has_its_former_default():
+    assert config(sampling={"patch_sizes": []}) == config()
+    with refuses(ArgumentError):
+        config(sampling={"patch_sizes": [24, 32]})

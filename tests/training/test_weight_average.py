@@ -93,7 +93,6 @@ def test_off_leaves_no_trace_in_what_is_saved(small, whole_run, tmp_path):
     checkpoint = read_checkpoint(whole_run / "last.safetensors")
     assert {name.split(".")[1] for name in checkpoint.tensors if name.startswith("optimizer")} == {"momentum"}
     assert "average" not in checkpoint.config["optimizer"]  # so that runs saved before there was one go on
-    assert "patch_sizes" not in checkpoint.config["sampling"]
     assert config(small).binding()["optimizer"]["average"] == AVERAGE
     run, _ = fresh_run(settings, small, tmp_path)
     assert averaged(run.model, run.updater) is run.model
