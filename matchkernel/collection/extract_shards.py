@@ -22,7 +22,7 @@ from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.pool import Run, one_line
-from matchkernel.storage.settings import told_differences
+from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
@@ -256,7 +256,7 @@ def check_same_settings(
     keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
     readable = [key for key in keys if not key.endswith("sha256")]
     for some in (readable, keys):  # digests are told only if all else is the same
-        told = told_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        told = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
         if not told:
             continue
         only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]

@@ -19,8 +19,8 @@ from matchkernel.errors import WeightsError
 from matchkernel.storage.files import check_regular
 
 NIL, NUMBER, STRING, TABLE, OBJECT, BOOLEAN = range(6)
-MOST_BYTES = 2**28  # of a file
-MOST_DEPTH = 64  # tables and objects inside each other; a network has about ten
+MAX_BYTES = 2**28  # of a file
+MAX_DEPTH = 64  # tables and objects inside each other; a network has about ten
 ELEMENTS: dict[str, np.dtype[Any]] = {
     "Byte": np.dtype("u1"), "Char": np.dtype("i1"), "Short": np.dtype("<i2"), "Int": np.dtype("<i4"),
     "Long": np.dtype("<i8"), "Float": np.dtype("<f4"), "Double": np.dtype("<f8"), "Cuda": np.dtype("<f4"),
@@ -46,8 +46,8 @@ def read_torch7(path: Path) -> Any:
     """
     check_regular(path)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise WeightsError(f"{path}: larger than {MOST_BYTES // 2**20} MiB, not read")
+        if path.stat().st_size > MAX_BYTES:
+            raise WeightsError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, not read")
         content = path.read_bytes()
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -83,8 +83,8 @@ class _Reader:
         reference = self.integer()
         if reference not in self.seen:
             self.depth += 1
-            if self.depth > MOST_DEPTH:
-                raise _DamagedError(f"more than {MOST_DEPTH} objects inside each other")
+            if self.depth > MAX_DEPTH:
+                raise _DamagedError(f"more than {MAX_DEPTH} objects inside each other")
             if kind == TABLE:
                 self.table(reference)
             else:

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as nnf
 
+from experiments.baselines.torch7 import TorchObject, read_torch7
 from matchkernel.errors import WeightsError
-from matchkernel.evaluation.baselines.baseline import Baseline
-from matchkernel.evaluation.baselines.networks import network_baseline
+from matchkernel.evaluation.method import Method, network_method
 from matchkernel.storage.foreign_weights import fill
-from matchkernel.storage.torch7 import TorchObject, read_torch7
 
 SIDE = 64
 # The layers of the published files with their places in the network below, counted from 0; the file counts from 1.
@@ -23,7 +22,7 @@ CLASSES = (
 )  # fmt: skip
 
 
-def deepdesc(path: Path) -> Baseline:
+def deepdesc(path: Path) -> Method:
     """DeepDesc with weights from its authors' file.
 
     Args:
@@ -39,14 +38,14 @@ def deepdesc(path: Path) -> Baseline:
     if not bool((standard.std > 0).all()):
         raise WeightsError(f"{path}: not weights of deepdesc (a standard deviation that is not positive)")
     network = fill(_network(), state, path, "deepdesc")
-    told = {
+    source = {
         "library": f"torch {torch.__version__}",
         "call": "pixels standardised by the file's means and deviations; three convolutions with tanh and L2 pooling",
         "licence": "CC BY-NC-SA 4.0 (etrulls/deepdesc-release): read by path, not part of this package",
     }
     module = nn.Sequential(standard, *network.children(), nn.Flatten())
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster on a CPU
-    return network_baseline("deepdesc", module.eval(), SIDE, path, told)
+    return network_method("deepdesc", module.eval(), SIDE, path, source)
 
 
 class _Standardised(nn.Module):

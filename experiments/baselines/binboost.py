@@ -4,6 +4,7 @@ Written from the publications and checked against OpenCV's implementation; the f
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as nnf
 
 from matchkernel.errors import WeightsError
-from matchkernel.evaluation.baselines.baseline import RESIZED, Baseline
+from matchkernel.evaluation.method import RESIZED, Method, patch_method
 from matchkernel.storage.files import check_regular, file_hash
 
 SIDE, DIRECTIONS, SOFT = 32, 8, 2  # what the published files say: pixels, bins of direction, soft assignment
 WEAKEST = 20.0  # gradients that are not above it have no direction
-MOST_BITS, MOST_TESTS = 1024, 1024
+MAX_BITS, MAX_TESTS = 1024, 1024
 TEST = np.dtype(
     [
         ("threshold", "<f4"), ("direction", "<i4"), ("top", "<i4"), ("bottom", "<i4"), ("left", "<i4"),
@@ -25,7 +26,7 @@ TEST = np.dtype(
 )  # fmt: skip
 
 
-def binboost(path: Path) -> Baseline:
+def binboost(path: Path) -> Method:
     """BinBoost with the tests of its authors' file.
 
     Args:
@@ -42,7 +43,8 @@ def binboost(path: Path) -> Baseline:
         "sha256": file_hash(path),
     }
     learned = (len(TEST.names or ()) - 1) * tests.size  # the file also keeps the weight of a test in an earlier stage
-    return Baseline("binboost", "hamming", bits, learned, False, SIDE, settings, _Votes(tests).rows)
+    options: dict[str, Any] = {"parameters": learned, "hand_crafted": False, "is_binary": True}
+    return patch_method("binboost", SIDE, _Votes(tests).rows, settings, **options)
 
 
 def read_tests(path: Path) -> np.ndarray:
@@ -50,13 +52,13 @@ def read_tests(path: Path) -> np.ndarray:
     check_regular(path)
     try:
         size = path.stat().st_size
-        limit = 16 + MOST_BITS * (4 + MOST_TESTS * TEST.itemsize)
+        limit = 16 + MAX_BITS * (4 + MAX_TESTS * TEST.itemsize)
         content = path.read_bytes() if size <= limit else b""
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
     head = np.frombuffer(content[:20], "<i4") if len(content) >= 20 else np.zeros(5, "<i4")
     bits, *kind, each = (int(number) for number in head)
-    if kind != [DIRECTIONS, SIDE, SOFT] or not (0 < bits <= MOST_BITS and bits % 8 == 0 and 0 < each <= MOST_TESTS):
+    if kind != [DIRECTIONS, SIDE, SOFT] or not (0 < bits <= MAX_BITS and bits % 8 == 0 and 0 < each <= MAX_TESTS):
         raise WeightsError(f"{path}: not a file of BinBoost's tests")
     row = np.dtype([("count", "<i4"), ("tests", TEST, (each,))])
     if len(content) != 16 + bits * row.itemsize:

@@ -5,12 +5,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from matchkernel.evaluation.baselines.baseline import Baseline
-from matchkernel.evaluation.baselines.networks import UnitRows, network_baseline
+from matchkernel.evaluation.method import Method, UnitRows, network_method
 from matchkernel.storage.foreign_weights import fill, read_state
 
 SIDE = 32
-WIDTHS = {f"desdis-{width}": width for width in (8, 16, 24, 32)}  # channels after the first layer
 # The layers of the published files and their places in the network below.
 PLACES = {
     "layer1.1": 1, "layer1.2": 2, "layer2.0": 4, "layer2.1": 5, "layer3.0": 7, "layer3.1": 8, "layer3.3": 10,
@@ -18,24 +16,39 @@ PLACES = {
 }  # fmt: skip
 
 
-def desdis(name: str, path: Path) -> Baseline:
-    """DesDis with weights from its authors' file.
+def desdis_8(path: Path) -> Method:
+    """DesDis-8 with weights from its authors' file, DesDis-8.pth of liuyuzhenn/DesDis."""
+    return _desdis(8, path)
 
-    Args:
-        name: one of WIDTHS.
-        path: DesDis-8.pth, DesDis-16.pth, DesDis-24.pth or DesDis-32.pth of liuyuzhenn/DesDis.
-    """
-    renamed = {}
+
+def desdis_16(path: Path) -> Method:
+    """As desdis_8, from DesDis-16.pth."""
+    return _desdis(16, path)
+
+
+def desdis_24(path: Path) -> Method:
+    """As desdis_8, from DesDis-24.pth."""
+    return _desdis(24, path)
+
+
+def desdis_32(path: Path) -> Method:
+    """As desdis_8, from DesDis-32.pth."""
+    return _desdis(32, path)
+
+
+def _desdis(width: int, path: Path) -> Method:
+    """The network with `width` channels after its first layer."""
+    name, renamed = f"desdis-{width}", {}
     for key, tensor in read_state(path).items():
         layer, _, part = key.rpartition(".")
         renamed[f"{PLACES.get(layer, layer)}.{part}"] = tensor
-    module = nn.Sequential(*fill(_network(WIDTHS[name]), renamed, path, name).children(), nn.Flatten(), UnitRows())
-    told = {
+    module = nn.Sequential(*fill(_network(width), renamed, path, name).children(), nn.Flatten(), UnitRows())
+    source = {
         "library": f"torch {torch.__version__}",
-        "call": f"four 3 x 3 convolutions ({WIDTHS[name]} channels first), one 4 x 4, unit rows",
+        "call": f"four 3 x 3 convolutions ({width} channels first), one 4 x 4, unit rows",
         "licence": "MIT (liuyuzhenn/DesDis)",
     }
-    return network_baseline(name, module.eval(), SIDE, path, told)
+    return network_method(name, module.eval(), SIDE, path, source)
 
 
 def _network(width: int) -> nn.Sequential:
