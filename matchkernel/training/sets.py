@@ -55,21 +55,6 @@ class TrainingSet:
         """All patches (K, S, S) uint8, in memory."""
         return np.concatenate([patch_set.patches for patch_set in self.sets])
 
-    def photos(self) -> tuple[np.ndarray, np.ndarray]:
-        """(K,) the photo of each patch, numbered through all sets, and (K, 2) its centre there in pixels."""
-        photos, centers, first = [], [], 0
-        for part in self.sets:
-            photo, frame = part.columns.get("photo"), part.columns.get("frame")
-            if photo is None or frame is None or photo.ndim != 1 or frame.shape[1:] != (6,):
-                raise ArgumentError(
-                    f"{part.folder}: does not record photos and frames, which sampling.per_photo needs;"
-                    " sets by `matchkernel data from-colmap` do"
-                )
-            photos.append(np.unique(photo, return_inverse=True)[1] + first)
-            first = int(photos[-1].max(initial=first - 1)) + 1
-            centers.append(np.nan_to_num(np.asarray(frame[:, :2], np.float64)).clip(-1e6, 1e6))
-        return np.concatenate(photos), np.concatenate(centers)
-
     @property
     def identity(self) -> str:
         """sha256 of the sets' contents: the recorded hashes of patches and labels, in order."""

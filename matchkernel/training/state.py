@@ -30,7 +30,7 @@ from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Batch
 from matchkernel.training.log import Log, LogLine, Meter
 from matchkernel.training.network import can_fuse, is_half_precision, prepare_for_training
-from matchkernel.training.optimizer import Updater, averaged, running_statistics
+from matchkernel.training.optimizer import Updater
 from matchkernel.training.sets import TrainingSet, identity
 from matchkernel.training.size_statistics import with_size_statistics
 from matchkernel.training.start import fix_layers, start_from
@@ -79,16 +79,13 @@ class TrainingState:
             raise ArgumentError("loop.compile = 'yes' needs a GPU and a single process; 'auto' compiles where it can")
         self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
         groups = 2 if loop.statistics == "separate" else 1
-        shared = loop.sync_batch_norm and team.size > 1
         layers = "all" if config.start is None else config.start.layers
-        can = can_fuse(config.model, device, is_half=self.is_half) and layers == "all"
-        self.start = None if config.start is None else start_from(config.start.weights, layers, self.model)
-        prepare_for_training(
-            self.model, groups=groups, synchronize=shared, fuse=can and not shared and self.is_captured
-        )
+        fuse = self.is_captured and layers == "all" and can_fuse(config.model, device, is_half=self.is_half)
+        self.start = None if config.start is None else start_from(config.start.weights, self.model)
+        prepare_for_training(self.model, groups=groups, fuse=fuse)
         fix_layers(self.model, layers)
         learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.updater = Updater(learned, config.optimizer, running_statistics(self.model))
+        self.updater = Updater(learned, config.optimizer)
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
         self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
@@ -205,9 +202,9 @@ class TrainingState:
     def _usable_model(self) -> Descriptor:
         """The model as it is validated and saved: averaged, and with statistics of every size."""
         if not self.config.sampling.patch_sizes:
-            return averaged(self.model, self.updater)
+            return self.model
         if self._measured is None or self._measured[0] != self.step:
-            model = averaged(self.model, self.updater)
+            model = self.model
             self._measured = self.step, with_size_statistics(model, self.config, self.data)
         return self._measured[1]
 
@@ -236,7 +233,7 @@ class TrainingState:
 
     def _card(self, result: dict[str, float]) -> Card:
         own = [_named(patch_set) for patch_set in self.data.sets]
-        taught = () if self.teacher is None else self.teacher.training_sets  # seen by its eyes
+        taught = () if self.teacher is None else self.teacher.training_sets  # the model has learned from these too
         card = Card(
             training=self.config.to_dict(),
             trained_on=", ".join(name for name, _ in own),
