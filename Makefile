@@ -64,15 +64,15 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	    $(foreach name,cartesian-s2 polar-s2 combined-s2 fc,--model $(WEIGHTS)/full/$(name)-n32-seed2.safetensors),\
 	    @echo "maps.png stays as it is: make pictures WEIGHTS=folder, of experiments/README.md, draws it")
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
-	$(BIN)/matchkernel plot training experiments/2026-11-15-training-on-a-gpu/log.jsonl -o docs/images/training_curve.png
+	$(BIN)/matchkernel plot training experiments/results/training_on_a_gpu_log.jsonl -o docs/images/training_curve.png
 	$(BIN)/python benchmarks/explore_picture.py
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 
-results: .venv/dev  ## fill the tables and draw the charts of docs/results.md and docs/models.md from experiments/results
+results: .venv/dev  ## fill the tables of experiments/reports from experiments/results
 	$(BIN)/python experiments/paper/tables.py
 
-check-results: .venv/dev  ## check that the tables and numbers of these pages are those of experiments/results
+check-results: .venv/dev  ## check that the tables of experiments/reports are those of experiments/results
 	$(BIN)/python experiments/paper/tables.py --check
 
 pins: $(BIN)/uv  ## pin the newest versions that resolve from the public package index for every system: constraints.txt

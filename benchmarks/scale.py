@@ -14,7 +14,7 @@ from typing import Any
 
 from timing import read_result
 
-PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[1] / "experiments" / "reports" / "2026-11-16-scale.md"
 PAIR_BYTES = 450  # that the process that leads holds for each pair; a test counts them
 MARKS = ("<!-- scale -->\n", "<!-- /scale -->")
 

@@ -31,7 +31,7 @@ import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.collection.batch_extract import extract_images
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.photos.scenes import Scene, read_scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.filters import parse_filter
@@ -110,14 +110,14 @@ def main() -> None:
 HEAD_KEYS = ("model", "filter", "related", "related told", "unrelated", "unrelated told", "geometries")
 
 
-def some_images(scene: Scene, most: int) -> Iterator[tuple[str, Path]]:
+def some_images(scene: EvaluationScene, most: int) -> Iterator[tuple[str, Path]]:
     """At most this many images of a scene, spread evenly over their names."""
     names = sorted(scene.images)
     chosen = sorted(set(np.linspace(0, len(names) - 1, min(most, len(names))).round().astype(int).tolist()))
     return ((names[number], scene.images[names[number]]) for number in chosen)
 
 
-def pairs_of(scenes: list[Scene], photos: set[str]) -> Iterator[PhotoPair]:
+def pairs_of(scenes: list[EvaluationScene], photos: set[str]) -> Iterator[PhotoPair]:
     """Related pairs of every scene, then every pair of photos across two scenes."""
     for scene in scenes:
         named = [(f"{scene.name}/{a}", f"{scene.name}/{b}") for a, b in scene.pairs]

@@ -31,3 +31,8 @@ class WriteError(WorkError, OSError):
 
 class MissingExtraError(MatchKernelError, ImportError):
     """An optional package is not installed. The message names the extra that installs it."""
+
+
+def short_message(error: BaseException, limit: int = 150) -> str:
+    """The message of an error on one line, with at most `limit` characters; its class if it has none."""
+    return " ".join(str(error).split())[:limit] or type(error).__name__

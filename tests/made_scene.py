@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rendering import Plane, View, intersect, photograph, quaternion, turn
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT
+from matchkernel.colmap.scene import Photo, Scene, read_scene
 from matchkernel.data.positives import Tolerances, find_geometric_positives
-from matchkernel.data.rendering import Plane, View, intersect, photograph, quaternion, turn
-from matchkernel.data.scene import Photo, Scene, read_scene
 from matchkernel.data.synthetic import random_texture
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_to_colmap
 from matchkernel.geometry.detect import Detector

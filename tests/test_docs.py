@@ -100,7 +100,7 @@ def anchors(page):
 
 
 def test_links_lead_somewhere():
-    for page in PAGES:
+    for page in (*PAGES, *(ROOT / "experiments").rglob("*.md")):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             file, _, anchor = target.partition("#")
             place = page.parent / file if file else page

@@ -7,9 +7,9 @@ import pytest
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.colmap.scene import read_scene
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.positives import find_geometric_positives
-from matchkernel.data.scene import read_scene
 from matchkernel.geometry.cameras import project
 from matchkernel.photos.pipeline import match_images
 from matchkernel.storage.images import read_gray

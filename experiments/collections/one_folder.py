@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.cli.console import run_script
-from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.colmap.model import covisible_images, read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.storage.folders import new_folder
 from matchkernel.storage.images import SUFFIXES
@@ -74,15 +74,8 @@ def mix(scenes: list[Path], out: Path, seed: int = 0) -> Mixed:
 
 def shared_points(sparse: Path) -> dict[tuple[str, str], int]:
     """Number of points that two images of a COLMAP model share, for all pairs with at least one."""
-    images = list(read_reconstruction(sparse).images.values())
-    points = [np.unique(image.points[image.points != NO_POINT]) for image in images]
-    counts = {}
-    for i in range(len(images)):
-        for j in range(i):
-            count = len(np.intersect1d(points[i], points[j], assume_unique=True))
-            if count:
-                counts[images[i].name, images[j].name] = count
-    return counts
+    found = covisible_images(read_reconstruction(sparse))
+    return {(name, other): count for name, others in found for other, count in others if name > other}
 
 
 def main() -> None:

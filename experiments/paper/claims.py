@@ -78,7 +78,7 @@ def tests() -> list[Test]:
             " track has;"
             f" {min(drawn):,} to {max(drawn):,} random non-matches for a model, and the most similar;"
             f" {GEOMETRY_DRAWS} bootstrap samples of points and of trainings on a group; [all six"
-            " combinations](models.md#trained-on-one-group-tested-on-the-others-the-papers-table-2)",
+            " combinations](#trained-on-one-group-tested-on-the-others-the-papers-table-2)",
             f"matches where no detector finds a keypoint, or whose frames differ by more than {allowed.pixels:g} px,"
             f" {allowed.octaves:g} octave or {allowed.degrees:g} degrees; which of them are wrong; other scenes",
             "SIFT's own tracks: next to no errors to count; 10,000 updates; `dual` s=2 did not hold",
@@ -96,7 +96,7 @@ def tests() -> list[Test]:
             "as 3, and the best baseline",
             f"baselines trained on our data, but for the whitening of `mkd`: plain `sum` {sums} above all of them too;"
             " methods whose weights were not to be had; s=1 at 64×64;"
-            " [more on large regions](models.md#patches-of-64-px-and-larger-regions)",
+            " [more on large regions](#patches-of-64-px-and-larger-regions)",
             "10,000 updates; all regions only",
         ),
         Test(

@@ -25,7 +25,7 @@ from rules import calibrated_ratio, taken_filters, taken_model
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
-from matchkernel.evaluation.photos.scenes import Scene, read_scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.evaluation.photos.work import MethodSpec, Protocol
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.filters import THRESHOLD
@@ -125,7 +125,7 @@ def score(wanted: list[Candidate], target: Measured, options: argparse.Namespace
             print(f"{group}: {start + len(batch)} of {len(part)}, {took / len(batch):.0f} s each", flush=True)
 
 
-def scene_of(options: argparse.Namespace, name: str, group: str) -> Scene:
+def scene_of(options: argparse.Namespace, name: str, group: str) -> EvaluationScene:
     """A scene; of a training scene some of its pairs."""
     return read_scene(options.data / "scenes" / name, most_pairs=options.most_pairs if group == "training" else None)
 
@@ -144,7 +144,7 @@ def spec_of(candidate: Candidate, options: argparse.Namespace) -> MethodSpec:
     return MethodSpec(text, detector, candidate.filter, options.device)
 
 
-def about(target: Measured, scenes: list[Scene]) -> dict[str, Any]:
+def about(target: Measured, scenes: list[EvaluationScene]) -> dict[str, Any]:
     """What was measured: the protocol and the number of images and pairs of each scene."""
     sizes = {scene.name: {"images": len(scene.images), "pairs": len(scene.pairs)} for scene in scenes}
     known = target.about.get("scenes", {})

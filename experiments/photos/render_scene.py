@@ -15,10 +15,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from rendering import Hits, Plane, View, hits, sub_pixels, turn
 from skimage import data
 
 from matchkernel.cli.console import run_script
-from matchkernel.data.rendering import Hits, Plane, View, hits, sub_pixels, turn
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.storage.files import check_new_folder, replacing
 from matchkernel.storage.images import write_png

@@ -27,7 +27,7 @@ from candidates import BASE
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
-from matchkernel.evaluation.photos.scenes import Scene, read_scenes
+from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
 from matchkernel.evaluation.photos.work import MethodSpec, Protocol
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.filters import THRESHOLD
@@ -110,7 +110,10 @@ def read_thresholds(path: Path) -> dict[str, float]:
 
 
 def score(
-    scenes: list[Scene], describers: dict[str, Describer], options: argparse.Namespace, known: dict[str, float]
+    scenes: list[EvaluationScene],
+    describers: dict[str, Describer],
+    options: argparse.Namespace,
+    known: dict[str, float],
 ) -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
     """For each descriptor and size: its name, its rows, and what else is written about it."""
     for size in options.magnifications:

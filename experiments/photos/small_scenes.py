@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 
 from candidates import MOST_PAIRS, SCENES
+from rendering import quaternion
 
 from matchkernel.cli.console import run_script
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.data.rendering import quaternion
 from matchkernel.evaluation.photos.scenes import read_scene
 from matchkernel.storage.files import check_new_folder
 

@@ -18,7 +18,7 @@ from matchkernel.evaluation.bootstrap import fpr95_by_points
 from matchkernel.evaluation.patch_sets import average_precisions
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.rows import difference
-from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene
 from matchkernel.evaluation.photos.work import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
@@ -146,7 +146,9 @@ def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Ga
     return Gain(HARD, place, float(before[0]), float(after[0]), float(low), float(high), lower_is_better=True)
 
 
-def pose_gain(weights: Sequence[str], scene: Scene, work: Path, device: str, progress: Progress) -> Gain | None:
+def pose_gain(
+    weights: Sequence[str], scene: EvaluationScene, work: Path, device: str, progress: Progress
+) -> Gain | None:
     """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than LEAST_PAIRS.
 
     Args:

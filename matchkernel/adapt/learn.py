@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.adapt.stored import read_json, write_json
+from matchkernel.adapt.stored import read_json
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.runtime.card import read_card
+from matchkernel.storage.files import write_json
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import LOG, LogLine, read_log

@@ -4,8 +4,9 @@ import numpy as np
 
 from matchkernel.evaluation.photos.calibrate import RATIO, threshold_of
 from matchkernel.evaluation.photos.poses import View, relative_pose
-from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.epipolar import essential_matrix, sampson_distances
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features
@@ -18,7 +19,7 @@ KEYPOINTS = 2000
 
 
 def calibrate_limits(
-    model: Descriptor, scene: Scene, device: str, progress: Progress
+    model: Descriptor, scene: EvaluationScene, device: str, progress: Progress
 ) -> tuple[float | None, float | None]:
     """The distance and the ratio up to which right matches most outnumber wrong ones; None where too few are right.
 
@@ -48,13 +49,8 @@ def calibrate_limits(
 def epipolar_errors(points_a: np.ndarray, points_b: np.ndarray, a: View, b: View) -> np.ndarray:
     """(M,) Sampson distances of matches in pixels; infinite where a camera does not reach."""
     R, t = relative_pose(a.camera, b.camera)
-    E = np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]]) @ R
-    rays_a, rays_b = (np.column_stack([v.rays(p), np.ones(len(p))]) for v, p in ((a, points_a), (b, points_b)))
-    lines_b, lines_a = rays_a @ E.T, rays_b @ E
-    top = np.abs((rays_b * lines_b).sum(1))
-    slope = (lines_b[:, :2] ** 2).sum(1) + (lines_a[:, :2] ** 2).sum(1)
-    errors = top / np.sqrt(np.maximum(slope, np.finfo(float).tiny)) * (a.focal + b.focal) / 2
-    return np.where(np.isfinite(errors), errors, np.inf)
+    E = essential_matrix(R, t)
+    return sampson_distances(E, a.rays(points_a), b.rays(points_b)) * (a.focal + b.focal) / 2
 
 
 def _view(camera: PoseCamera, features: Features) -> View:

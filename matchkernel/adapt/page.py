@@ -9,7 +9,7 @@ from matchkernel.adapt.judge import Gain
 from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.errors import MatchKernelError
-from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene
 from matchkernel.photos.filters import LEARNED_RATIO, Filter
 from matchkernel.photos.pipeline import match_images
 from matchkernel.plots.contact_sheet import write_contact_sheet
@@ -22,7 +22,9 @@ from matchkernel.runtime.card import read_card
 KEYPOINTS = 1000
 
 
-def write_page(result: Adapted, photos: Path, scene: Scene, settings: AdaptSettings, device: str) -> list[Path]:
+def write_page(
+    result: Adapted, photos: Path, scene: EvaluationScene, settings: AdaptSettings, device: str
+) -> list[Path]:
     """Write report.html, report.md and report.json into the folder of the result."""
     learned = result.learned
     counts = TextTable(
@@ -100,7 +102,7 @@ def _curve(result: Adapted) -> Iterator[Picture]:
     yield from _drawn("Loss and validation", lambda path: training_picture(log, path))
 
 
-def _matches(result: Adapted, scene: Scene, settings: AdaptSettings, device: str) -> Iterator[Picture]:
+def _matches(result: Adapted, scene: EvaluationScene, settings: AdaptSettings, device: str) -> Iterator[Picture]:
     candidate = result.folder / "training" / "candidate.safetensors"
     if not scene.pairs or not candidate.exists():
         return

@@ -26,20 +26,20 @@ from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
 from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.adapt.stored import read_json, write_json
+from matchkernel.adapt.stored import read_json
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.colmap.program import photos_of
 from matchkernel.data.from_colmap import CutSettings, build_parts
+from matchkernel.data.from_photos import photo_hashes
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.split import PARTS, Counts, check_enough
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.evaluation.photos.scenes import Scene, colmap_scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, colmap_scene
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.runtime.card import read_card
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.files import check_folder, file_hash
+from matchkernel.storage.files import check_folder, file_hash, write_json
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.locks import LOCK
 from matchkernel.storage.photo_folders import check_photo_folder
@@ -178,7 +178,7 @@ def _identity(settings: AdaptSettings, photos: Path, given: Source | None) -> di
             {
                 **chosen,
                 "base_sha256": state_digest(load(settings.base)),
-                "photos": photos_of(photos),
+                "photos": photo_hashes(photos),
                 "model": [file_hash(path) for path in files if path.is_file()],
             }
         )
@@ -300,7 +300,7 @@ def _judged(
     return result
 
 
-def _scene(part: str, source: Source, sets: dict[str, PatchSet]) -> Scene:
+def _scene(part: str, source: Source, sets: dict[str, PatchSet]) -> EvaluationScene:
     names = sets[part].manifest["source"]["photos"]
     wanted = {names[number] for number in set(sets[part].columns["photo"].tolist())}
     return colmap_scene(part, source.photos, source.sparse, wanted, most_pairs=MOST_PHOTO_PAIRS)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import FileError
-from matchkernel.storage.files import read_small_text, replacing
+from matchkernel.storage.files import read_small_text
 
 
 def read_json(path: Path, keys: Iterable[str] = ()) -> dict[str, Any] | None:
@@ -20,9 +20,3 @@ def read_json(path: Path, keys: Iterable[str] = ()) -> dict[str, Any] | None:
     if content is None or any(key not in content for key in keys):
         raise FileError(f"{path}: cannot be read; remove it, and this stage is done again")
     return content
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file whole."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

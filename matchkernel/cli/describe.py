@@ -38,9 +38,8 @@ def describe(
         stack = read_patches(patches)
         size = network.config.patch_size if resize else int(stack.shape[-1])
         check_patch_size(network.config, size)
-        known = sorted({network.config.patch_size, *network.size_statistics})
-        if size not in known and not untrained:
-            trained = ", ".join(map(str, known))
+        if size != network.config.patch_size and not untrained:
+            trained = network.config.patch_size
             say(f"patches of {size} px, {model} was trained on {trained} px: --resize describes them as such")
         runner = open_engine(network, engine, size=size, device=device)
         with progress_bar("describing", len(stack), unit="patches") as progress:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
-from matchkernel.colmap.model import NO_POINT, Reconstruction
+from matchkernel.colmap.model import Reconstruction, covisible_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.hloc import load_h5py, read_array, reading
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.progress import Progress
 
 TOP = 20  # most similar images of each
@@ -186,21 +187,14 @@ def covisible_pairs(model: Reconstruction, count: int, *, shared: int = 1) -> li
         count: of partners per image.
         shared: number of points that two images must share.
     """
-    images = sorted(model.images.values(), key=lambda image: image.name)
-    seen = [np.unique(image.points[image.points != NO_POINT]) for image in images]
-    points = np.concatenate([np.empty(0, np.int64), *seen])
-    owners = np.repeat(np.arange(len(images)), [len(part) for part in seen])
-    order = np.argsort(points, kind="stable")
-    points, owners = points[order], owners[order]
-    chosen: list[Pair] = []
-    for i, own in enumerate(seen):
-        begin, end = np.searchsorted(points, own), np.searchsorted(points, own, side="right")
-        tracks = [owners[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-        counts = np.bincount(np.concatenate([np.empty(0, np.int64), *tracks]), minlength=len(images))
-        counts[i] = 0
-        best = np.argsort(-counts, kind="stable")[:count]
-        chosen += [(images[i].name, images[j].name) for j in best.tolist() if counts[j] >= max(1, shared)]
-    return list(unique_pairs(chosen))
+    return list(
+        unique_pairs(
+            (name, other)
+            for name, others in covisible_images(model)
+            for other, points in others[:count]
+            if points >= shared
+        )
+    )
 
 
 def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
@@ -219,9 +213,7 @@ def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
                 f"{path}: the {GLOBAL} of {name} has {len(row)} values, that of {names[0]} {len(rows[0])}, or one of "
                 "them is not finite"
             )
-    stacked = np.stack(rows)
-    lengths = np.linalg.norm(stacked, axis=1, keepdims=True)
-    return names, stacked / np.where(lengths > 0, lengths, 1)
+    return names, unit_rows(np.stack(rows))
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:

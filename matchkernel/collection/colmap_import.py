@@ -10,7 +10,7 @@ from pathlib import Path
 from matchkernel.collection.pairs_file import Pair
 from matchkernel.collection.workspace import MATCHES, link_or_copy
 from matchkernel.colmap.database import read_image_names, rename_images
-from matchkernel.colmap.program import find_colmap, on_cpu, run_stage
+from matchkernel.colmap.program import Colmap
 from matchkernel.colmap.text_files import listed_name, write_match_list
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.photos.hloc import read_matches_of
@@ -141,10 +141,8 @@ class ColmapImport:
 
     def colmap(self, stage: str, **options: object) -> None:
         """Run a stage of COLMAP on the database."""
-        program = find_colmap()
-        words = [word for name, value in options.items() for word in (f"--{name.replace('__', '.')}", str(value))]
-        database = ["--database_path", str(self.build.folder / "database.db")]
-        run_stage([program, stage, *database, *words, *on_cpu(program, stage)], self.build, self.progress)
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        Colmap(self.build, self.progress).run(stage, named)
 
 
 def _missing(names: Sequence[str], database: Path) -> list[str]:

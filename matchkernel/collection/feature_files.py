@@ -13,7 +13,7 @@ from matchkernel.collection.shards import key_of
 from matchkernel.errors import FileError
 from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.hloc import image_names, read_features, recorded_facts
-from matchkernel.storage.npy import read_npz
+from matchkernel.storage.arrays import read_npz
 
 H5_SUFFIXES = (".h5", ".hdf5")
 SUFFIX = ".npz"

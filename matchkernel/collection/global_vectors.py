@@ -20,6 +20,7 @@ from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.features import Features
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.stored import Stored, digest, read_header, read_tensors
@@ -102,7 +103,7 @@ def global_vector(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     rows = _with_content(rows)
     nearest = assign(rows, centres)
     sums = sum_by_centre(rows - centres[nearest], nearest, len(centres))
-    cells = _unit(sums)
+    cells = unit_rows(sums)
     return np.asarray(cells * max(1, cells.any(1).sum()) ** -0.25, np.float32)
 
 
@@ -190,11 +191,6 @@ def _with_content(rows: np.ndarray) -> np.ndarray:
 def _spread(rows: np.ndarray, count: int) -> np.ndarray:
     """At most `count` rows, evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)] if len(rows) else rows
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return rows / np.where(lengths > 0, lengths, 1)
 
 
 def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: Features) -> None:

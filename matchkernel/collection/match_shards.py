@@ -12,12 +12,12 @@ import numpy as np
 from matchkernel.collection.extract_shards import LIBRARIES
 from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.collection.shards import check_visible, key_of
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.photos.devices import open_place
 from matchkernel.photos.features import Features
 from matchkernel.photos.pipeline import MatchSettings, match_features
+from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import replacing
-from matchkernel.storage.npy import read_npz
 from matchkernel.storage.threads import use_threads
 
 CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
@@ -212,7 +212,7 @@ def load_block(path: Path, key: str) -> tuple[list[FoundPair], dict[str, str]]:
             and scores.dtype.kind == "f"
         )
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FileError(f"{path}: not a file of matches ({' '.join(str(error).split())[:100]})") from None
+        raise FileError(f"{path}: not a file of matches ({short_message(error)})") from None
     if not whole:
         raise FileError(f"{path}: not the file of matches that its name says")
     starts = [0, *np.cumsum(counts).tolist()]

@@ -16,7 +16,7 @@ from typing import Any
 from matchkernel import __version__
 from matchkernel.collection.worker_process import do, open_here
 from matchkernel.collection.workers import Crew, Event, Work
-from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.errors import ArgumentError, WorkError, short_message
 from matchkernel.storage.extras import need
 from matchkernel.storage.progress import Say
 from matchkernel.storage.system import cores
@@ -82,7 +82,7 @@ class RayWorkers:
         try:
             ray.init(address, **options)
         except Exception as error:  # it raises ConnectionError, RuntimeError, ValueError, TimeoutError and gRPC's
-            reason = " ".join(str(error).split())[:200]
+            reason = short_message(error)
             raise WorkError(f"{address}: no Ray cluster could be reached ({type(error).__name__}: {reason})") from None
 
 
@@ -177,11 +177,11 @@ class _Actors(Crew):
         try:
             found = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:  # before or after our code
-            return Event(worker, "error", WorkError(f"a Ray worker failed: {' '.join(str(error.cause).split())[:200]}"))
+            return Event(worker, "error", WorkError(f"a Ray worker failed: {short_message(error.cause)}"))
         except self._ray.exceptions.RayError as error:
             with suppress(Exception):
                 self._ray.kill(worker.actor)
-            reason = " ".join(str(error).split())[:200]
+            reason = short_message(error)
             return Event(worker, "died", f"its Ray worker died ({reason})", is_guilty=not self._is_gone(worker.node))
         if worker.node is None:
             reply, worker.node = found

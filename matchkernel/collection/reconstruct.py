@@ -33,18 +33,9 @@ from matchkernel.collection.workspace import (
     Summary,
     names_by_model,
     read_finished,
-    write_json,
 )
 from matchkernel.colmap.model import CAMERA_MODELS
-from matchkernel.colmap.model_analyzer import analyze
-from matchkernel.colmap.program import (
-    SMALLEST_MODEL,
-    check_camera_model,
-    find_colmap,
-    find_mapper,
-    option_of,
-    run_mapper,
-)
+from matchkernel.colmap.program import SMALLEST_MODEL, Colmap, analyze, check_camera_model, find_colmap, find_mapper
 from matchkernel.colmap.text_files import check_image_name, write_keypoints
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
@@ -53,7 +44,7 @@ from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
 from matchkernel.photos.hloc import check_pair_names
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash, resolved
+from matchkernel.storage.files import file_hash, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
@@ -205,7 +196,7 @@ def reconstruct(
             build.forget()  # an interrupted run had other photos or pairs
         seen, refused = ColmapImport(images, build, cameras, say, progress).run(names, pairs, imported)
         _map(dataclasses.replace(job, images=seen), mapper, program)
-        facts = analyze(build.folder / "sparse", program)
+        facts = analyze(build.folder / "sparse")
         models = names_by_model(build.folder)
         summary = Summary(
             len(photos.paths),
@@ -321,8 +312,7 @@ def _map(job: _Job, mapper: str, program: str) -> None:
         wanted = {"min_model_size": SMALLEST_MODEL}
         if job.settings.camera_params is not None:
             wanted |= {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0}
-        options = [word for name, value in wanted.items() for word in option_of(program, mapper, name, value)]
-        run_mapper(job.images, job.build, job.progress, mapper, options)
+        Colmap(job.build, job.progress, program).map(job.images, mapper, wanted)
         job.build.mark("mapper")
 
 

@@ -5,8 +5,6 @@ model, the version of this package. A file of that name is therefore either the 
 when it is read, and it is made again. Files are written atomically, so it does not matter who writes them how often.
 """
 
-import hashlib
-import json
 import os
 import platform
 from collections.abc import Iterator
@@ -16,15 +14,14 @@ from typing import Any
 
 from matchkernel import __version__
 from matchkernel.errors import FileError
-from matchkernel.storage.files import write_errors
+from matchkernel.storage.files import json_digest, write_errors
 
 KEY_LETTERS = 40  # of sha256 in hexadecimal: 160 bits
 
 
 def key_of(*parts: Any) -> str:
     """The digest of JSON values and of the version of this package."""
-    text = json.dumps([__version__, *parts], sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:KEY_LETTERS]
+    return json_digest([__version__, *parts])[:KEY_LETTERS]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from matchkernel.errors import MatchKernelError, WorkError
+from matchkernel.errors import MatchKernelError, WorkError, short_message
 
 TRIES = 3  # workers that a task may cost
 
@@ -220,5 +220,5 @@ class Crew(ABC):
 
 def described(error: BaseException) -> str:
     """An error in one line; a RuntimeError comes from a worker, which has written its kind into it."""
-    text = " ".join(str(error).split())[:200]
+    text = short_message(error, 200)
     return text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"

@@ -96,9 +96,3 @@ def link_or_copy(source: Path, target: Path) -> None:
         except OSError:  # another disk, or one without links
             with replacing(target) as part:
                 shutil.copyfile(source, part)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, atomically."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

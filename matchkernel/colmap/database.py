@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import FileError
+from matchkernel.errors import FileError, short_message
 
 KEYPOINTS = (
     "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
@@ -71,7 +71,7 @@ def _select(database: Path, query: str) -> list[tuple[Any, ...]]:
         except sqlite3.OperationalError:  # on a read-only file system SQLite cannot look for the log of another writer
             return _rows(database, "mode=ro&immutable=1", query)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        raise FileError(f"{database}: not a COLMAP database ({' '.join(str(error).split())[:150]})") from None
+        raise FileError(f"{database}: not a COLMAP database ({short_message(error)})") from None
 
 
 def _rows(database: Path, mode: str, query: str) -> list[tuple[Any, ...]]:

@@ -77,6 +77,38 @@ def read_reconstruction(folder: str | Path) -> Reconstruction:
     return Reconstruction(cameras, images, points)
 
 
+def covisible_images(model: Reconstruction) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """The images that see the same points as each image, with the number of shared points.
+
+    Args:
+        model: from read_reconstruction.
+
+    Yields:
+        The name of each image in order, and those of the images that share points with it, most points first; images
+        that share equally many are ordered by name.
+
+    Example:
+        >>> def image(name, points):
+        ...     return RegisteredImage(name, 1, np.eye(3), np.zeros(3), np.zeros((len(points), 2)), np.array(points))
+        >>> images = {1: image("a", [7, 8, NO_POINT]), 2: image("b", [8]), 3: image("c", [7, 8])}
+        >>> dict(covisible_images(Reconstruction({}, images, {})))
+        {'a': [('c', 2), ('b', 1)], 'b': [('a', 1), ('c', 1)], 'c': [('a', 2), ('b', 1)]}
+    """
+    images = sorted(model.images.values(), key=lambda image: image.name)
+    seen = [np.unique(image.points[image.points != NO_POINT]) for image in images]
+    points = np.concatenate([np.empty(0, np.int64), *seen])
+    owners = np.repeat(np.arange(len(images)), [len(part) for part in seen])
+    order = np.argsort(points, kind="stable")
+    points, owners = points[order], owners[order]
+    for number, own in enumerate(seen):
+        begin, end = np.searchsorted(points, own), np.searchsorted(points, own, side="right")
+        tracks = [owners[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        counts = np.bincount(np.concatenate([np.empty(0, np.int64), *tracks]), minlength=len(images))
+        counts[number] = 0
+        ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        yield images[number].name, [(images[other].name, int(counts[other])) for other in ranked]
+
+
 class _Reader:
     """Reads the bytes of a file in order; if they run out, the error names the file."""
 

@@ -1,20 +1,20 @@
-"""Run the program COLMAP stage by stage."""
+"""Run the program COLMAP stage by stage: features or an import, matching, mapping, and what a model contains."""
 
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from matchkernel.colmap.database import count_matches
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
-from matchkernel.storage.files import file_hash
 from matchkernel.storage.folders import Build
-from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
@@ -27,6 +27,13 @@ OLD_CAMERA_MODELS = (  # that every COLMAP has
     *("SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "THIN_PRISM_FISHEYE"),
 )
 SMALLEST_MODEL = 3  # images; COLMAP's own limit, 10, would drop the models of small scenes
+ANALYZED = {  # what `colmap model_analyzer` prints, and its type
+    "registered": (r"Registered images: (\d+)", int),
+    "points": (r"Points: (\d+)", int),
+    "observations": (r"Observations: (\d+)", int),
+    "track_length": (r"Mean track length: ([\d.]+)", float),
+    "error": (r"Mean reprojection error: ([\d.]+)px", float),
+}
 
 
 def find_colmap() -> str:
@@ -37,25 +44,8 @@ def find_colmap() -> str:
     return program
 
 
-def photos_of(folder: Path) -> dict[str, str]:
-    """The photos of a folder with their sha256."""
-    return {name: file_hash(path) for name, path in photos_in(folder).paths.items()}
-
-
-def on_cpu(program: str, stage: str) -> tuple[str, ...]:
-    """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
-    option = USE_GPU.search(_help(program, stage))
-    return (option[0], "0") if option else ()
-
-
-def option_of(program: str, stage: str, name: str, value: object) -> tuple[str, ...]:
-    """An option such as `min_model_size` with the prefix that this version has for it; empty if it has none."""
-    option = re.search(rf"--[\w.]*\b{re.escape(name)}\b", _help(program, stage))
-    return (option[0], str(value)) if option else ()
-
-
 def find_mapper(program: str, kind: str) -> str:
-    """The stage that maps in this way, or an error if the installed COLMAP has none."""
+    """The stage of an "incremental" or "global" mapper, or an error if the installed COLMAP does not have it."""
     stage = MAPPERS[kind]
     if kind != "incremental" and not re.search(rf"^\s+{stage}\s*$", _help(program, "help"), re.MULTILINE):
         raise MissingExtraError(
@@ -64,17 +54,118 @@ def find_mapper(program: str, kind: str) -> str:
     return stage
 
 
+def on_cpu(program: str, stage: str) -> tuple[str, ...]:
+    """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
+    option = USE_GPU.search(_help(program, stage))
+    return (option[0], "0") if option else ()
+
+
 def check_camera_model(program: str, model: str) -> None:
     """Refuse a camera model that the installed COLMAP does not have; newer ones are tried on an empty folder."""
     if model in OLD_CAMERA_MODELS:
         return
     with tempfile.TemporaryDirectory() as folder:
-        paths = [f"--{name}" for name in ("image_path", "import_path")]
-        words = [word for name in paths for word in (name, folder)] + ["--database_path", f"{folder}/empty.db"]
-        command = [program, "feature_importer", *words, "--ImageReader.camera_model", model]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    if done.returncode and re.search(r"ExistsCameraModel|[Cc]amera model does not exist", done.stdout + done.stderr):
+        paths = {"image_path": folder, "import_path": folder, "database_path": f"{folder}/empty.db"}
+        code, text = _output(program, "feature_importer", *_words({**paths, "ImageReader.camera_model": model}))
+    if code and re.search(r"ExistsCameraModel|[Cc]amera model does not exist", text):
         raise MissingExtraError(f"camera model {model} needs a newer COLMAP ({_version(program)})")
+
+
+def analyze(sparse: str | Path) -> dict[str, Any]:
+    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
+    code, text = _output(find_colmap(), "model_analyzer", "--path", str(sparse))
+    found = {name: re.search(pattern, text) for name, (pattern, _) in ANALYZED.items()}
+    missing = [name for name, match in found.items() if match is None]
+    if code or missing:
+        raise WorkError(
+            f"colmap model_analyzer did not describe {sparse}: exit code {code}, no {missing} in its output"
+        )
+    return {name: ANALYZED[name][1](match[1]) for name, match in found.items() if match}
+
+
+@dataclass(frozen=True)
+class Colmap:
+    """COLMAP at work on `database.db` of a folder that is being built.
+
+    Attributes:
+        build: the folder, in which every stage also writes a log.
+        progress: called with the numbers done and in total that a stage prints, such as [3/11].
+        program: the path of COLMAP's program.
+    """
+
+    build: Build
+    progress: Progress | None = None
+    program: str = field(default_factory=find_colmap)
+
+    @property
+    def database(self) -> Path:
+        """The database of all stages."""
+        return self.build.folder / "database.db"
+
+    def run(self, stage: str, options: Mapping[str, object]) -> None:
+        """Run a stage on the database, without a GPU.
+
+        Args:
+            stage: such as "feature_extractor".
+            options: by COLMAP's names without the leading dashes; `database_path` is added.
+        """
+        command = [self.program, stage, *_words({"database_path": self.database, **options})]
+        command += on_cpu(self.program, stage)
+        log = self.build.folder / f"{stage}.log"
+        # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
+        with (
+            log.open("w", encoding="utf-8") as output,
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=_offscreen(),
+                pass_fds=self.build.lock,
+            ) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    output.write(line)
+                    counted = COUNTED.search(line)
+                    if counted and self.progress is not None:
+                        self.progress(int(counted[1]), int(counted[2]))
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines()]
+            reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
+            raise WorkError(f"colmap {stage} failed with exit code {process.returncode}: {reason} (full log: {log})")
+
+    def map(self, images: Path, stage: str = "mapper", options: Mapping[str, object] | None = None) -> None:
+        """Reconstruct: the model with the most images becomes `sparse`, the others are numbered in `models`.
+
+        Args:
+            images: folder of the photos.
+            stage: see find_mapper.
+            options: such as `min_model_size`, without the prefix that the version has for it; one that it does not
+                have is left out.
+        """
+        models, sparse = self.build.folder / "models", self.build.folder / "sparse"
+        for folder in (models, sparse):  # of an interrupted run
+            shutil.rmtree(folder, ignore_errors=True)
+        models.mkdir()
+        chosen: dict[str, object] = {"image_path": images, "output_path": models}
+        for name, value in (options or {}).items():
+            known = re.search(rf"--([\w.]*\b{re.escape(name)})\b", _help(self.program, stage))
+            chosen |= {known[1]: value} if known else {}
+        try:
+            self.run(stage, chosen)
+            _order(models, sparse, images)
+        except WorkError as error:
+            raise WorkError(_why_no_model(images, self.database, error)) from None
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
 def _version(program: str) -> str:
@@ -84,67 +175,14 @@ def _version(program: str) -> str:
 
 @cache
 def _help(program: str, stage: str) -> str:
-    """What COLMAP says of a stage, or of all stages; it depends on the version where this is printed."""
-    command = [program, "help"] if stage == "help" else [program, stage, "--help"]
+    """COLMAP's list of all stages ("help"), or of the options of a stage."""
+    return _output(program, *(["help"] if stage == "help" else [stage, "--help"]))[1]
+
+
+def _output(*command: str) -> tuple[int, str]:
+    """Exit code and output of a command; it depends on COLMAP's version to which of the streams it prints."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    return done.stdout + done.stderr
-
-
-def run_stage(command: list[str], build: Build, progress: Progress | None) -> None:
-    """Run a stage with its output in a log file; COLMAP's counters, such as [3/11], are reported as progress."""
-    log = build.folder / f"{command[1]}.log"
-    # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
-    with (
-        log.open("w", encoding="utf-8") as output,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=_offscreen(),
-            pass_fds=build.lock,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                output.write(line)
-                counted = COUNTED.search(line)
-                if counted and progress is not None:
-                    progress(int(counted[1]), int(counted[2]))
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines()]
-        reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
-        raise WorkError(f"colmap {command[1]} failed with exit code {process.returncode}: {reason} (full log: {log})")
-
-
-def run_mapper(
-    images: Path, build: Build, progress: Progress | None, stage: str = "mapper", options: Sequence[str] = ()
-) -> None:
-    """Reconstruct from the build's `database.db`; the model with the most images is `sparse`, others are in `models`.
-
-    Args:
-        images: the folder of photos.
-        build: the workspace.
-        progress: called with COLMAP's counters.
-        stage: of COLMAP, see find_mapper.
-        options: of the stage.
-    """
-    program, database = find_colmap(), build.folder / "database.db"
-    models, sparse = build.folder / "models", build.folder / "sparse"
-    for folder in (models, sparse):  # of an interrupted run
-        shutil.rmtree(folder, ignore_errors=True)
-    models.mkdir()
-    paths = ["--database_path", str(database), "--image_path", str(images), "--output_path", str(models)]
-    try:
-        run_stage([program, stage, *paths, *options, *on_cpu(program, stage)], build, progress)
-        _order(models, sparse, images)
-    except WorkError as error:
-        raise WorkError(_why_no_model(images, database, error)) from None
+    return done.returncode, done.stdout + done.stderr
 
 
 def _order(models: Path, sparse: Path, images: Path) -> None:

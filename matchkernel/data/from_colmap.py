@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from matchkernel.colmap.model import NO_POINT
+from matchkernel.colmap.scene import Scene, read_scene
 from matchkernel.data.pairs import PatchPlaces, draw_hard_pairs, draw_test_pairs
 from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set, group_by_label, open_patch_set
 from matchkernel.data.phototourism import PATCH, write_mosaics, write_tables
 from matchkernel.data.positives import Tolerances, find_geometric_positives
-from matchkernel.data.scene import Scene, read_scene
 from matchkernel.data.split import PARTS, SHARES, Counts, count_parts, split_places
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from matchkernel.colmap.program import find_colmap, on_cpu, photos_of, run_mapper, run_stage
+from matchkernel.colmap.program import Colmap, find_colmap
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
-from matchkernel.storage.files import check_new_folder, read_small_text
+from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.photo_folders import first_names, photos_in
@@ -43,7 +43,7 @@ def build_from_photos(
     workspace = target.with_name(target.name + "-colmap")
     if not workspace.exists():
         reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)
-    elif _recorded(workspace) != photos_of(photos):
+    elif _recorded(workspace) != photo_hashes(photos):
         raise FileError(
             f"{workspace}: is a reconstruction of other photos, not of {photos}; remove it or choose another place"
         )
@@ -69,7 +69,7 @@ def reconstruct_with_sift(
 ) -> None:
     """Run COLMAP's feature extraction, matching and mapping on the CPU; keeps the model with the most photos."""
     program = find_colmap()
-    found = photos_of(photos)
+    found = photo_hashes(photos)
     if len(found) < 2:
         count = f"{len(found)} photo{'s' * (len(found) != 1)}"
         raise FileError(f"{photos}: contains {count} ({', '.join(SUFFIXES)}), at least two are needed")
@@ -77,19 +77,23 @@ def reconstruct_with_sift(
     by_name = len(found) > EXHAUSTIVE_UP_TO if sequential is None else sequential
     matcher = "sequential_matcher" if by_name else "exhaustive_matcher"
     with resumable_build(workspace, {"photos": found, "matcher": matcher}) as build:
-        database = ["--database_path", str(build.folder / "database.db")]
+        colmap = Colmap(build, progress, program)
         for stage in ("feature_extractor", matcher, "mapper"):
             if stage in build.done:
                 continue
             how = ", neighbours by name; --no-sequential matches all pairs" if stage == "sequential_matcher" else ""
             say(f"colmap {stage} ({len(found)} photos{how})")
             if stage == "mapper":
-                run_mapper(photos, build, progress)
+                colmap.map(photos)
             else:
-                source = ["--image_path", str(photos)] if stage == "feature_extractor" else []
-                run_stage([program, stage, *database, *source, *on_cpu(program, stage)], build, progress)
+                colmap.run(stage, {"image_path": photos} if stage == "feature_extractor" else {})
             build.mark(stage)
         (build.folder / PHOTOS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def photo_hashes(folder: Path) -> dict[str, str]:
+    """The sha256 of every photo of a folder, by name."""
+    return {name: file_hash(path) for name, path in photos_in(folder).paths.items()}
 
 
 def _check_readable(photos: Path, names: list[str], say: Say) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matchkernel.errors import FileError
+from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.images import open_image
-from matchkernel.storage.npy import map_npy
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from matchkernel.colmap.model import NO_POINT
-from matchkernel.data.scene import Photo, Scene
+from matchkernel.colmap.scene import Photo, Scene
 from matchkernel.geometry.cameras import PROJECTABLE, project
 from matchkernel.storage.settings import check_ranges, setting
 

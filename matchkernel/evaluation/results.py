@@ -1,6 +1,5 @@
 """Results as JSON files: what a result is, its file's name, reading and writing, and a short table of several."""
 
-import hashlib
 import json
 import math
 import re
@@ -15,7 +14,7 @@ from matchkernel.evaluation.photos import tables
 from matchkernel.evaluation.photos.rows import COUNTS as PHOTO_COUNTS
 from matchkernel.evaluation.photos.rows import SCORES as PHOTO_SCORES
 from matchkernel.evaluation.photos.rows import is_row
-from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, read_small_text, replacing
+from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, json_digest, read_small_text, replacing
 
 FORMAT = 1
 NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
@@ -160,8 +159,7 @@ def file_name(result: Mapping[str, Any]) -> str:
     plain = [re.sub(r"[^A-Za-z0-9._=-]+", "_", word) for word in given]
     tasks = result.get("tasks")
     if plain != given or (tasks is not None and len(tasks) < ALL_TASKS):
-        content = json.dumps([given, result.get("settings"), tasks], sort_keys=True)
-        plain.append(hashlib.sha256(content.encode()).hexdigest()[:8])
+        plain.append(json_digest([given, result.get("settings"), tasks])[:8])
     return "-".join(plain)
 
 

@@ -17,6 +17,7 @@ from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
 from matchkernel.runtime.card import available, read_card
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
@@ -220,6 +221,6 @@ def _parts(name: str, variant: str) -> dict[str, str]:
 
 def _cosines(rows: np.ndarray, has_content: np.ndarray) -> np.ndarray:
     """(B - 1,) cosines of the first row with the others."""
-    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    units = unit_rows(rows)
     found = units[1:] @ units[0]
     return np.where(has_content[1:] & has_content[0], found, np.nan).astype(np.float32)

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
+from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
 from matchkernel.explore.bundle import pack
 from matchkernel.explore.guard import Guard, own_hosts
 from matchkernel.explore.inside import RANGES, Inside, Moved, Region
@@ -266,7 +266,7 @@ async def _fields(request: Request, kind: type[Fields]) -> Fields:
 
 def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(_: Request, error: Exception) -> Response:
-        return JSONResponse({"error": " ".join(str(error).split())[:500]}, status)
+        return JSONResponse({"error": short_message(error, 500)}, status)
 
     return answer
 

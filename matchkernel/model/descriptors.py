@@ -18,7 +18,6 @@ from matchkernel.runtime.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, Descrip
 from matchkernel.runtime.von_mises import fourier_coefficients
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
-STATISTICS = (".running_mean", ".running_var")  # suffixes of the names of BatchNorm's running statistics
 
 
 class SumOverPositions(nn.Module):
@@ -56,9 +55,7 @@ class Descriptor(nn.Module):
     """Describe gray patches by unit vectors: (B, 1, N, N) floats of any range -> (B, D).
 
     patches -> per-patch normalisation -> one or two networks -> aggregation of each map -> M or W -> BatchNorm -> l2.
-    See DescriptorConfig for the parts of each variant. The state dict holds learned tensors and BatchNorm statistics; a
-    model trained at several patch sizes has statistics for each in `size_statistics` and uses those of
-    config.patch_size.
+    See DescriptorConfig for the parts of each variant. The state dict holds learned tensors and BatchNorm statistics.
 
     Args:
         config: what to build.
@@ -69,10 +66,9 @@ class Descriptor(nn.Module):
         super().__init__()
         variant = VARIANTS[config.variant]
         self.config = config
-        self.folded_for: int | None = None  # patch size whose statistics were folded into the weights
+        self.is_folded = False  # True for a copy made by `fold`
         self.name = config.variant  # of the weights, if they were loaded
         self.card = Card()  # what their file records about them
-        self.size_statistics: dict[int, dict[str, Tensor]] = {}  # patch size -> statistics, if trained at several sizes
         self.backbones = nn.ModuleList(Backbone(config) for _ in range(variant.networks))
         self.dropout = nn.Dropout(config.dropout or 0.0)
         self.aggregations = nn.ModuleList(_aggregations(config))
@@ -104,7 +100,7 @@ class Descriptor(nn.Module):
         return embedded
 
     @torch.no_grad()
-    def fold(self, patch_size: int | None = None, device: torch.device | None = None) -> "Descriptor":
+    def fold(self, *, device: torch.device | None = None) -> "Descriptor":
         """The copy that `describe` computes with: every BatchNorm is folded into the preceding convolution, M or W.
 
         On a CPU a half-precision model becomes float32, which is faster there, more accurate, and gives the same
@@ -112,21 +108,14 @@ class Descriptor(nn.Module):
         (benchmarks/describe_speed.py). A folded model is returned as it is, if nothing has to be done.
 
         Args:
-            patch_size: side of the patches to describe (default: config.patch_size). If the model was trained at
-                several sizes, the statistics for this size are folded, and the copy refuses patches of other sizes.
             device: of the copy (default: the model's device).
         """
         weight = next(self.parameters())
         device = weight.device if device is None else device
         dtype = widened_type(weight.dtype) if device.type == "cpu" else weight.dtype
         if self.is_folded:
-            if patch_size is not None:
-                self._check_folded_for(patch_size)
             return self if (weight.device, weight.dtype) == (device, dtype) else copy.deepcopy(self).to(device, dtype)
-        size = self.config.patch_size if patch_size is None else patch_size
-        statistics = self.current_size_statistics()
         result = copy.deepcopy(self).eval()
-        result._use(statistics.get(size, {}))
         for backbone in result.backbones:
             assert isinstance(backbone, Backbone)
             backbone.fold(dtype)
@@ -136,36 +125,12 @@ class Descriptor(nn.Module):
         elif isinstance(result.output_norm, nn.BatchNorm1d):  # of `sum` or `concat`
             result.output_norm = FixedNorm(result.output_norm)
         result.dropout = nn.Dropout(0.0)
-        result.folded_for = size if size in statistics else self.config.patch_size
-        result.size_statistics = dict(statistics)  # from which it knows the sizes to refuse
+        result.is_folded = True
         result.to(device, dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return result.requires_grad_(False)
 
-    @property
-    def is_folded(self) -> bool:
-        """Whether this is a copy made by `fold`."""
-        return self.folded_for is not None
-
-    def statistics(self) -> dict[str, Tensor]:
-        """The means and variances of every BatchNorm, by their names in the state dict."""
-        return {name: tensor for name, tensor in self.named_buffers() if name.endswith(STATISTICS)}
-
-    def current_size_statistics(self) -> dict[int, dict[str, Tensor]]:
-        """`size_statistics`, or nothing if none of them are in use, because the weights have been trained since."""
-        now = self.statistics()
-        is_current = self.is_folded or any(
-            all(torch.equal(values.to(now[name]), now[name]) for name, values in statistics.items())
-            for statistics in self.size_statistics.values()
-        )
-        return self.size_statistics if is_current else {}
-
-    def use_statistics(self, patch_size: int) -> None:
-        """Use the statistics for a patch size, if there are any (see size_statistics)."""
-        self._use(self.size_statistics.get(patch_size, {}))
-
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initialise: orthogonal weights with gain 0.6, m = 0, BatchNorm statistics at their initial values."""
-        self.size_statistics = {}
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 nn.init.orthogonal_(module.weight, ORTHOGONAL_GAIN, generator=generator)
@@ -184,24 +149,11 @@ class Descriptor(nn.Module):
             raise ArgumentError(
                 f"{why_size_is_fixed(self.config)}; these weights have W of shape {tuple(weight.shape)}"
             )
-        self.size_statistics = {}  # they belonged to other weights
         return super().load_state_dict(state_dict, strict, assign)
 
     def extra_repr(self) -> str:
         """The configuration, for print(model)."""
         return ", ".join(f"{name}={value}" for name, value in self.config.to_dict().items())
-
-    @torch.no_grad()
-    def _use(self, statistics: Mapping[str, Tensor]) -> None:
-        for name, values in statistics.items():
-            self.get_buffer(name).copy_(values)
-
-    def _check_folded_for(self, N: int) -> None:
-        if self.is_folded and N in self.size_statistics and self.folded_for != N:
-            raise ArgumentError(
-                f"this copy was folded for {self.folded_for} px patches, got {N} px: "
-                f"describe with the model itself, or with its fold({N})"
-            )
 
     def _dtype(self) -> torch.dtype:
         return next(self.backbones.parameters()).dtype
@@ -215,7 +167,6 @@ class Descriptor(nn.Module):
         if len(shape) != 4 or shape[1] != 1 or shape[2] != shape[3]:
             raise ArgumentError(f"patches must have shape (B, 1, N, N), got {shape}")
         check_patch_size(self.config, shape[2])
-        self._check_folded_for(shape[2])
 
 
 def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:

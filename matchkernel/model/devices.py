@@ -2,7 +2,7 @@
 
 import torch
 
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, short_message
 
 
 def open_device(device: str | torch.device | None) -> torch.device:
@@ -12,7 +12,7 @@ def open_device(device: str | torch.device | None) -> torch.device:
     try:
         found = torch.empty(0, device=device or "cpu").device
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0][:120]}") from None
+        raise ArgumentError(f"device {device!r} cannot be used: {short_message(error)}") from None
     if found.type == "meta":
         raise ArgumentError("device 'meta' holds no numbers to compute with")
     return found

@@ -29,7 +29,7 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
         (B, n * n, D), positions row by row.
     """
     with torch.no_grad():
-        folded = model.fold(patches.shape[-1])
+        folded = model.fold()
         maps = folded.feature_maps(patches)
         parts = [_terms(folded, k, phi, weighted) for k, phi in enumerate(maps)]
         n = maps[0].shape[-1]
@@ -51,7 +51,7 @@ def encodings_by_system(model: Descriptor, patches: Tensor, *, weighted: bool = 
     if not systems:
         raise ArgumentError(f"{model.config.variant} encodes no positions")
     with torch.no_grad():
-        folded = model.fold(patches.shape[-1])
+        folded = model.fold()
         maps = folded.feature_maps(patches)
         share = _bias(folded, maps[0]) / len(maps) / maps[0].shape[-1] ** 2
         return {name: _terms(folded, k, maps[k], weighted) + share for k, name in enumerate(systems)}

@@ -32,14 +32,12 @@ def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
     The directions become part of M (of W in `fc`): the result is a descriptor like any other, with another D.
 
     Args:
-        model: trained, not folded, with M or W, and trained at one patch size.
+        model: trained, not folded, with M or W.
         directions: (D, D of the model) orthonormal rows.
     """
     D = len(directions)
-    if model.is_folded or not isinstance(model.projection, nn.Linear) or model.size_statistics:
-        raise ArgumentError(
-            f"{model.name} cannot be reduced: that takes a descriptor with M or W, as it was trained, at one patch size"
-        )
+    if model.is_folded or not isinstance(model.projection, nn.Linear):
+        raise ArgumentError(f"{model.name} cannot be reduced: that takes a descriptor with M or W, not folded")
     check_dimensions(model, D)
     P = torch.from_numpy(directions).double()
     result = Descriptor(replace(model.config, D=D)).to(next(model.parameters()).dtype).eval()

@@ -13,7 +13,7 @@ from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_f
 from matchkernel.model.engines.folded import weights_of
 from matchkernel.runtime.card import NORMALIZATION, Card, find_weights
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.weights import AT_SIZE, Weights, read_weights, sizes_of
+from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.tensors import as_tensor, first_not_finite, write_tensors
 
 
@@ -21,8 +21,7 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
     """Write a model's weights with its configuration, atomically.
 
     Args:
-        model: the descriptor; not a folded copy, from which the learned tensors cannot be recovered. Statistics for
-            several patch sizes are written too, unless the model has been trained since they were measured.
+        model: the descriptor; not a folded copy, from which the learned tensors cannot be recovered.
         path: file to write, .safetensors.
         card: what is known about the weights, as a Card or as strings by name (default: the card of the file the model
             was loaded from; pass another, or {}, for weights that have changed since).
@@ -50,8 +49,7 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
 
     Args:
         name_or_path: a name of `available()`, or a .safetensors file.
-        patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`. If
-            the model was also trained at this size, BatchNorm uses the statistics for it.
+        patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`.
     """
     weights = read_weights(name_or_path)
     if patch_size not in (None, weights.config.patch_size) and not VARIANTS[weights.config.variant].any_size:
@@ -70,13 +68,7 @@ def to_descriptor(weights: Weights, patch_size: int | None = None) -> Descriptor
     with torch.device("meta"):
         model = Descriptor(config)
     model = model._apply(_on_cpu).to(dtype)  # type: ignore[no-untyped-call]
-    model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith(AT_SIZE)})
-    model.size_statistics = _size_statistics(tensors)
-    if model.size_statistics:  # including those of its own size
-        own = {name: tensor.clone() for name, tensor in model.statistics().items()}
-        model.size_statistics.setdefault(weights.config.patch_size, own)
-    if patch_size is not None:
-        model.use_statistics(patch_size)
+    model.load_state_dict(tensors)
     model.name, model.card = weights.name, weights.card
     return model.eval()
 
@@ -89,15 +81,6 @@ def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:
         return f"NaN or infinite values in {bad}, as {dtype}"
     bad = next((name for name, t in tensors.items() if name.endswith(".running_var") and bool((t < 0).any())), None)
     return f"negative variances in {bad}" if bad else ""
-
-
-def _size_statistics(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """Patch size -> name in the state dict -> statistics."""
-    prefixes = {size: f"{AT_SIZE}{size}." for size in sizes_of(tensors)}
-    return {
-        size: {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        for size, prefix in prefixes.items()
-    }
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

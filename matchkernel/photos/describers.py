@@ -20,6 +20,7 @@ from matchkernel.runtime.describe import describe_patches
 from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, TORCH, Engine, check_name, runs_on_cpu
 from matchkernel.runtime.onnx_engine import OnnxEngine, open_onnx
 from matchkernel.runtime.weights import Weights, read_weights
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.progress import Progress, adding
 from matchkernel.storage.stages import stage
@@ -253,7 +254,7 @@ def _of_sift(name: str, device: str) -> Describer:
         with stage("describe"):
             rows = frame_sift(image, frames, magnification)
             rows = to_rootsift(rows) if name == "rootsift" else rows
-            return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            return unit_rows(rows)
 
     weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
     distance, ratio = SIFTS[name]

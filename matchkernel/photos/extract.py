@@ -13,6 +13,7 @@ from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
+from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import with_options
@@ -129,9 +130,8 @@ def describe_frames(
     factors = [number / detector.magnification for number in detector.pooled_magnifications]
     pooled = [Frames(frames.centers, frames.shapes * factor) for factor in factors]
     rows = [describer.compute(gray, regions, detector.magnification, **watched) for regions in pooled]
-    total = np.sum(rows, axis=0, dtype=np.float64)
-    lengths = np.linalg.norm(total, axis=1, keepdims=True)
-    return np.asarray(total / np.where(lengths > 0, lengths, 1), np.float32)
+    total = np.asarray(np.sum(rows, axis=0, dtype=np.float64))
+    return unit_rows(total).astype(np.float32)
 
 
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.runtime.engine import ENGINE
+from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
-from matchkernel.storage.npy import read_npz
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
@@ -147,4 +147,4 @@ def load_features(path: str | Path) -> Features:
         rows = _decoded(arrays["descriptors"], settings.get(STORE, "float32"))
         return Features(frames, rows, arrays["scores"], size, str(facts["model"]), settings)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise FileError(f"{path}: not a file of features ({' '.join(str(error).split())[:100]})") from None
+        raise FileError(f"{path}: not a file of features ({short_message(error)})") from None

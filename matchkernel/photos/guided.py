@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.epipolar import within_sampson_distance
 from matchkernel.geometry.homography import warp_points
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import THRESHOLD, Filter, as_filter
@@ -103,7 +104,7 @@ def _agreeing_pairs(
         if mapped is not None:
             agrees = _squared(mapped[part], points_b) <= pixels**2
         else:
-            agrees = _on_the_line(model, points_a[part], points_b, pixels)
+            agrees = within_sampson_distance(model, points_a[part], points_b, pixels)
         i, j = np.nonzero(agrees)
         for first in range(0, len(i), ROWS_AT_A_TIME):
             some = slice(first, first + ROWS_AT_A_TIME)
@@ -113,14 +114,6 @@ def _agreeing_pairs(
 def _squared(mapped: np.ndarray, points: np.ndarray) -> np.ndarray:
     """(K, L) squared distances of points in the plane."""
     return (mapped[:, None, 0] - points[None, :, 0]) ** 2 + (mapped[:, None, 1] - points[None, :, 1]) ** 2
-
-
-def _on_the_line(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray, pixels: float) -> np.ndarray:
-    """(K, L) whether the Sampson distance of each pair is small enough."""
-    x_a, x_b = (np.column_stack([points, np.ones(len(points))]) for points in (points_a, points_b))
-    lines_b, lines_a = x_a @ F.T, x_b @ F
-    slopes = (lines_b[:, None, :2] ** 2).sum(2) + (lines_a[None, :, :2] ** 2).sum(2)
-    return (lines_b @ x_b.T) ** 2 <= pixels**2 * slopes
 
 
 def _squared_distances(rows_a: np.ndarray, rows_b: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:

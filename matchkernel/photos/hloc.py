@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import STORE, Features
@@ -308,7 +308,7 @@ def reading(path: str | Path) -> Iterator[Any]:
     except MatchKernelError:
         raise
     except READING_FAILS as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = short_message(error)
         raise FileError(f"{path}: not a complete HDF5 file, or not in hloc's layout ({reason})") from None
 
 
@@ -330,7 +330,7 @@ def adding(path: str | Path) -> Iterator[Any]:
         except MatchKernelError:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
-            reason = " ".join(str(error).split())[:120]
+            reason = short_message(error)
             raise WriteError(f"{path}: could not be written ({reason})") from error
 
 

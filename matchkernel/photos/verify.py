@@ -7,11 +7,12 @@ together and agree on an epipolar geometry: then the scene has depth and the fun
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.epipolar import ITERATIONS, fit_magsac, sampson_distances, sampson_table
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames, warp_points
 from matchkernel.photos.significance import (
@@ -24,7 +25,6 @@ from matchkernel.photos.significance import (
     significance,
     spread_out,
 )
-from matchkernel.storage.extras import need_opencv
 
 Model = Literal["homography", "fundamental"]
 Geometry = Literal["auto", "homography", "fundamental"]
@@ -33,7 +33,6 @@ LEAST = {"homography": 4, "fundamental": 8}  # number of distinct matches that a
 MINIMAL = {"homography": (4, 1), "fundamental": (7, 3)}  # matches that determine models, and how many models
 NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
-CONFIDENCE, ITERATIONS = 0.9999, 10_000
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
 MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
@@ -130,31 +129,13 @@ def transfer_errors(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -
     return np.where(in_front, np.linalg.norm(mapped - points_b, axis=1), np.inf)
 
 
-def sampson_errors(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
-    """(M,) Sampson distance: to first order how far both points must move to satisfy x_B^T F x_A = 0."""
-    a, b = _homogeneous(points_a), _homogeneous(points_b)
-    lines_b, lines_a = a @ F.T, b @ F
-    slopes = np.sqrt((lines_b[:, :2] ** 2).sum(1) + (lines_a[:, :2] ** 2).sum(1))
-    values = np.abs((b * lines_b).sum(1))
-    return np.where(slopes > 0, values / np.where(slopes > 0, slopes, 1), np.where(values > 0, np.inf, 0.0))
-
-
-ERRORS = {"homography": transfer_errors, "fundamental": sampson_errors}
+ERRORS = {"homography": transfer_errors, "fundamental": sampson_distances}
 
 
 def transfer_table(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
     """(k, m) transfer errors of every point of A with every point of B."""
     mapped, in_front = warp_points(H, points_a)
     return np.where(in_front[:, None], distance_table(mapped, points_b), np.inf)
-
-
-def sampson_table(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
-    """(k, m) Sampson distances of every point of A with every point of B."""
-    a, b = _homogeneous(points_a), _homogeneous(points_b)
-    lines_b, lines_a = a @ F.T, b @ F
-    slopes = np.sqrt((lines_b[:, :2] ** 2).sum(1)[:, None] + (lines_a[:, :2] ** 2).sum(1))
-    values = np.abs(lines_b @ b.T)
-    return np.where(slopes > 0, values / np.where(slopes > 0, slopes, 1), np.where(values > 0, np.inf, 0.0))
 
 
 TABLES = {"homography": transfer_table, "fundamental": sampson_table}
@@ -288,18 +269,10 @@ def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
 
 
 def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterations: int) -> np.ndarray | None:
-    cv2 = need_opencv()
-    options: dict[str, Any] = {"maxIters": iterations, "confidence": CONFIDENCE}
-    try:
-        if geometry == "homography":
-            H, _ = cv2.findHomography(a, b, cv2.USAC_MAGSAC, threshold, **options)
-            return None if H is None else _usable_homography(H)
-        F, _ = cv2.findFundamentalMat(a, b, cv2.USAC_MAGSAC, threshold, CONFIDENCE, iterations)
-    except cv2.error:  # its solvers fail if the matches do not determine a model
+    found = fit_magsac(geometry, a, b, threshold, iterations)
+    if found is None:
         return None
-    if F is None or F.shape != (3, 3) or not np.isfinite(F).all() or not F.any():
-        return None
-    return F / np.linalg.norm(F)
+    return _usable_homography(found[0]) if geometry == "homography" else found[0] / np.linalg.norm(found[0])
 
 
 def _usable_homography(H: np.ndarray) -> np.ndarray | None:
@@ -336,7 +309,3 @@ def _points(points_a: np.ndarray, points_b: np.ndarray) -> tuple[np.ndarray, np.
     if is_bad.any():
         raise ArgumentError(f"match {int(is_bad.argmax())} has a coordinate that is not finite")
     return a, b
-
-
-def _homogeneous(points: np.ndarray) -> np.ndarray:
-    return np.column_stack([points, np.ones(len(points))])

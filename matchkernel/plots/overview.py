@@ -66,7 +66,7 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
 @torch.no_grad()
 def follow(model: Descriptor, patch: Tensor) -> tuple[list[Branch], np.ndarray]:
     """What a model computes of a (1, 1, N, N) patch on the way to its (D,) descriptor."""
-    folded = model.fold(patch.shape[-1])
+    folded = model.fold()
     maps = folded.feature_maps(patch)
     branches = []
     for encoding, phi in zip(folded.aggregations, maps, strict=True):

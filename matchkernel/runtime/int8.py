@@ -7,7 +7,6 @@ of the patch: a few large products instead of many small ones.
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from matchkernel.errors import WeightsError
 from matchkernel.runtime.onnx_format import Graph
 from matchkernel.runtime.onnx_graph import conv_attributes, descriptor_file
 from matchkernel.runtime.weights import Convolution, FoldedNetwork
-from matchkernel.storage.files import read_small_text, replacing
+from matchkernel.storage.files import json_digest, read_small_text, replacing
 
 INPUT_ZERO = 128  # zero point of the normalised patch, which has both signs
 MAX_BYTES = 2**16  # of a file of ranges
@@ -64,7 +63,7 @@ class Ranges:
     @property
     def sha256(self) -> str:
         """Digest of everything."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+        return json_digest(dataclasses.asdict(self))
 
     def write(self, path: Path) -> None:
         """Write a file, atomically."""

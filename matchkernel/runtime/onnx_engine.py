@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import FileError, MissingExtraError, WeightsError
+from matchkernel.errors import FileError, MissingExtraError, WeightsError, short_message
 from matchkernel.runtime.card import SHIPPED
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.runtime.engine import AUTO, ENGINE, INT8, ONNX, UnfitError
@@ -196,7 +196,7 @@ def open_session(content: bytes, source: str) -> Any:
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
-        reason = " ".join(str(error).split())[:120]
+        reason = short_message(error)
         raise WeightsError(f"{source}: cannot be used by onnxruntime {version} ({reason}){_upgrade(version)}") from None
 
 

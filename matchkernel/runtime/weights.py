@@ -1,8 +1,7 @@
 """Weight files without torch: read, checked, and folded into what is computed at inference."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +15,8 @@ from matchkernel.runtime.position_matrix import position_matrix
 from matchkernel.runtime.von_mises import fourier_coefficients
 from matchkernel.storage.stored import KINDS, Stored, digest, read_header, read_tensors
 
-AT_SIZE = "statistics."  # names of BatchNorm statistics by patch size: statistics.48.<name>
+IGNORED = "statistics."  # tensors that version 0.2 wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
-STATISTICS = (".running_mean", ".running_var")  # suffixes of the names of BatchNorm's running statistics
 COUNTER = ".num_batches_tracked"  # of BatchNorm, a whole number
 EPSILON = 1e-5  # BatchNorm's
 
@@ -31,19 +29,13 @@ class Weights:
         name: of the weights, for messages and results.
         config: the descriptor they belong to.
         card: what their file records about them.
-        tensors: by their names in the state dict of the torch module; a model that was trained at several patch sizes
-            also has BatchNorm statistics for each, under names with AT_SIZE.
+        tensors: by their names in the state dict of the torch module.
     """
 
     name: str
     config: DescriptorConfig
     card: Card
     tensors: Mapping[str, Stored]
-
-    @property
-    def state(self) -> dict[str, Stored]:
-        """The tensors of the state dict alone."""
-        return {name: tensor for name, tensor in self.tensors.items() if not name.startswith(AT_SIZE)}
 
     @property
     def kind(self) -> str:
@@ -53,7 +45,7 @@ class Weights:
     @cached_property
     def state_sha256(self) -> str:
         """sha256 of what determines the descriptors: the configuration and the tensors, but not the card."""
-        return digest({"config": str(self.config.to_dict())}, self.state)
+        return digest({"config": str(self.config.to_dict())}, self.tensors)
 
 
 def read_weights(name_or_path: str | Path) -> Weights:
@@ -66,24 +58,19 @@ def read_weights(name_or_path: str | Path) -> Weights:
     metadata, header = read_header(path)
     card = card_of(path, metadata)
     assert card.config is not None  # read
-    _check_header(path, header, card.config)  # before any tensor is read
+    wanted = tensor_shapes(card.config)
+    _check_header(path, header, wanted, card.config.variant)  # before any tensor is read
     tensors = read_tensors(path)
     if card.sha256 != digest(metadata, tensors):
         raise WeightsError(damaged(path))
-    wanted = tensor_shapes(card.config, sizes_of(tensors))
     weights = Weights(path.stem, card.config, card, {name: tensors[name] for name in wanted})
     if bad := _bad_numbers(weights):
         raise WeightsError(f"{path}: holds {bad}")
     return weights
 
 
-def tensor_shapes(config: DescriptorConfig, sizes: Iterable[int] = ()) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of a descriptor by name, in the order of its state dict.
-
-    Args:
-        config: of the descriptor.
-        sizes: patch sizes that it also has BatchNorm statistics for.
-    """
+def tensor_shapes(config: DescriptorConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of a descriptor by name, in the order of its state dict."""
     variant = VARIANTS[config.variant]
     shapes: dict[str, tuple[int, ...]] = {}
     for network in range(variant.networks):
@@ -97,9 +84,6 @@ def tensor_shapes(config: DescriptorConfig, sizes: Iterable[int] = ()) -> dict[s
             shapes["projection.bias"] = (config.D,)
     if config.output_norm == "batch":
         shapes |= _norm_shapes("output_norm", config.D)
-    statistics = {name: shape for name, shape in shapes.items() if name.endswith(STATISTICS)}
-    for size in sizes:
-        shapes |= {f"{AT_SIZE}{size}.{name}": shape for name, shape in statistics.items()}
     return shapes
 
 
@@ -114,16 +98,10 @@ def _norm_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.running_mean": (width,), f"{name}.running_var": (width,), f"{name}{COUNTER}": ()}
 
 
-def sizes_of(names: Iterable[str]) -> list[int]:
-    """The patch sizes for which there are statistics; malformed names are left to be reported as unexpected."""
-    found = {match[1] for name in names if (match := re.match(rf"{re.escape(AT_SIZE)}([1-9]\d{{0,3}})\.", name))}
-    return sorted(map(int, found))
-
-
-def _check_header(path: Path, header: Mapping[str, Mapping[str, object]], config: DescriptorConfig) -> None:
-    sizes = sizes_of(header) if VARIANTS[config.variant].any_size else []
-    wanted = tensor_shapes(config, sizes)
-    for name in sorted(wanted.keys() | header.keys()):
+def _check_header(
+    path: Path, header: Mapping[str, Mapping[str, object]], wanted: Mapping[str, tuple[int, ...]], variant: str
+) -> None:
+    for name in sorted(wanted.keys() | {name for name in header if not name.startswith(IGNORED)}):
         if name not in header:
             problem = f"tensor {name} is missing"
         elif name not in wanted:
@@ -132,7 +110,7 @@ def _check_header(path: Path, header: Mapping[str, Mapping[str, object]], config
             problem = f"tensor {name} has shape {header[name]['shape']}, expected {list(wanted[name])}"
         else:
             continue
-        raise WeightsError(f"{path}: does not contain the weights of {config.variant!r} that it claims: {problem}")
+        raise WeightsError(f"{path}: does not contain the weights of {variant!r} that it claims: {problem}")
     for name in wanted:
         kind, fitting = header[name]["dtype"], ("I64",) if name.endswith(COUNTER) else FLOATS
         if kind not in fitting:
@@ -189,13 +167,10 @@ def fold(weights: Weights, size: int) -> FoldedNetwork:
 
     Args:
         weights: of the descriptor.
-        size: side of the patches. The statistics for this size are used, if there are any.
+        size: side of the patches.
     """
-    config, prefix = weights.config, f"{AT_SIZE}{size}."
-    values = {name: tensor.array().astype(np.float64) for name, tensor in weights.state.items()}
-    for name, tensor in weights.tensors.items():
-        if name.startswith(prefix):
-            values[name.removeprefix(prefix)] = tensor.array().astype(np.float64)
+    config = weights.config
+    values = {name: tensor.array().astype(np.float64) for name, tensor in weights.tensors.items()}
     networks = []
     for k in range(VARIANTS[config.variant].networks):
         layers = []

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -227,6 +228,17 @@ def not_safetensors(start: bytes) -> str:
     if start[:1] == b"\x80" or start[:2] == b"PK":
         return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
     return "not a complete safetensors file" if start else "an empty file"
+
+
+def json_digest(content: object) -> str:
+    """sha256 of JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_json(path: str | Path, content: object) -> None:
+    """Write JSON values, atomically."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def file_hash(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchkernel.errors import FileError, MatchKernelError, MissingExtraError
+from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
 
@@ -137,7 +137,7 @@ def _open(
     except pillow.DecompressionBombError:
         raise FileError(f"{path}: claims far more than {most_pixels:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
-        reason = " ".join(str(error).split())[:150] or type(error).__name__
+        reason = short_message(error)
         if isinstance(error, MemoryError) or "out of memory" in reason:
             raise FileError(f"{path}: not enough memory to decode {pixels}") from None
         raise FileError(f"{path}: not a whole image ({reason})") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, short_message
 from matchkernel.storage.files import read_small_text
 
 Settings = TypeVar("Settings")
@@ -115,7 +115,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise FileError(f"{path}: not a TOML file ({' '.join(str(error).split())[:150]})") from None
+        raise FileError(f"{path}: not a TOML file ({short_message(error)})") from None
 
 
 def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") -> Settings:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
-from matchkernel.model.descriptors import why_size_is_fixed
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import (
     check_ranges,
@@ -60,13 +59,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Pairs per update, patch sizes, and the number of updates."""
+    """Pairs per update, and the number of updates."""
 
     pairs: int = setting(512, low=2, high=2**20)
     steps: int = setting(39_060, low=1, high=10**9)
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch if `pairs` does not divide it (HardNet)
-    # Each update draws one of these sizes; if empty, always model.patch_size.
-    patch_sizes: tuple[int, ...] = setting((), omit_default=True)
     mixed: float = setting(0.5, above=0, below=1, omit_default=True)  # share of the pairs that comes from data.mix
 
     def __post_init__(self) -> None:
@@ -77,11 +74,6 @@ class Sampling:
                 f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
                 f" got {short_repr(self.epoch_pairs)}"
             )
-        for size in self.patch_sizes:
-            try:
-                DescriptorConfig(patch_size=size)
-            except MatchKernelError as error:
-                raise ArgumentError(f"sampling.patch_sizes: {error}") from None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -171,7 +163,7 @@ NOT_BINDING = {  # a resumed run may change these
     "loop": ("compile", "resident", "log_every", "save_every", "validate_every", "tensorboard"),
 }
 REMOVED: dict[str, dict[str, Any]] = {  # settings of version 0.2 that no longer exist, and their defaults
-    "sampling": {"per_photo": 1},
+    "sampling": {"patch_sizes": [], "per_photo": 1},
     "augmentation": {"jpeg": 0},
     "loss": {
         "form": "triplet_margin",
@@ -221,8 +213,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.sampling.patch_sizes and not VARIANTS[self.model.variant].any_size:
-            raise ArgumentError(f"sampling.patch_sizes must be empty: {why_size_is_fixed(self.model)}")
         if self.start is not None and self.start.layers == "head" and not VARIANTS[self.model.variant].projects:
             raise ArgumentError(f"start.layers = 'head': {self.model.variant} has no head, neither M nor W")
 

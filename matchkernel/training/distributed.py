@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 
-from matchkernel.errors import ArgumentError, MatchKernelError, WorkError
+from matchkernel.errors import ArgumentError, MatchKernelError, WorkError, short_message
 
 # How long to wait for a silent process, which may be validating; the end of a process is noticed at once.
 PATIENCE = timedelta(minutes=10)
@@ -100,7 +100,7 @@ def joined_team(device: torch.device) -> Iterator[Team]:
     except RuntimeError as error:
         if not isinstance(error, (distributed.DistBackendError, distributed.DistError)) and not _is_lost(error):
             raise
-        reason = " ".join(str(error).split())[:100]
+        reason = short_message(error)
         raise WorkError(
             f"another process of this run ended or does not answer ({reason}); resume with --resume"
         ) from None

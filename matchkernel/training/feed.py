@@ -1,10 +1,10 @@
-"""The batch of every step: which pairs, how each patch is changed, at what size and rate; prepared in threads.
+"""The batch of every step: which pairs, how each patch is changed, at what rate; prepared in threads.
 
 Random numbers depend only on the seed and the step, so that a resumed run and every process draw the same.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from matchkernel.training.optimizer import rate_at
 from matchkernel.training.sets import TrainingSet
 
 AHEAD, WORKERS = 8, 2  # batches prepared in advance; threads that prepare them
-CLASSES, WARPS, PHOTOMETRIC, NETWORK, SIZES = range(5)  # purposes of random numbers: independent streams
+CLASSES, WARPS, PHOTOMETRIC, NETWORK = range(4)  # purposes of random numbers: independent streams
 
 
 def generator_at(seed: int, step: int, purpose: int) -> np.random.Generator:
@@ -92,26 +92,12 @@ class MixedSampler:
         return min(max(1, round(self.share * pairs)), pairs - 1)
 
 
-def open_sampler(config: TrainingConfig, data: TrainingSet) -> PairSampler | MixedSampler:
-    """The sampler of a run: of its training sets, mixed with others if it names some."""
-    sampling = config.sampling
-    if config.data.mix:
-        return MixedSampler(data.labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
-    return PairSampler(data.labels, sampling.pairs, config.seed)
-
-
-def draw_size(sizes: Sequence[int], seed: int, step: int) -> int:
-    """The patch size of update `step`: one of `sizes`, with equal probability."""
-    return sizes[int(generator_at(seed, step, SIZES).integers(len(sizes)))]
-
-
 @dataclass(frozen=True)
 class Batch:
     """What one update needs. B is this process's share of the pairs."""
 
     step: int
     rate: float
-    size: int  # N, side of the patches the model sees
     index: Tensor  # (2, B) int64 into the source
     warps: Tensor  # (2, B, 2, 3)
     photometric: Tensor | None  # (2, B, 7)
@@ -134,8 +120,13 @@ class Feed:
     ) -> None:
         self.config, self.data, self.team = config, data, team
         self.streams, self.pins = streams, pins
-        self.sampler = open_sampler(config, data)
-        for pairs in config.sampling.sizes:
+        labels, sampling = data.labels, config.sampling
+        self.sampler: PairSampler | MixedSampler
+        if config.data.mix:
+            self.sampler = MixedSampler(labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
+        else:
+            self.sampler = PairSampler(labels, sampling.pairs, config.seed)
+        for pairs in sampling.sizes:
             team.share(pairs)  # refuse this now rather than at the end of an epoch
 
     def batch(self, step: int) -> Batch:
@@ -157,7 +148,6 @@ class Feed:
         return Batch(
             step,
             rate_at(step, config.optimizer, sampling.steps, sampling.pairs, sampling.epoch_pairs),
-            draw_size(sampling.patch_sizes or (config.model.patch_size,), config.seed, step),
             self._tensor(index),
             self._tensor(warps),
             photometric,

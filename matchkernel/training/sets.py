@@ -1,7 +1,5 @@
 """The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
-import hashlib
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +9,8 @@ import numpy as np
 
 from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import FileError
+from matchkernel.storage.files import json_digest
 from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
 from matchkernel.training.config import Synthetic, TrainingConfig
 from matchkernel.training.distributed import Team
@@ -25,7 +24,7 @@ class TrainingSet:
 
     Args:
         sets: to train on.
-        mixed: sets that a share of every batch comes from; they follow the others.
+        mixed: sets that a share of every batch comes from; joined after the others.
     """
 
     def __init__(self, sets: Sequence[PatchSet], mixed: Sequence[PatchSet] = ()) -> None:
@@ -41,8 +40,6 @@ class TrainingSet:
     def gather(self, index: np.ndarray) -> np.ndarray:
         """Patches (..., S, S) uint8 at these indices, read from the memory maps."""
         flat = index.ravel()
-        if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
-            raise ArgumentError(f"patch indices must be 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}")
         patches = np.empty((len(flat), self.side, self.side), np.uint8)
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):
@@ -64,7 +61,7 @@ class TrainingSet:
 def identity(sets: Sequence[PatchSet]) -> str:
     """sha256 over the recorded hashes of patches and labels of sets, in order; independent of their folders."""
     parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return json_digest(parts)
 
 
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
@@ -99,7 +96,7 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
 
 
 def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Make the sets of a run. Sets made by a run with other settings are replaced; any others are refused and kept."""
+    """Render the sets of a run. Sets of a run with other settings are replaced; sets from elsewhere are refused."""
     home = folder / "sets"
     if not home.exists():
         home.mkdir()
@@ -117,7 +114,7 @@ def _render(synthetic: Synthetic, folder: Path) -> None:
 
 
 def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set was made with these settings; False if a run made it with others, refused if no run made it."""
+    """Whether a set was made with these settings; refused unless a run made it."""
     source = open_patch_set(place).manifest.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("settings") == asdict(settings):

@@ -80,7 +80,6 @@ def start_from(weights: str, model: Descriptor) -> Start:
     base = load(weights)
     _check_fits(weights, base.config.to_dict(), model.config.to_dict())
     check_patch_size(base.config, model.config.patch_size)
-    base.use_statistics(model.config.patch_size)
     has_new_head, own = base.config.D != model.config.D, dict(model.state_dict())
     for name, tensor in base.state_dict().items():
         if not (has_new_head and name.startswith(("projection.", "output_norm."))):

@@ -32,7 +32,6 @@ from matchkernel.training.log import Log, LogLine, Meter
 from matchkernel.training.network import can_fuse, is_half_precision, prepare_for_training
 from matchkernel.training.optimizer import Updater
 from matchkernel.training.sets import TrainingSet, identity
-from matchkernel.training.size_statistics import with_size_statistics
 from matchkernel.training.start import fix_layers, start_from
 from matchkernel.training.step import Update
 from matchkernel.training.teacher import open_teacher
@@ -97,17 +96,16 @@ class TrainingState:
             )
         sources = [source.digest for source in (self.teacher, self.start) if source is not None]
         self.identity = " ".join([data.identity, *sources])
-        self.updates: dict[tuple[int, int], Update] = {}  # by number of pairs and side of the patches
-        self._measured: tuple[int, Descriptor] | None = None  # step, and the model with statistics of every size
+        self.updates: dict[int, Update] = {}  # by number of pairs
         self.log: Log | None = None
         self.step, self.saved_step = 0, -1
         self.best: dict[str, float] = {}
 
     def update(self, batch: Batch) -> None:
         """Do one update; write a line of the log when it is due."""
-        kind = batch.index.shape[1], batch.size
-        if kind not in self.updates:
-            self.updates[kind] = Update(
+        pairs = batch.index.shape[1]
+        if pairs not in self.updates:
+            self.updates[pairs] = Update(
                 self.model,
                 self.updater,
                 self.config,
@@ -119,8 +117,8 @@ class TrainingState:
                 is_captured=self.is_captured,
             )
             with self.meter.paused():
-                self.updates[kind].capture(batch)
-        self.updates[kind](batch)
+                self.updates[pairs].capture(batch)
+        self.updates[pairs](batch)
         self.step = batch.step
         self.meter.count(self.step)
         if self.step % self.config.loop.log_every == 0:
@@ -156,15 +154,14 @@ class TrainingState:
         checkpoint = read_checkpoint(path)
         check_same_run(checkpoint, self.config, self.identity, path)
         restore(checkpoint, self.model, self.updater, path)
-        self.step, self._measured = checkpoint.step, None
-        self.saved_step = self.step
+        self.step = self.saved_step = checkpoint.step
         self.best = checkpoint.best if checkpoint.validation == identity(self.validation) else {}
         self.meter.resume(self.step, checkpoint.loss_sum)
 
     def write_final_weights(self) -> None:
         """Write the weights after the last update."""
         if self.team.is_first:
-            save(self._usable_model(), self.folder / FINAL, self._card({}))
+            save(self.model, self.folder / FINAL, self._card({}))
 
     def write_log(self, event: str, **values: Any) -> None:
         """Add an entry for this step to the log, if there is one."""
@@ -173,10 +170,9 @@ class TrainingState:
 
     def _validate(self) -> None:
         start = time.perf_counter()
-        model = self._usable_model()
-        result = validate(model, self.validation)
+        result = validate(self.model, self.validation)
         if is_better(result, self.best, self.config.loop.select_by):
-            save(model, self.folder / BEST, self._card(result))
+            save(self.model, self.folder / BEST, self._card(result))
             self.best = {**result, "step": float(self.step)}
         self.write_log("validation", **result, seconds=time.perf_counter() - start)
         if self.report is not None:
@@ -198,15 +194,6 @@ class TrainingState:
             self._fail(self.step)
         write_checkpoint(self.folder, checkpoint)
         self.saved_step = self.step
-
-    def _usable_model(self) -> Descriptor:
-        """The model as it is validated and saved: averaged, and with statistics of every size."""
-        if not self.config.sampling.patch_sizes:
-            return self.model
-        if self._measured is None or self._measured[0] != self.step:
-            model = self.model
-            self._measured = self.step, with_size_statistics(model, self.config, self.data)
-        return self._measured[1]
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":
@@ -232,7 +219,8 @@ class TrainingState:
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> Card:
-        own = [_named(patch_set) for patch_set in self.data.sets]
+        # A set is recognised by the hash of its patches, whatever its name.
+        own = [(part.folder.resolve().name, str(part.manifest["sha256"].get("patches.npy"))) for part in self.data.sets]
         taught = () if self.teacher is None else self.teacher.training_sets  # the model has learned from these too
         card = Card(
             training=self.config.to_dict(),
@@ -243,9 +231,3 @@ class TrainingState:
             other={} if self.teacher is None else {"teacher_weights": self.teacher.described},
         )
         return card if self.start is None else self.start.added_to(card)
-
-
-def _named(patch_set: PatchSet) -> tuple[str, str]:
-    """The name of a set and the sha256 of its patches, by which it is recognised under another name."""
-    name, hashes = patch_set.folder.resolve().name, patch_set.manifest["sha256"]
-    return name, str(hashes.get("patches.npy"))

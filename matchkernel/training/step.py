@@ -21,7 +21,7 @@ MOST_COMPILED = 256
 
 
 class Update:
-    """Carries out the updates of batches with a fixed number of pairs and patch size.
+    """Carries out the updates of batches with a fixed number of pairs.
 
     Each batch is copied into the same tensors, from which an update reads everything, so that one recorded graph serves
     every step and nothing waits for the device.
@@ -76,7 +76,6 @@ class Update:
             self._run()
 
     def _load(self, batch: Batch) -> None:
-        self.size = batch.size
         given = {"index": batch.index, "warps": batch.warps, "photometric": batch.photometric, "patches": batch.patches}
         for name, tensor in given.items():
             if tensor is not None:

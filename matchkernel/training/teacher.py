@@ -1,7 +1,5 @@
 """Distillation: trained models, an ensemble if there are several, whose rows a model copies."""
 
-import hashlib
-import json
 import math
 
 import numpy as np
@@ -15,6 +13,7 @@ from matchkernel.model.engines.cuda_engine import CudaHalfEngine
 from matchkernel.model.precision import unit_rows
 from matchkernel.model.weights import load, state_digest
 from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.storage.files import json_digest
 from matchkernel.training.config import TeacherSettings
 from matchkernel.training.sets import TrainingSet
 
@@ -45,7 +44,7 @@ class Teacher(nn.Module):
         self.digests = [state_digest(model) for model in models]
         self.described = ", ".join(names)
         self.training_sets = tuple(dict.fromkeys(entry for model in models for entry in model.card.training_sets))
-        self.digest = hashlib.sha256(json.dumps(self.digests).encode()).hexdigest()
+        self.digest = json_digest(self.digests)
 
     @torch.no_grad()
     def forward(self, patches: Tensor) -> Tensor:
@@ -109,7 +108,7 @@ def open_teacher(
     for model in models:
         check_patch_size(model.config, student.patch_size)
     size, names = student.patch_size, [f"{model.name} {state_digest(model)[:16]}" for model in models]
-    folded = [model.fold(size).float().to(device).eval().requires_grad_(False) for model in models]
+    folded = [model.fold().float().to(device).eval().requires_grad_(False) for model in models]
     teacher = Teacher(folded, names, size=size, in_half=in_half)
     D, dimensions = student.D or 0, sum(model.config.D or 0 for model in models)
     if dimensions < D:

@@ -9,7 +9,7 @@ from matchkernel.adapt.judge import HARD, Gain, hard_gain, is_kept, matching_gai
 from matchkernel.adapt.limits import epipolar_errors
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.photos.poses import View
-from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 
 
 def rows_of(labels, noise, seed):
@@ -71,7 +71,9 @@ def test_weights_are_kept_if_retrieval_gains_and_nothing_got_worse():
 
 
 def test_a_scene_without_pairs_has_no_poses_to_score(tmp_path):
-    assert pose_gain(("light", "light"), Scene("x", {}, []), tmp_path, "cpu", lambda done, total: None) is None
+    assert (
+        pose_gain(("light", "light"), EvaluationScene("x", {}, []), tmp_path, "cpu", lambda done, total: None) is None
+    )
 
 
 def test_epipolar_errors_are_the_pixels_that_a_match_is_off():

@@ -19,8 +19,7 @@ from PIL import Image
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.colmap.model_analyzer import analyze
-from matchkernel.colmap.program import OLD_CAMERA_MODELS, check_camera_model, find_colmap, on_cpu
+from matchkernel.colmap.program import OLD_CAMERA_MODELS, analyze, check_camera_model, find_colmap, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from made_scene import PLANES, TEXTURE, measure_label_noise
 from PIL import Image
+from rendering import Plane, intersect
 
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.colmap.scene import read_scene
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
-from matchkernel.data.rendering import Plane, intersect
-from matchkernel.data.scene import read_scene
 from matchkernel.data.summary import one_line, verify
 from matchkernel.errors import FileError
 

@@ -70,7 +70,7 @@ def test_photos_that_cannot_be_read_are_named_and_counted(rendered, tmp_path):
 
 def test_too_few_photos_that_can_be_read_are_refused_before_colmap_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(from_photos, "find_colmap", lambda: "colmap")
-    monkeypatch.setattr(from_photos, "run_stage", lambda *_: pytest.fail("COLMAP was started"))
+    monkeypatch.setattr(from_photos.Colmap, "run", lambda *_: pytest.fail("COLMAP was started"))
     (tmp_path / "photos").mkdir()
     for name in ("a.jpg", "b.jpg"):
         (tmp_path / "photos" / name).write_bytes(b"no photo")

@@ -5,8 +5,7 @@ from functools import cache
 
 import cv2
 import numpy as np
-
-from matchkernel.data.rendering import Plane, View, intersect, photograph, turn
+from rendering import Plane, View, intersect, photograph, turn
 
 WIDTH, HEIGHT, FOCAL = 400, 300, 380.0
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rendered_pairs import rendered_pair
 
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.epipolar import sampson_distances
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import guided
 from matchkernel.photos.extract import extract
@@ -14,12 +15,12 @@ from matchkernel.photos.features import Features
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
-from matchkernel.photos.verify import sampson_errors, transfer_errors, verify
+from matchkernel.photos.verify import transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 10], [0.15, 1.1, -5], [1e-3, 5e-4, 1]])
 F = np.array([[0, 0, 0.1], [0.02, 0, -1], [0.1, 1, 0.3]])
 RATIO = "ratio:0.8"  # strict, so that right matches are left to be found
-ERRORS = {"homography": (H, transfer_errors), "fundamental": (F, sampson_errors)}
+ERRORS = {"homography": (H, transfer_errors), "fundamental": (F, sampson_distances)}
 
 
 def features(points, rows):

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from rendering import turn
 
-from matchkernel.data.rendering import turn
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.epipolar import sampson_distances
 from matchkernel.geometry.homography import corner_error, warp_points
-from matchkernel.photos.verify import ERRORS, SIGNIFICANT, TABLES, _distorts, sampson_errors, transfer_errors, verify
+from matchkernel.photos.verify import ERRORS, SIGNIFICANT, TABLES, _distorts, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])
 
@@ -58,15 +59,15 @@ def test_a_fundamental_matrix_puts_b_on_the_line_of_a():
     assert np.median(distances) < 0.2
     wrong_way = x_a @ found.model
     assert np.median(np.abs((x_b * wrong_way).sum(1)) / np.linalg.norm(wrong_way[:, :2], axis=1)) > 5
-    assert sampson_errors(F, a[:120], b[:120]).max() < 1e-9
+    assert sampson_distances(F, a[:120], b[:120]).max() < 1e-9
     assert np.linalg.norm(found.model) == pytest.approx(1)
 
 
-def test_sampson_errors_are_pixels():
+def test_sampson_distances_are_in_pixels():
     """Off its line by e in both images' lines of equal slope, a point is e / sqrt 2 away to first order."""
     F = np.array([[0, 0, 0], [0, 0, -1], [0, 1, 0]], float)  # the same row in both images
     a = np.array([[10.0, 20.0]])
-    assert sampson_errors(F, a, a + np.array([30, 2])) == pytest.approx([2 / np.sqrt(2)])
+    assert sampson_distances(F, a, a + np.array([30, 2])) == pytest.approx([2 / np.sqrt(2)])
 
 
 @pytest.mark.parametrize("geometry", ["auto", "homography", "fundamental"])

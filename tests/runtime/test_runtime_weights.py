@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from helpers import textures, trained_like
+from helpers import trained_like
 from PIL import Image
 
 from matchkernel.model.descriptors import build
@@ -16,7 +16,7 @@ from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.int8 import Limits, int8_file
 from matchkernel.runtime.onnx_engine import OnnxEngine
 from matchkernel.runtime.onnx_graph import float_file
-from matchkernel.runtime.weights import EPSILON, fold, read_weights, tensor_shapes
+from matchkernel.runtime.weights import fold, read_weights, tensor_shapes
 
 SETTINGS = [
     *({"variant": variant} for variant in VARIANTS),
@@ -55,8 +55,6 @@ def test_shapes_are_those_of_the_state_dict_in_its_order(settings):
     model = made(**settings)
     state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     assert list(tensor_shapes(model.config).items()) == list(state.items())
-    more = {f"statistics.{size}.{name}": tuple(t.shape) for size in (16, 32) for name, t in model.statistics().items()}
-    assert tensor_shapes(model.config, (16, 32)) == {**state, **more}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -90,26 +88,6 @@ def test_a_folded_module_becomes_the_same_network(variant):
     for ours, theirs in ((one.projection, other.projection), (one.scale_and_shift, other.scale_and_shift)):
         assert (ours is None) == (theirs is None)
         assert all(np.allclose(*pair, rtol=1e-5, atol=1e-6) for pair in zip(ours or (), theirs or (), strict=True))
-
-
-def test_the_statistics_of_a_patch_size_are_folded(tmp_path):
-    model = made(variant="polar")
-    for size in (48, 64, 32):
-        trained_like(model, seed=size)
-        model.size_statistics[size] = {name: tensor.clone() for name, tensor in model.statistics().items()}
-    save(model, tmp_path / "w.safetensors")
-    weights = read_weights(tmp_path / "w.safetensors")
-    for size in (32, 48, 64, 40):  # at 40 px those of the state dict, of 32 px
-        statistics = model.size_statistics.get(size, model.size_statistics[32])
-        network = fold(weights, size)
-        for number, layer in enumerate(network.networks[0]):
-            at = f"backbones.0.layers.{3 * number + 1}.running_"
-            scale = (statistics[f"{at}var"].double() + EPSILON).rsqrt()
-            assert np.allclose(layer.bias, -statistics[f"{at}mean"] * scale, rtol=1e-6)
-        module = load(tmp_path / "w.safetensors", patch_size=size)
-        expected = module(textures(3, size)).detach().numpy()
-        assert np.abs(float_engine(network)(textures(3, size)) - expected).max() < 1e-5
-        assert network.matrices[0].shape == ((size // 4) ** 2, 25)
 
 
 @pytest.mark.parametrize("int8", [False, True])

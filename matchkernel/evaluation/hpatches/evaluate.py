@@ -1,7 +1,5 @@
 """HPatches: descriptors to scores of the three tasks, from folders (evaluate_hpatches) or from arrays (score_split)."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.methods import Method, Planned, chosen_distance
 from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
 from matchkernel.photos.nearest import Distance
-from matchkernel.storage.files import check_new_folder, file_hash
+from matchkernel.storage.files import check_new_folder, file_hash, json_digest
 from matchkernel.storage.folders import new_folder
 from matchkernel.storage.progress import Progress, Say
 
@@ -199,7 +197,7 @@ def _settings(
     patches where they are known.
     """
     patches_sha256 = (
-        None if strips is None else _sha256([[sequence, list(strips[sequence])] for sequence in tasks.test])
+        None if strips is None else json_digest([[sequence, list(strips[sequence])] for sequence in tasks.test])
     )
     known = [] if patches_sha256 is None else [patches_sha256]
     return {
@@ -207,7 +205,7 @@ def _settings(
         "descriptor": descriptor,
         "split": tasks.split,
         "tasks": [task for task in TASKS if task in only],
-        "data_sha256": _sha256([tasks.digest, [[name, counts[name]] for name in tasks.test], *known]),
+        "data_sha256": json_digest([tasks.digest, [[name, counts[name]] for name in tasks.test], *known]),
         "patches_sha256": patches_sha256,
         "distance": distance,
         "whitening": whitening,
@@ -218,10 +216,6 @@ def _strip_hashes(patches: HPatchesSet, lists: Sequence[HPatchesTasks]) -> dict[
     """sha256 of each strip of the test sequences, from the files themselves, not from a manifest."""
     names = dict.fromkeys(name for tasks in lists for name in tasks.test)
     return {name: [file_hash(patches.root / name / f"{image}.png") for image in IMAGES] for name in names}
-
-
-def _sha256(content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _check_choices(only: Sequence[str], whitening: str) -> None:

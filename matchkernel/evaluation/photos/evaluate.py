@@ -1,6 +1,5 @@
 """Score methods on scenes: extract once per image, match and score every pair, resumable and in several processes."""
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -24,7 +23,7 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation.methods import Planned
 from matchkernel.evaluation.photos.methods import PhotoMethod
 from matchkernel.evaluation.photos.rows import is_row
-from matchkernel.evaluation.photos.scenes import PoseCamera, Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.summary import summary
 from matchkernel.evaluation.photos.work import (
     SECONDS,
@@ -38,7 +37,7 @@ from matchkernel.evaluation.photos.work import (
 )
 from matchkernel.runtime.engine import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.files import file_hash, write_errors
+from matchkernel.storage.files import file_hash, json_digest, write_errors
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.progress import Progress, Say
 
@@ -49,7 +48,7 @@ Pool = Callable[[Callable[[Task], Done], Sequence[Task]], Iterator[Done]]
 
 
 def evaluate_photos(
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     specs: Sequence[MethodSpec],
     protocol: Protocol | None = None,
     *,
@@ -82,7 +81,7 @@ def evaluate_photos(
     _check_names(scenes, specs)
     hashes = {scene.name: {name: file_hash(path) for name, path in scene.images.items()} for scene in scenes}
     # A method with a matcher of its own ignores the filter: with several filters it is scored once.
-    opened = {_digest([(m := spec.open()).name, m.settings]): (spec, m) for spec in reversed(specs)}
+    opened = {json_digest([(m := spec.open()).name, m.settings]): (spec, m) for spec in reversed(specs)}
     specs, methods = zip(*reversed(opened.values()), strict=True)
     plans = [_plan(spec, method, scenes, hashes, protocol) for spec, method in zip(specs, methods, strict=True)]
     if before is not None:
@@ -99,7 +98,7 @@ def evaluate_photos(
 def _plan(
     spec: MethodSpec,
     method: PhotoMethod,
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     hashes: dict[str, dict[str, str]],
     protocol: Protocol,
 ) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def _plan(
         "engine": method.settings.get(ENGINE, TORCH),
         "settings": json.loads(json.dumps(method.settings)),
         "protocol": asdict(protocol),
-        "data_sha256": _digest(digests),
+        "data_sha256": json_digest(digests),
         "versions": _versions(),
         "machine": platform.machine(),
     }
@@ -125,7 +124,7 @@ def _versions() -> dict[str, str]:
     return {"matchkernel": matchkernel.__version__, "numpy": np.__version__, "opencv": need_opencv().__version__}
 
 
-def _check_names(scenes: Sequence[Scene], specs: Sequence[MethodSpec]) -> None:
+def _check_names(scenes: Sequence[EvaluationScene], specs: Sequence[MethodSpec]) -> None:
     """Refuse scenes whose images have the same names, if features are looked up by name."""
     names = [name for scene in scenes for name in scene.images]
     if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
@@ -136,7 +135,7 @@ def _check_names(scenes: Sequence[Scene], specs: Sequence[MethodSpec]) -> None:
 def _score(
     spec: MethodSpec,
     method: PhotoMethod,
-    scenes: Sequence[Scene],
+    scenes: Sequence[EvaluationScene],
     hashes: dict[str, dict[str, str]],
     protocol: Protocol,
     folder: Path,
@@ -145,9 +144,9 @@ def _score(
     progress: Progress,
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
     """The rows of all pairs by scene, and median seconds per image and per pair."""
-    key = _digest(method.feature_settings)[:16]
+    key = json_digest(method.feature_settings)[:16]
     files = {
-        (scene.name, name): folder / "features" / key / f"{_digest([scene.name, name, digest])[:32]}.npz"
+        (scene.name, name): folder / "features" / key / f"{json_digest([scene.name, name, digest])[:32]}.npz"
         for scene in scenes
         for name, digest in hashes[scene.name].items()
     }
@@ -167,7 +166,7 @@ def _score(
     say(f"matching {pairs} pairs for {name}")
     for scene in scenes:
         tasks = [_pair_task(spec, scene, pair, files, protocol) for pair in scene.pairs]
-        digest = _digest(
+        digest = json_digest(
             [method.settings, asdict(protocol), _versions(), scene.name, _truth(scene), hashes[scene.name]]
         )
         rows[scene.name] = []
@@ -183,7 +182,7 @@ def _score(
 
 def _pair_task(
     spec: MethodSpec,
-    scene: Scene,
+    scene: EvaluationScene,
     pair: tuple[str, str],
     files: dict[tuple[str, str], Path],
     protocol: Protocol,
@@ -271,7 +270,7 @@ def _end_with_the_main_process() -> None:
         os._exit(1)
 
 
-def _truth(scene: Scene) -> list[Any]:
+def _truth(scene: EvaluationScene) -> list[Any]:
     """Pairs and their true cameras or homographies, as JSON."""
     cameras = {name: _camera(camera) for name, camera in scene.cameras.items()}
     return [scene.pairs, cameras, [H.tolist() for H in scene.homographies.values()]]
@@ -279,7 +278,3 @@ def _truth(scene: Scene) -> list[Any]:
 
 def _camera(camera: PoseCamera) -> list[Any]:
     return [camera.model, camera.parameters.tolist(), camera.size, camera.R.tolist(), camera.t.tolist()]
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

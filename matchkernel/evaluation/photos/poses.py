@@ -7,7 +7,7 @@ import numpy as np
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.cameras import focal_and_centre, focal_length, unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
-from matchkernel.photos.verify import CONFIDENCE, ITERATIONS
+from matchkernel.geometry.epipolar import fit_magsac
 from matchkernel.storage.extras import need_opencv
 
 LEAST_MATCHES = {"essential": 5, "fundamental": 8}
@@ -83,13 +83,16 @@ def score_pose(points_a: np.ndarray, points_b: np.ndarray, a: View, b: View, pix
     rays_a, rays_b = a.rays(points_a), b.rays(points_b)
     usable = np.isfinite(rays_a).all(1) & np.isfinite(rays_b).all(1)
     rays_a, rays_b = rays_a[usable], rays_b[usable]
+    if len(rays_a) < LEAST_MATCHES["essential" if known else "fundamental"]:
+        return FAILED
     if known:
-        found = _essential(rays_a, rays_b, pixels / ((a.focal + b.focal) / 2))
+        found = fit_magsac("essential", rays_a, rays_b, pixels / ((a.focal + b.focal) / 2))
     else:
-        found = _from_fundamental(points_a[usable], points_b[usable], a, b, pixels)
+        found = fit_magsac("fundamental", points_a[usable], points_b[usable], pixels)
     if found is None:
         return FAILED
-    E, inliers = found
+    matrix, inliers = found
+    E = matrix if known else _matrix(b).T @ matrix @ _matrix(a)
     pose = _pose(E, rays_a, rays_b, inliers)
     if pose is None:
         return FAILED
@@ -103,31 +106,6 @@ def pose_error(R: np.ndarray, t: np.ndarray, true_R: np.ndarray, true_t: np.ndar
     return PoseError(float(np.rad2deg(rotation)), float(np.rad2deg(direction)), inliers)
 
 
-def _essential(rays_a: np.ndarray, rays_b: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray] | None:
-    cv2 = need_opencv()
-    if len(rays_a) < LEAST_MATCHES["essential"]:
-        return None
-    try:
-        E, mask = cv2.findEssentialMat(rays_a, rays_b, np.eye(3), cv2.USAC_MAGSAC, CONFIDENCE, threshold, ITERATIONS)
-    except cv2.error:  # its solvers fail if the matches do not determine a model
-        return None
-    return _usable(E, mask)
-
-
-def _from_fundamental(
-    points_a: np.ndarray, points_b: np.ndarray, a: View, b: View, pixels: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    cv2 = need_opencv()
-    if len(points_a) < LEAST_MATCHES["fundamental"]:
-        return None
-    try:
-        F, mask = cv2.findFundamentalMat(points_a, points_b, cv2.USAC_MAGSAC, pixels, CONFIDENCE, ITERATIONS)
-    except cv2.error:
-        return None
-    found = _usable(F, mask)
-    return None if found is None else (_matrix(b).T @ found[0] @ _matrix(a), found[1])
-
-
 def _matrix(view: View) -> np.ndarray:
     """K of a camera in pixels of the file; distortion is left out."""
     if view.camera.model is None:
@@ -136,12 +114,6 @@ def _matrix(view: View) -> np.ndarray:
         focal, centre = focal_and_centre(view.camera.model, view.camera.parameters)
         focal, centre = focal * view.scale, centre * view.scale - COLMAP_ORIGIN
     return np.array([[focal[0], 0, centre[0]], [0, focal[1], centre[1]], [0, 0, 1]])
-
-
-def _usable(matrix: np.ndarray | None, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
-    if matrix is None or mask is None or matrix.shape != (3, 3) or not np.isfinite(matrix).all() or not matrix.any():
-        return None
-    return matrix, mask.ravel() > 0
 
 
 def _pose(

@@ -1,6 +1,5 @@
 """Scenes to evaluate on: photos with true cameras or homographies, and the pairs of photos to match."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -8,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.colmap.model import NO_POINT, Reconstruction, read_reconstruction
+from matchkernel.colmap.model import covisible_images, read_reconstruction
+from matchkernel.colmap.scene import fits_camera
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.cameras import PROJECTABLE, focal_length
@@ -45,7 +45,7 @@ class PoseCamera:
 
 
 @dataclass(frozen=True)
-class Scene:
+class EvaluationScene:
     """Photos and pairs of them, with true cameras (poses) or true homographies.
 
     Attributes:
@@ -74,7 +74,7 @@ def read_scene(
     shared_points: int = SHARED_POINTS,
     most_pairs: int | None = None,
     pairs: str | Path | None = None,
-) -> Scene:
+) -> EvaluationScene:
     """Read a scene in one of three layouts (see docs/evaluation.md).
 
     Args:
@@ -111,7 +111,7 @@ def read_scene(
     images = {image: folder / "images" / image for image in sorted({image for pair in chosen for image in pair})}
     for image, path in images.items():
         _check_photo(path, cameras[image])
-    return Scene(name, images, chosen, {image: cameras[image] for image in images})
+    return EvaluationScene(name, images, chosen, {image: cameras[image] for image in images})
 
 
 def read_scenes(
@@ -120,7 +120,7 @@ def read_scenes(
     shared_points: int = SHARED_POINTS,
     most_pairs: int | None = None,
     pairs: str | Path | None = None,
-) -> list[Scene]:
+) -> list[EvaluationScene]:
     """Read several scenes, which must have different names; see read_scene."""
     if pairs is not None and len(folders) > 1:
         raise ArgumentError(f"--pairs is for one scene; with several, give each a {PAIRS} of its own in its folder")
@@ -140,7 +140,7 @@ def colmap_scene(
     *,
     shared_points: int = SHARED_POINTS,
     most_pairs: int | None = None,
-) -> Scene:
+) -> EvaluationScene:
     """The scene of some photos of a COLMAP model, which need not lie beside them; it may have no pairs.
 
     Args:
@@ -156,7 +156,7 @@ def colmap_scene(
     images = {image: Path(photos) / image for image in sorted({image for pair in chosen for image in pair})}
     for image, path in images.items():
         _check_photo(path, cameras[image])
-    return Scene(name, images, chosen, {image: cameras[image] for image in images})
+    return EvaluationScene(name, images, chosen, {image: cameras[image] for image in images})
 
 
 def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
@@ -195,7 +195,7 @@ def read_pairs(path: str | Path, cameras: dict[str, PoseCamera]) -> list[Pair]:
     return list(pairs)
 
 
-def _sequence(name: str, folder: Path, most_pairs: int | None) -> Scene:
+def _sequence(name: str, folder: Path, most_pairs: int | None) -> EvaluationScene:
     numbers = sorted(int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix != ".txt")
     paths = {number: next(iter(sorted(folder.glob(f"{number}.*")))) for number in numbers}
     if 1 not in paths or len(paths) < 2:
@@ -212,7 +212,7 @@ def _sequence(name: str, folder: Path, most_pairs: int | None) -> Scene:
     images = {path.name: path for path in paths.values() if path.name in needed}
     for path in images.values():
         _check_photo(path, None)
-    return Scene(name, images, list(chosen), homographies=chosen)
+    return EvaluationScene(name, images, list(chosen), homographies=chosen)
 
 
 def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCamera], list[Pair]]:
@@ -229,22 +229,13 @@ def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCam
         cameras[image.name] = PoseCamera(image.R, image.t, camera.model, camera.parameters, size)
     if len(cameras) < 2:
         raise FileError(f"{sparse}: a scene needs two images with cameras, this has {len(cameras)}")
-    return cameras, _sharing(model, shared_points)
-
-
-def _sharing(model: Reconstruction, least: int) -> list[Pair]:
-    names = sorted(image.name for image in model.images.values())
-    images = {image.name: image for image in model.images.values()}
-    seen_by: dict[int, list[int]] = defaultdict(list)
-    for number, name in enumerate(names):
-        for point in np.unique(images[name].points):
-            if point != NO_POINT:
-                seen_by[int(point)].append(number)
-    counts = np.zeros((len(names), len(names)), np.int64)
-    for numbers in seen_by.values():
-        counts[np.ix_(numbers, numbers)] += 1
-    ranked = [(int(counts[i, j]), names[i], names[j]) for i, j in combinations(range(len(names)), 2)]
-    return [(a, b) for count, a, b in sorted(ranked) if count >= least]
+    ranked = sorted(
+        (count, name, other)
+        for name, others in covisible_images(model)
+        for other, count in others
+        if name < other and count >= shared_points
+    )
+    return cameras, [(name, other) for _, name, other in ranked]
 
 
 def _spread(ranked: list[Pair], most: int | None) -> list[Pair]:
@@ -258,11 +249,8 @@ def _check_photo(path: Path, camera: PoseCamera | None) -> None:
     """Refuse a photo that is missing, is no image, or does not have the shape of its camera."""
     with open_image(path) as image:
         width, height = image.size
-    if camera is not None and camera.size is not None:
-        scale = width / camera.size[0], height / camera.size[1]
-        # Allows half a pixel of rounding at each size, but no change of the aspect ratio.
-        if abs(scale[0] - scale[1]) * max(camera.size) > 1.0 + max(scale):
-            raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {camera.size}")
+    if camera is not None and camera.size is not None and not fits_camera((width, height), camera.size):
+        raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {camera.size}")
 
 
 def _pinhole(words: list[str], where: str) -> np.ndarray:

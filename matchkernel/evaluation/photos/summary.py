@@ -8,11 +8,11 @@ import numpy as np
 
 from matchkernel.evaluation.photos.calibrate import RATIO, shares_of_right, threshold_of
 from matchkernel.evaluation.photos.rows import COUNTS, SCORES, mean_score, score_of
-from matchkernel.evaluation.photos.scenes import Scene
+from matchkernel.evaluation.photos.scenes import EvaluationScene
 
 
 def summary(
-    rows: dict[str, list[dict[str, Any]]], scenes: Sequence[Scene], trained_on: frozenset[str] = frozenset()
+    rows: dict[str, list[dict[str, Any]]], scenes: Sequence[EvaluationScene], trained_on: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """`scenes` with their scores and rows, `mean` of each score over scenes, `calibration`, `warnings`.
 
@@ -48,12 +48,12 @@ def _calibration(seen: list[np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _learned(scenes: Sequence[Scene], trained_on: frozenset[str]) -> list[str]:
+def _learned(scenes: Sequence[EvaluationScene], trained_on: frozenset[str]) -> list[str]:
     known = [scene.name for scene in scenes if scene.name in trained_on]
     return [f"the weights were trained on {', '.join(known)}: scores there are too good"] if known else []
 
 
-def _warnings(scenes: Sequence[Scene]) -> list[str]:
+def _warnings(scenes: Sequence[EvaluationScene]) -> list[str]:
     warnings = []
     for scene in scenes:
         blind = {name for name, camera in scene.cameras.items() if camera.model is None}

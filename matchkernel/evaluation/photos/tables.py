@@ -1,6 +1,5 @@
 """The names and table rows of results on photos."""
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import Any
 
 from matchkernel.evaluation.photos.bootstrap import Estimate
 from matchkernel.evaluation.photos.rows import difference
+from matchkernel.storage.files import json_digest
 
 SHOWN = {"poses": "maa10", "homographies": "h3"}  # the score of a scene in a table
 HEADINGS = {
@@ -22,7 +22,7 @@ def file_name(result: Mapping[str, Any]) -> str:
     words = ["photos", result["descriptor"], result["keypoints"], result["filter"]]
     plain = [re.sub(r"[^A-Za-z0-9._=-]+", "_", str(word))[:60] for word in words]
     content = [result[key] for key in ("descriptor", "settings", "protocol", "data_sha256")]
-    return "-".join([*plain, hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]])
+    return "-".join([*plain, json_digest(content)[:8]])
 
 
 def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -48,7 +48,7 @@ class CudaHalfEngine:
         self.size, self.device, self.batch_pixels = size, str(device), BATCH_PIXELS
         self._place = device
         self.settings = {"engine": self.name}
-        folded = model.fold(size, device)
+        folded = model.fold(device=device)
         self.model = (copy.deepcopy(folded) if folded is model else folded).to(dtype)
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             raise UnfitError(

@@ -6,16 +6,13 @@ from torch import Tensor, nn
 from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor, FixedNorm
-from matchkernel.runtime.weights import AT_SIZE, Convolution, FoldedNetwork, Weights, aggregation_matrices, fold
+from matchkernel.runtime.weights import Convolution, FoldedNetwork, Weights, aggregation_matrices, fold
 from matchkernel.storage.tensors import as_stored
 
 
 def weights_of(model: Descriptor) -> Weights:
-    """The weights of a descriptor that is not folded, with its statistics for other patch sizes."""
-    named = dict(model.state_dict())
-    for size, statistics in model.current_size_statistics().items():
-        named |= {f"{AT_SIZE}{size}.{name}": tensor.clone() for name, tensor in statistics.items()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+    """The weights of a descriptor that is not folded."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     return Weights(model.name, model.config, model.card, as_stored(tensors))
 
 
@@ -24,7 +21,7 @@ def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
     check_layers(model)
     if not model.is_folded:
         return fold(weights_of(model), size)
-    model = model.fold(size)
+    model = model.fold()
     networks = [
         [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in convolutions_of(network)]
         for network in model.backbones

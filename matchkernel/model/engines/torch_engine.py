@@ -25,7 +25,7 @@ class TorchEngine:
 
     def __init__(self, model: Descriptor, size: int, device: torch.device) -> None:
         self.size = size
-        self.model = model.fold(size, device)
+        self.model = model.fold(device=device)
         weight = next(self.model.parameters())
         self.device = str(weight.device)
         self.dtype = "float64" if weight.dtype == torch.float64 else "float32"

@@ -50,4 +50,4 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
     features = need("kornia.feature", "kornia", "using descriptors in kornia")
     size = model.config.patch_size if patch_size is None else patch_size
     check_patch_size(model.config, size)
-    return features.LAFDescriptor(model.fold(size), patch_size=size, grayscale_descriptor=True)
+    return features.LAFDescriptor(model.fold(), patch_size=size, grayscale_descriptor=True)

@@ -73,7 +73,7 @@ def prepare(model: Descriptor, patch_size: int | None) -> tuple[int, Descriptor]
     check_patch_size(model.config, N)
     if N > LARGEST_PATCH:
         raise ArgumentError(f"the maximum patch size for ONNX export is {LARGEST_PATCH} px, got {N} px")
-    return N, copy.deepcopy(model.fold(N, torch.device("cpu"))).float()  # a folded model folds to itself
+    return N, copy.deepcopy(model.fold(device=torch.device("cpu"))).float()  # a folded model folds to itself
 
 
 def metadata_of(model: Descriptor, N: int, engine: str, card: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Arrays from .npy and .npz files: checked before memory is allocated, and never unpickled."""
+"""Read arrays from .npy and .npz files: checked before memory is allocated, and never unpickled; and unit rows."""
 
 import math
 import zipfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.errors import FileError, MatchKernelError
+from matchkernel.errors import FileError, MatchKernelError, short_message
 from matchkernel.storage.files import check_regular
 
 
@@ -49,6 +49,18 @@ def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
 
 
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Scale every row to length 1; a row of zeros stays zero.
+
+    Example:
+        >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+        array([[0.6, 0.8],
+               [0. , 0. ]])
+    """
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1))
+
+
 @contextmanager
 def _file_errors(path: str | Path, what: str) -> Iterator[None]:
     check_regular(path)
@@ -62,7 +74,7 @@ def _file_errors(path: str | Path, what: str) -> Iterator[None]:
         reason = error.strerror or f"not {what}"
         raise FileError(f"{path}: cannot be read ({reason})") from None
     except Exception as error:  # zipfile and numpy's header parser let tokenize, struct and zlib errors through
-        reason = " ".join(str(error).split())[:150] or type(error).__name__
+        reason = short_message(error)
         if "pickle" in reason:  # numpy's advice would be to trust the file
             reason = "it begins unlike one, or holds objects"
         raise FileError(f"{path}: not {what} ({reason})") from None

@@ -1,6 +1,6 @@
 """bf16 with CUDA graphs against plain float32, three seeds each; then one full run of the paper's recipe.
 
-python experiments/2026-11-15-training-on-a-gpu/run.py --train SET... --validation SET... --out FOLDER
+python experiments/training_on_a_gpu.py --train SET... --validation SET... --out FOLDER
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 

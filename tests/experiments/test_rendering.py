@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from matchkernel.data.rendering import Plane, View, hits, intersect, quaternion, sub_pixels, turn
+from rendering import Plane, View, hits, intersect, quaternion, sub_pixels, turn
 
 RAMP = np.tile(np.arange(101.0), (51, 1))  # gray = 100 u
 

@@ -98,6 +98,21 @@ def read_scene(
     return Scene(photos, places, tracked, photos_left_out, tracked_left_out)
 
 
+def fits_camera(photo: tuple[int, int], camera: tuple[int, int]) -> bool:
+    """True if a photo has the aspect ratio of its camera, with half a pixel of rounding at each size.
+
+    Args:
+        photo: width and height of the file.
+        camera: width and height that the intrinsics are for.
+
+    Example:
+        >>> fits_camera((320, 240), (1281, 960)), fits_camera((320, 320), (1281, 960))
+        (True, False)
+    """
+    scales = photo[0] / camera[0], photo[1] / camera[1]
+    return abs(scales[0] - scales[1]) * max(camera) <= 1.0 + max(scales)
+
+
 def _size(path: Path) -> tuple[int, int] | str:
     """Width and height of a photo, or why it cannot be read."""
     try:
@@ -120,8 +135,7 @@ def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
         return size
     width, height = size
     scale = np.array([width / camera.width, height / camera.height])
-    # Allows half a pixel of rounding at each size, but no change of the aspect ratio.
-    if abs(scale[0] - scale[1]) * max(camera.width, camera.height) > 1.0 + max(scale):
+    if not fits_camera(size, (camera.width, camera.height)):
         return "of another shape than its camera"
     no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))
     return Photo(pose.name, path, camera, pose, scale, size, no_frames, np.empty(0, np.int64))

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matchkernel.errors import FileError
-from matchkernel.storage.npy import map_npy, read_npz
+from matchkernel.storage.arrays import map_npy, read_npz
 
 STACK = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
