@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-ray test-peers lint bench bench-gpu pictures results check-results pins check-install release clean
+.PHONY: help demo test test-slow test-ray test-peers lint docs bench bench-gpu pictures results check-results pins check-install release clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ lint: .venv/dev  ## check style and types
 	$(BIN)/mypy scripts
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+
+docs: .venv/dev  ## build the documentation site into out/site; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . out/site
 
 bench-gpu: .venv/dev  ## measure training and describing on a GPU
 	$(BIN)/python benchmarks/training.py

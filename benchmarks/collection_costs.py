@@ -25,14 +25,13 @@ from timing import read_result, write_result
 from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.choose_pairs import top_pairs
 from matchkernel.collection.extract_shards import ExtractWork, Photo
-from matchkernel.collection.feature_files import open_features
 from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.collection.match_shards import Matcher, MatchWork, PairTask
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.features import load_features
-from matchkernel.photos.hloc import read_matches, write_features, write_matches
+from matchkernel.photos.files import open_features, read_matches, write_features, write_matches
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.threads import use_threads

@@ -24,6 +24,7 @@ from rules import calibrated_ratio, taken_filters, taken_model
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
+from matchkernel.evaluation.methods import MOVED
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.evaluation.photos.work import MethodSpec, Protocol
@@ -135,7 +136,7 @@ def spec_of(candidate: Candidate, options: argparse.Namespace) -> MethodSpec:
     method = candidate.method
     file = options.weights / f"{method}.safetensors"
     is_desdis = method in (DESDIS, *SMALLER_DESDIS)
-    text = f"{method}:{options.weights / method}.pth" if is_desdis else str(file) if file.is_file() else method
+    text = f"{MOVED[method]}:{options.weights / method}.pth" if is_desdis else str(file) if file.is_file() else method
     networks = {name: str(options.weights / candidate.changes[name]) for name in NETWORKS if name in candidate.changes}
     detector = replace(candidate.detector, **networks)
     if candidate.filter.startswith(GUIDED):

@@ -19,18 +19,18 @@ from matchkernel.collection.extract_shards import (
     mask_of,
     photo_digest,
 )
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, is_h5, names_in
+from matchkernel.collection.feature_files import IMAGE_HASH
 from matchkernel.collection.shards import visible_mark
-from matchkernel.collection.workers import Lost, Workers
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.features import Store, label_of, load_features
-from matchkernel.photos.hloc import load_h5py, recorded_facts, write_features
+from matchkernel.photos.files import SUFFIX, is_h5, need_h5py, npz_names, recorded_facts, write_features
 from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.photo_folders import first_names, photos_at
+from matchkernel.storage.pool import Failure, Work, Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.stages import stage
 
@@ -136,18 +136,21 @@ def _opened(work: ExtractWork, workers: Workers | None, images: int) -> Iterator
         extractor = work.here()
         yield _as_json(extractor.facts), extractor.each
         return
-    with visible_mark(work.folder) as mark, workers.opened(work.sent(mark), images) as crew:
+    with (
+        visible_mark(work.folder) as mark,
+        workers.pool(Work(work.sent(mark).open, work.memory, work.uses_gpu), images) as pool,
+    ):
 
         def run(photos: Sequence[Photo]) -> Iterator[Extracted | Skipped]:
             photos = [replace(photo, path=photo.path.absolute()) for photo in photos]
-            size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * crew.size)))
-            for task, result in crew.run([photos[i : i + size] for i in range(0, len(photos), size)]):
-                if isinstance(result, Lost):
+            size = min(MOST_AT_ONCE, max(1, len(photos) // (TASKS_EACH * pool.size)))
+            for task, result in pool.run([photos[i : i + size] for i in range(0, len(photos), size)]):
+                if isinstance(result, Failure):
                     yield from (Skipped(one.name, f"{one.path}: not extracted: {result.reason}") for one in task)
                 else:
                     yield from result
 
-        yield _as_json(crew.facts), run
+        yield _as_json(pool.facts), run
 
 
 def _as_json(facts: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +180,7 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
         check_folder(out)
         return
     check_output(out, *images.values())
-    load_h5py()
+    need_h5py()
     for name in images:
         inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
         if inside:
@@ -190,7 +193,7 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
         there = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
         if there is not None:
             _check_first(out, there, facts)
-        _say_others(out, set(names_in(out)) - images.keys(), say)
+        _say_others(out, set(npz_names(out)) - images.keys(), say)
         return [Photo(name, path) for name, path in images.items()]
     known = recorded_facts(out) if out.exists() else {}
     for name, found in known.items():

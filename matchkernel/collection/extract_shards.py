@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX
+from matchkernel.collection.feature_files import IMAGE_HASH
 from matchkernel.collection.shards import check_visible, key_of
-from matchkernel.collection.workers import described
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
+from matchkernel.photos.files import SUFFIX, check_h5_name
 from matchkernel.photos.filters import RATIO, THRESHOLD
-from matchkernel.photos.hloc import check_name
 from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray, read_mask
-from matchkernel.storage.settings import told_differences
+from matchkernel.storage.pool import Run, one_line
+from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
@@ -70,7 +70,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ExtractWork:
-    """Extract features, in as many processes as there are; see workers.Work.
+    """Extract features, in as many processes as there are; see pool.Work.
 
     Attributes:
         describer: an opened one, for this process; or how to open it.
@@ -120,7 +120,7 @@ class ExtractWork:
             mark=mark.absolute(),
         )
 
-    def open(self, threads: int, gpu: bool) -> "Extractor":
+    def open(self, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
         """Open the model in a worker."""
         if self.mark is not None:
             check_visible(self.mark)
@@ -128,15 +128,12 @@ class ExtractWork:
         recipe = self._recipe
         if recipe.device == "auto":
             recipe = replace(recipe, device="cuda" if gpu else "cpu")
-        return Extractor(self, recipe.open())
+        extractor = Extractor(self, recipe.open())
+        return extractor.facts, extractor.do
 
     def here(self) -> "Extractor":
         """Open the model in this process."""
         return Extractor(self, self.describer if isinstance(self.describer, Describer) else self.describer.open())
-
-    def split(self, task: Sequence[Photo]) -> list[list[Photo]]:
-        """Photo by photo."""
-        return [[photo] for photo in task]
 
     @property
     def _recipe(self) -> Recipe:
@@ -246,7 +243,7 @@ def _or_skipped(photo: Photo, step: Callable[[], Result]) -> Result | Skipped:
     except (MatchKernelError, MemoryError):
         raise
     except Exception as error:
-        return Skipped(photo.name, f"{photo.path}: not extracted: {described(error)}")
+        return Skipped(photo.name, f"{photo.path}: not extracted: {one_line(error)}")
 
 
 def check_same_settings(
@@ -259,7 +256,7 @@ def check_same_settings(
     keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
     readable = [key for key in keys if not key.endswith("sha256")]
     for some in (readable, keys):  # digests are told only if all else is the same
-        told = told_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        told = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
         if not told:
             continue
         only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
@@ -271,7 +268,7 @@ def _check_name(name: str, is_h5: bool) -> None:
     """Refuse an image whose features cannot be written under its name."""
     if is_h5:
         try:
-            check_name(name)
+            check_h5_name(name)
         except ArgumentError as error:
             raise FileError(f"{name!a}: {error}") from None
     elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:

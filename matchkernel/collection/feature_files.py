@@ -1,76 +1,24 @@
-"""Features of a collection as they lie on disk: a folder of .npz files, or a features.h5 in hloc's layout."""
+"""Digests of the features of a collection, by which matches are found again."""
 
 import hashlib
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchkernel.collection.shards import key_of
 from matchkernel.errors import FileError
-from matchkernel.photos.features import Features, load_features
-from matchkernel.photos.hloc import image_names, read_features, recorded_facts
-from matchkernel.storage.arrays import read_npz
+from matchkernel.photos.features import Features, read_facts
+from matchkernel.photos.files import SUFFIX, FeatureFiles, is_h5, recorded_facts
 
-H5_SUFFIXES = (".h5", ".hdf5")
-SUFFIX = ".npz"
 FACTS_AT_A_TIME = 1000  # images whose settings are in memory
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
 
 
-@dataclass(frozen=True)
-class FeatureFiles:
-    """The features that a place holds.
-
-    Attributes:
-        place: folder or .h5.
-        names: of the images, sorted.
-    """
-
-    place: Path
-    names: list[str]
-
-    def load(self, name: str) -> Features:
-        """The features of one image; without regions, as most networks write them, these are small squares."""
-        if is_h5(self.place):
-            return read_features(self.place, name, need_regions=False)
-        return load_features(self.place / f"{name}{SUFFIX}")
-
-
-def open_features(place: str | Path) -> FeatureFiles:
-    """Look which images a folder of .npz files or an .h5 holds features of; none are refused."""
-    place = Path(place)
-    if is_h5(place):
-        names = image_names(place)
-    elif place.is_dir():
-        names = names_in(place)
-    else:
-        reason = "is neither a folder nor an .h5" if place.exists() else "no such file or folder"
-        raise FileError(f"{place}: {reason}; features are what `matchkernel extract` writes")
-    if not names:
-        raise FileError(f"{place}: contains no features")
-    return FeatureFiles(place, names)
-
-
-def names_in(folder: Path) -> list[str]:
-    """Names of the images that a folder holds .npz files of, sorted."""
-    paths = (path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.name.startswith("."))
-    return sorted(path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths)
-
-
-def is_h5(place: Path) -> bool:
-    """Whether features at this place are one HDF5 file, by its name."""
-    return place.suffix.lower() in H5_SUFFIXES
-
-
 def feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Digests of the features of images; and the images without usable ones, with the reason.
+    """Digests of the features of images; and the images without usable features, with the reason.
 
-    Features that this package made are told by what they were made from: photo, model and settings. Of others the
-    numbers are read.
+    Features of this package are identified by what they were made from: photo, model and settings. Features of other
+    programs are identified by their values.
     """
     found: dict[str, str] = {}
     bad: dict[str, str] = {}
@@ -82,22 +30,14 @@ def feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str
             try:
                 if name not in there:
                     raise FileError(f"{files.place}: contains no features of {name}")
-                facts = known[name] if is_h5(files.place) else facts_of(files.place / f"{name}{SUFFIX}")
-                is_made = IMAGE_HASH in facts.get("settings", {})
-                found[name] = key_of(facts["model"], facts["settings"]) if is_made else _contents(files.load(name))
+                if is_h5(files.place):
+                    model, settings = known[name].get("model"), known[name].get("settings", {})
+                else:
+                    model, settings = read_facts(files.place / f"{name}{SUFFIX}")
+                found[name] = key_of(model, settings) if IMAGE_HASH in settings else _contents(files.load(name))
             except FileError as error:
                 bad[name] = str(error)
     return found, bad
-
-
-def facts_of(path: Path) -> dict[str, Any]:
-    """What a file of features says about itself: `model` and `settings`."""
-    text = read_npz(path, ("facts",), "a file of features")["facts"]
-    try:
-        facts = json.loads(str(text))
-        return {"model": str(facts["model"]), "settings": dict(facts["settings"])}
-    except (LookupError, ValueError, TypeError, RecursionError):
-        raise FileError(f"{path}: what it says about itself cannot be read") from None
 
 
 def _contents(features: Features) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.collection.feature_files import FeatureFiles, feature_digests, is_h5, open_features
+from matchkernel.collection.feature_files import feature_digests
 from matchkernel.collection.match_shards import (
     FoundPair,
     MatchedBlock,
@@ -18,15 +18,25 @@ from matchkernel.collection.match_shards import (
     recorded_match_settings,
 )
 from matchkernel.collection.pair_blocks import pair_blocks
-from matchkernel.collection.pairs_file import Pair, unique_pairs
 from matchkernel.collection.shards import key_of, visible_mark
-from matchkernel.collection.workers import Lost, Workers
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.hloc import PairMatches, pair_key, read_matches, recorded_matches, write_matches
+from matchkernel.photos.files import (
+    FeatureFiles,
+    Pair,
+    PairMatches,
+    is_h5,
+    open_features,
+    pair_key,
+    read_matches,
+    recorded_matches,
+    unique_pairs,
+    write_matches,
+)
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
+from matchkernel.storage.pool import Failure, Work, Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.stages import stage
@@ -155,7 +165,7 @@ def run_blocks(
     done = 0
     for task, result in _results(work, blocks, workers):
         done += len(task)
-        if isinstance(result, Lost):
+        if isinstance(result, Failure):
             news = {f"{pair.a} {pair.b}": f"{pair.a} {pair.b}: not matched: {result.reason}" for pair in task}
         else:
             found[task[0]] = result
@@ -170,15 +180,18 @@ def run_blocks(
 
 def _results(
     work: MatchWork, blocks: list[list[PairTask]], workers: Workers | None
-) -> Iterator[tuple[list[PairTask], MatchedBlock | Lost]]:
+) -> Iterator[tuple[list[PairTask], MatchedBlock | Failure]]:
     if not blocks:
         return
     if workers is None:
         matcher = work.here()
         yield from ((block, matcher.do(block)) for block in blocks)
         return
-    with visible_mark(work.folder) as mark, workers.opened(work.sent(mark), len(blocks)) as crew:
-        yield from crew.run(blocks)
+    with (
+        visible_mark(work.folder) as mark,
+        workers.pool(Work(work.sent(mark).open, work.memory, work.uses_gpu), len(blocks)) as pool,
+    ):
+        yield from pool.run(blocks)
 
 
 def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence[Pair]) -> None:

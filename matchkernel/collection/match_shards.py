@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matchkernel.collection.extract_shards import LIBRARIES
-from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError, short_message
-from matchkernel.photos.devices import open_place
+from matchkernel.photos.describers import open_place
 from matchkernel.photos.features import Features
+from matchkernel.photos.files import FeatureFiles
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import replacing
+from matchkernel.storage.pool import Run
 from matchkernel.storage.threads import use_threads
 
 CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
@@ -69,7 +70,7 @@ def recorded_match_settings(settings: MatchSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MatchWork:
-    """Match blocks of pairs, in as many processes as there are; see workers.Work.
+    """Match blocks of pairs, in as many processes as there are; see pool.Work.
 
     Attributes:
         place: the features, see feature_files.
@@ -99,20 +100,17 @@ class MatchWork:
         """The same for workers that may be in another directory; all of them must see the mark."""
         return replace(self, place=self.place.absolute(), folder=self.folder.absolute(), mark=mark.absolute())
 
-    def open(self, threads: int, gpu: bool) -> "Matcher":
+    def open(self, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
         """Make ready in a worker."""
         if self.mark is not None:
             check_visible(self.mark)
         use_threads(threads)
-        return Matcher(self, open_place(("cuda" if gpu else "cpu") if self.device == "auto" else self.device))
+        matcher = Matcher(self, open_place(("cuda" if gpu else "cpu") if self.device == "auto" else self.device))
+        return {}, matcher.do
 
     def here(self) -> "Matcher":
         """Make ready in this process."""
         return Matcher(self, open_place(self.device))
-
-    def split(self, task: Sequence[PairTask]) -> list[list[PairTask]]:
-        """Pair by pair."""
-        return [[pair] for pair in task]
 
 
 class Matcher:
@@ -123,11 +121,6 @@ class Matcher:
         self._files = FeatureFiles(work.place, [])
         self._cache: OrderedDict[str, Features] = OrderedDict()
         self._cached = 0  # bytes
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Matches are exact on any device."""
-        return {}
 
     def do(self, task: Sequence[PairTask]) -> MatchedBlock:
         """Match the pairs of a block and write their matches, unless they are there."""

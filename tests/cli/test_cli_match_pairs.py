@@ -11,7 +11,7 @@ from made_images import save, texture, turned
 from rich.console import Console
 
 from matchkernel.cli import console
-from matchkernel.photos.hloc import read_matches
+from matchkernel.photos.files import read_matches
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from made_collection import write_made_features
 
 from matchkernel.collection import match_shards, pair_blocks
-from matchkernel.collection.local_workers import LocalWorkers
 from matchkernel.collection.match_pairs import match_pairs
 from matchkernel.collection.match_shards import FoundPair, Matcher, load_block, save_block
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.hloc import append_features, read_features, read_matches, write_matches
+from matchkernel.photos.files import append_features, read_features, read_matches, write_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import MatchSettings, match_features
+from matchkernel.storage.pool import LocalWorkers
 
 SETTINGS = MatchSettings(geometry="none")
 

@@ -26,8 +26,8 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import load, save
 from matchkernel.photos.features import Features
+from matchkernel.photos.files import PairMatches, need_h5py, write_features, write_matches
 from matchkernel.photos.filters import parse_filter
-from matchkernel.photos.hloc import PairMatches, load_h5py, write_features, write_matches
 
 ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
 ONCE = Protocol(repeats=1)
@@ -204,7 +204,7 @@ def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path
     """hloc's files of another program, without scales: the tracks of the model as features and as matches."""
     truths = {name: np.load(rendered / "truth" / f"{name[:3]}.npy") for name in scene.images}
     features, places = tmp_path / "features.h5", {}
-    with load_h5py().File(features, "w") as file:
+    with need_h5py().File(features, "w") as file:
         for name in scene.images:
             camera = scene.cameras[name]
             seen = truths[name] @ camera.R.T + camera.t

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.evaluation.photos.methods import UNKNOWN, guided, open_method
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos.files import PairMatches, write_matches
 from matchkernel.photos.filters import parse_filter
-from matchkernel.photos.hloc import PairMatches, write_matches
 from matchkernel.storage.files import file_hash
 
 PIXELS = np.zeros((30, 40, 3), np.uint8)
