@@ -19,7 +19,8 @@ from matchkernel.runtime.engine import TORCH
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import Whitening
-    from matchkernel.evaluation.methods import Method, Planned
+    from matchkernel.evaluation.method import Method
+    from matchkernel.evaluation.methods import Planned
     from matchkernel.photos.nearest import Distance
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
@@ -32,7 +33,10 @@ Models = Annotated[
 ]
 Model = Annotated[str | None, typer.Option(help="[TRAINING_SET=]name of trained weights or .safetensors file")]
 Baseline = Annotated[
-    str | None, typer.Option(help="sift, rootsift, orb, brief, mkd, mkd-liberty, tfeat, ..., kornia:<class>")
+    str | None,
+    typer.Option(
+        help="sift, rootsift, orb, brief, mkd, mkd-liberty, tfeat, ..., kornia:CLASS, package.module:FUNCTION"
+    ),
 ]
 BaselineWeights = Annotated[
     str | None, typer.Option(help="[TRAINING_SET=]weight file of the baseline, which is not scored on its training set")

@@ -39,7 +39,7 @@ from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.progress import Progress, Say
-from matchkernel.storage.settings import told_differences
+from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
@@ -411,7 +411,7 @@ def check_same_settings(
     keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
     readable = [key for key in keys if not key.endswith("sha256")]
     for some in (readable, keys):  # digests are named only if all else is the same
-        differences = told_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        differences = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
         if differences:
             only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
             other = f"use --engine {before[ENGINE]}, " if only_engine else ""

@@ -21,7 +21,7 @@ from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.collection.shards import check_visible, key_of, visible_mark
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.devices import open_place
+from matchkernel.photos.describers import open_place
 from matchkernel.photos.features import Features, read_facts
 from matchkernel.photos.files import (
     SUFFIX,

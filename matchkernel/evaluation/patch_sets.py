@@ -11,7 +11,8 @@ from torch import Tensor
 from matchkernel.data.patch_set import PatchSet, group_by_label
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import comparable_rows, count_closer, row_distances
-from matchkernel.evaluation.methods import Method, Planned, chosen_distance
+from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
 from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
 from matchkernel.photos.nearest import Distance, Distances

@@ -16,7 +16,8 @@ from matchkernel.evaluation.hpatches.matching import matching
 from matchkernel.evaluation.hpatches.retrieval import distractor_warnings, retrieval
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
-from matchkernel.evaluation.methods import Method, Planned, chosen_distance
+from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash, json_digest

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.evaluation.methods import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
@@ -72,7 +72,7 @@ def open_method(
 
     Args:
         text: a name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift" or "rootsift";
-            "NAME:FILE", a patch descriptor among the baselines and its weight file, such as "desdis-32:desdis-32.pth";
+            "NAME:FILE", a patch descriptor among the baselines and its weight file, such as "hardtfeat:HardTFeat.pth";
             "hloc:FEATURES.h5", whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer
             (see peers.py).
         detector: how keypoints are found; of it, peers and hloc's files only use the number of keypoints.
@@ -146,7 +146,7 @@ def _of_baseline(name: str, weights: Path) -> Describer:
         ]
         return np.concatenate(rows).astype(np.float32)
 
-    settings = {"weights": file_hash(weights), **network.settings, "cut": CUT, "sampler": SAMPLER}
+    settings = {"weights": file_hash(weights), **network.facts["settings"], "cut": CUT, "sampler": SAMPLER}
     return Describer(network.name, 0, settings, compute)
 
 

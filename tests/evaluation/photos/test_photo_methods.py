@@ -10,7 +10,7 @@ from PIL import Image
 from test_peers import installed
 
 from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
-from matchkernel.evaluation.baselines.by_name import baseline
+from matchkernel.evaluation.methods import baseline
 from matchkernel.evaluation.photos.methods import OURS, UNKNOWN, open_method
 from matchkernel.evaluation.photos.tables import licence_words
 from matchkernel.geometry.detect import Detector
@@ -29,7 +29,7 @@ def photo(photos_cc0):
         return np.asarray(image.convert("RGB"))[:200, :200]
 
 
-@pytest.mark.parametrize(("name", "licence"), [("desdis-8", "MIT (liuyuzhenn/DesDis)"), ("tfeat", UNKNOWN)])
+@pytest.mark.parametrize(("name", "licence"), [("hardtfeat", UNKNOWN), ("tfeat", UNKNOWN)])
 def test_a_baseline_describes_the_patches_that_our_models_see(name, licence, photo, baseline_weights):
     weights = baseline_weights / FILES[name]
     method = open_method(f"{name}:{weights}", DETECTOR, NONE)
@@ -39,7 +39,7 @@ def test_a_baseline_describes_the_patches_that_our_models_see(name, licence, pho
     expected = baseline(name, weights=weights).describe(extract_patches(gray, frames, 64))
     assert np.array_equal(found.descriptors, expected)
     assert (method.name, method.licence) == (name, licence)
-    assert method.settings["sha256"] == baseline(name, weights=weights).settings["sha256"]
+    assert method.settings["sha256"] == baseline(name, weights=weights).facts["settings"]["sha256"]
     assert (method.match(found, found).indices[:, 0] == method.match(found, found).indices[:, 1]).all()
     blank = method.extract(np.zeros((50, 50), np.uint8), "blank.jpg")
     assert len(method.match(blank, found)) == 0
@@ -71,8 +71,8 @@ def test_a_long_licence_is_cut_in_tables():
 def test_mistakes_are_one_line(baseline_weights, monkeypatch, tmp_path):
     for text, error, words in (
         ("surf:x.pth", ArgumentError, "no baseline 'surf'"),
-        (f"desdis-8:{tmp_path / 'absent.pth'}", WeightsError, "absent.pth: cannot be read"),
-        (f"desdis-16:{baseline_weights / 'desdis-8.pth'}", WeightsError, "not weights of desdis-16"),
+        (f"tfeat:{tmp_path / 'absent.pth'}", WeightsError, "absent.pth: cannot be read"),
+        (f"tfeat:{baseline_weights / 'HardTFeat.pth'}", WeightsError, "not weights of TFeat"),
         ("aliked", ArgumentError, "no peer 'aliked'; there are aliked-n16"),
         ("disk+superglue", ArgumentError, "no peer 'disk+superglue'"),
     ):
