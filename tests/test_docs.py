@@ -21,7 +21,7 @@ from matchkernel.runtime.overview import overview
 from matchkernel.runtime.table_1 import table_1
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "commands.md"})]
 MAP = ROOT / "docs" / "paper_map.md"
 
 
