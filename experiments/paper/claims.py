@@ -44,7 +44,7 @@ from verdicts import (
 )
 
 from matchkernel.data.positives import Tolerances
-from matchkernel.runtime.table_1 import CountedRow, table_1
+from matchkernel.runtime.overview import CountedRow, table_1
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 ABOUT = 0.1  # "about equal": within this share
