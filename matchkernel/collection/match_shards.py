@@ -12,7 +12,7 @@ import numpy as np
 from matchkernel.collection.extract_shards import LIBRARIES
 from matchkernel.collection.shards import check_visible, key_of
 from matchkernel.errors import ArgumentError, FileError, short_message
-from matchkernel.photos.devices import open_place
+from matchkernel.photos.describers import open_place
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
 from matchkernel.photos.pipeline import MatchSettings, match_features
