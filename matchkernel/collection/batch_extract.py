@@ -31,8 +31,7 @@ from matchkernel.storage.files import check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Work, Workers
-from matchkernel.storage.progress import Progress, Say
-from matchkernel.storage.stages import stage
+from matchkernel.storage.progress import Progress, Say, stage
 
 NO_FOLDER = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # a name with one of these is meant to be a file
 TASKS_EACH, MOST_AT_ONCE = 8, 16  # tasks per worker, if there are enough images; images per task

@@ -22,8 +22,8 @@ from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, file_hash
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.pool import Run, one_line
+from matchkernel.storage.progress import stage
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model

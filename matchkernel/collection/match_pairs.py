@@ -37,9 +37,8 @@ from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Work, Workers
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.stages import stage
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
 
