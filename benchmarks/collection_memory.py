@@ -21,12 +21,11 @@ from collection_photos import PHOTOS, write_collection
 from describe_speed import processor, versions
 from timing import write_result
 
-from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.local_workers import LocalWorkers
-from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.match_shards import CACHE
+from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.match import CACHE, match_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
+from matchkernel.storage.pool import LocalWorkers
 
 KEYPOINTS, POINTS, LARGE = 500, 10, (5000, 3200)
 
@@ -91,7 +90,7 @@ class Watch:
 
     def sample(self, done: int, note: str = "") -> None:
         """Note it now."""
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        children = [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()]
         row = {
             "stage": self.stage, self.unit: done, "leader_mb": peak(os.getpid()),
             "worker_mb": max((peak(int(child)) for child in children), default=0),

@@ -3,10 +3,9 @@
     python benchmarks/collection_speed.py [--images 200] [--workers 2] [--parts PART ...] [PHOTOS ...]
 
 Both extract and match the same images (parts of the given photos, by default those of the tests), a tenth of them at a
-time, in turns, so that a slow moment of the machine affects both; the time until the first worker is ready is apart. A
-shard's own cost is measured with tasks that do nothing. How throughput grows with the number of workers is simulated,
-as this machine has few cores: tasks that wait two seconds, and actors that share processes as threads. The process that
-leads, its queue and Ray's messages are real.
+time, in turns, so that a slow moment of the machine affects both; the time until the first worker is ready is separate.
+A shard's own cost is measured with tasks that do nothing. The rows `simulated` of the stored result, up to 200 workers
+that wait in shared Ray processes, were measured by an earlier version of this script and are kept.
 """
 
 import argparse
@@ -18,24 +17,20 @@ from typing import Any
 
 from collection_photos import write_collection
 from describe_speed import processor, versions
-from sleeping import Sleep
 from timing import read_result, write_result
 
-from matchkernel.collection.extract_shards import ExtractWork, Photo
-from matchkernel.collection.local_workers import LocalWorkers
-from matchkernel.collection.match_shards import MatchWork, PairTask
-from matchkernel.collection.ray_workers import RayWorkers
-from matchkernel.collection.workers import Workers
+from matchkernel.collection.extract import ExtractJob, Photo, extract_work
+from matchkernel.collection.match import MatchJob, PairTask, match_work
+from matchkernel.collection.ray_pool import RayWorkers
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.pipeline import MatchSettings
+from matchkernel.storage.pool import LocalWorkers, Run, Work, Workers
 
 AT_ONCE, PAIRS_AT_ONCE, TURNS = 2, 15, 10  # images of a task, pairs of a task, turns of each engine
-PARTS = ("throughput", "shards", "simulated")
+PARTS = ("throughput", "shards")
 MODEL, KEYPOINTS, SIZE = "light-wide", 300, (400, 300)
 EMPTY_TASKS = 400
-SHARD_SECONDS, SHARDS_EACH, SHARING = 2.0, 5, 50
-SIMULATED = (1, 10, 50, 100, 200)
 
 
 def main() -> None:
@@ -55,8 +50,6 @@ def main() -> None:
     if "shards" in options.parts:
         result["shard_ms"] = {name: round(shard_cost(workers) * 1000, 2) for name, workers in engines.items()}
         print(f"cost of a shard: {result['shard_ms']} ms", flush=True)
-    if "simulated" in options.parts:
-        result["simulated"] = [simulated(count) for count in SIMULATED]
     write_result("collection_speed", result)
 
 
@@ -68,15 +61,17 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
     works = {}
     for name in engines:
         (folder / name / "matches").mkdir(parents=True)
-        works[name] = ExtractWork(recipe, detector, folder / name, folder / name, False)
+        (folder / name / "mark").touch()
+        works[name] = extract_work(ExtractJob(detector, folder / name), recipe, folder / name / "mark")
     tasks = [photos[start : start + AT_ONCE] for start in range(0, len(photos), AT_ONCE)]
-    started, seconds = in_turns(engines, works, tasks)
+    started, seconds = in_turns(engines, works, tasks, {name: folder / name for name in engines})
     rates = {name: len(photos) / value for name, value in seconds.items()}
     pairs = [PairTask(a, b, f"{a} {b}") for i, a in enumerate(names) for b in names[i + 1 : i + 6]]
     blocks = [pairs[start : start + PAIRS_AT_ONCE] for start in range(0, len(pairs), PAIRS_AT_ONCE)]
     settings = MatchSettings(geometry="auto")
-    matching = {name: MatchWork(folder / name, settings, folder / name / "matches") for name in engines}
-    _, seconds = in_turns(engines, matching, blocks)
+    jobs = {name: MatchJob(folder / name, settings, folder / name / "matches") for name in engines}
+    matching = {name: match_work(job, folder / name / "mark") for name, job in jobs.items()}
+    _, seconds = in_turns(engines, matching, blocks, {name: job.folder for name, job in jobs.items()})
     pair_rates = {name: len(pairs) / value for name, value in seconds.items()}
     files = [
         {path.relative_to(folder / name): path.read_bytes() for path in (folder / name).rglob("*.npz")}
@@ -102,51 +97,45 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
 
 
 def in_turns(
-    engines: dict[str, Workers], works: dict[str, Any], tasks: list[Any]
+    engines: dict[str, Workers], works: dict[str, Work], tasks: list[Any], folders: dict[str, Path]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds until each engine was ready, and of all its tasks. Both are open, and take turns of a tenth each."""
+    """Seconds until each engine was ready, and of all its tasks. Both are open, and take turns of a tenth each.
+
+    What they write while they become ready is removed from the folders.
+    """
     started, seconds = {}, dict.fromkeys(engines, 0.0)
     size = max(1, len(tasks) // TURNS)
     with ExitStack() as stack:
-        crews = {}
+        pools = {}
         for name, workers in engines.items():
             start = time.perf_counter()
-            crews[name] = stack.enter_context(workers.opened(works[name], len(tasks)))
-            crews[name].facts  # noqa: B018 - the first is ready
+            pools[name] = stack.enter_context(workers.pool(works[name], len(tasks)))
+            pools[name].facts  # noqa: B018 - the first is ready
             started[name] = time.perf_counter() - start
-            list(crews[name].run(tasks[: 2 * crews[name].size]))  # all are
-            for path in works[name].folder.rglob("*.npz"):
-                if path.parent == works[name].folder:
-                    path.unlink()
+            list(pools[name].run(tasks[: 2 * pools[name].size]))  # all are
+            for path in folders[name].glob("*.npz"):
+                path.unlink()
         for turn, first in enumerate(range(0, len(tasks), size)):
-            for name in list(crews)[:: 1 if turn % 2 else -1]:
+            for name in list(pools)[:: 1 if turn % 2 else -1]:
                 start = time.perf_counter()
-                list(crews[name].run(tasks[first : first + size]))
+                list(pools[name].run(tasks[first : first + size]))
                 seconds[name] += time.perf_counter() - start
     print(f"ready after {started}, done after {seconds} s", flush=True)
     return started, seconds
 
 
+def open_nothing(threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
+    """Work whose tasks do nothing."""
+    return {}, len
+
+
 def shard_cost(workers: Workers) -> float:
     """Seconds per task that does nothing."""
-    with workers.opened(Sleep(), EMPTY_TASKS) as crew:
-        list(crew.run([0.0] * 20))  # all are ready
+    with workers.pool(Work(open_nothing, 10**8), EMPTY_TASKS) as pool:
+        list(pool.run([[0.0]] * 20))  # all are ready
         start = time.perf_counter()
-        list(crew.run([0.0] * EMPTY_TASKS))
+        list(pool.run([[0.0]] * EMPTY_TASKS))
         return (time.perf_counter() - start) / EMPTY_TASKS
-
-
-def simulated(count: int) -> dict[str, float]:
-    """Tasks per second of so many workers that wait, and its share of the ideal."""
-    with RayWorkers(None, count, sharing=SHARING).opened(Sleep(), SHARDS_EACH * count) as crew:
-        list(crew.run([0.01] * 20 * count))
-        start = time.perf_counter()
-        list(crew.run([SHARD_SECONDS] * SHARDS_EACH * count))
-        seconds = time.perf_counter() - start
-    rate = SHARDS_EACH * count / seconds
-    row = {"workers": count, "shards_per_second": round(rate, 3), "share": round(rate * SHARD_SECONDS / count, 3)}
-    print(row, flush=True)
-    return row
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ with suppress(ImportError):  # the GPU tests run where hypothesis is not install
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
+sys.path.append(str(Path(__file__).parents[1]))  # experiments.baselines
 sys.path.append(str(Path(__file__).parents[1] / "experiments" / "photos"))  # rendering.py makes scenes for tests too
 
 

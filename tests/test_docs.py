@@ -20,7 +20,7 @@ from matchkernel.data.phototourism import write_mosaics, write_tables
 from matchkernel.runtime.overview import overview, table_1
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "commands.md"})]
 MAP = ROOT / "docs" / "paper_map.md"
 
 

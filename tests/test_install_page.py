@@ -16,4 +16,4 @@ def test_the_table_of_sizes_is_the_measured_one(monkeypatch):
     assert table(read_result("install_size")["megabytes"]) in page
     assert speed_table(read_result("match_command")["found"], read_result("demo_from_nothing")) in page
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert {"core", *(name for name, needs in extras.items() if needs)} - {"demo"} == set(PURPOSES)
+    assert {"core", *(name for name, needs in extras.items() if needs)} - {"demo", "docs"} == set(PURPOSES)

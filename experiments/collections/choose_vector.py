@@ -25,9 +25,9 @@ from one_folder import Mixed, mix
 from recall import recalls
 
 from matchkernel.cli.console import run_script
-from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.collection.global_vectors import assign, learn_centres, sum_by_centre
 from matchkernel.photos.features import Features
+from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.files import replacing
 
 TEST, VALIDATION = {"truck", "statue"}, {"sceaux", "british_museum"}

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +30,9 @@ from timing import interleaved_medians
 import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_patch_set
-from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.evaluation.int8 import export_int8
-from matchkernel.evaluation.methods import Method
+from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.methods import MOVED, baseline
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.storage.files import replacing
 
@@ -94,18 +93,17 @@ def other_jobs(options: argparse.Namespace, patches: np.ndarray) -> dict[str, Ca
 
     jobs: dict[str, Callable[[], object]] = {"kornia HardNet": describe_by_hardnet}
     jobs["rootsift"] = partial(baseline("rootsift").describe, patches)
-    jobs |= {name: partial(baseline(name, weights=options.others / f"{name}.pth").describe, patches) for name in DESDIS}
-    return jobs
+    return jobs | {name: partial(desdis(name, options).describe, patches) for name in DESDIS}
+
+
+def desdis(name: str, options: argparse.Namespace) -> Method:
+    """One of DESDIS."""
+    return baseline(MOVED[name], weights=options.others / f"{name}.pth")
 
 
 def matching_of(name: str, options: argparse.Namespace) -> float:
     """Matching mAP of another method on the validation sequences."""
-    method = baseline(name, weights=options.others / f"{name}.pth")
-
-    def compute(patches: np.ndarray, _: Any) -> np.ndarray:
-        return method.describe(patches)
-
-    found = score_sequences(Method(name, "l2", {}, compute), options.sets / sequences_folder("validation"))
+    found = score_sequences(desdis(name, options), options.sets / sequences_folder("validation"))
     return float(found["matching"])
 
 

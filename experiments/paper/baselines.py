@@ -11,6 +11,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from score import score_sets, score_strips, short_hpatches
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import join_patch_sets, open_patch_set, open_test_sets, patches_sha256
-from matchkernel.evaluation.baselines.by_name import baseline
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
-from matchkernel.evaluation.methods import Method, baseline_method
+from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.methods import MOVED, baseline, baseline_method
 
 GROUP = "A"  # mkd learns its whitening on it
 FILES = {
@@ -46,7 +47,7 @@ def method_of(name: str, sets: Path, weights: Path) -> Method:
     if name == "mkd":
         return own_mkd(sets)
     file = weights / FILES[name] if name in FILES else None
-    return baseline_method(name, weights=file, trained_on=TRAINED_ON.get(name))
+    return baseline_method(MOVED.get(name, name), weights=file, trained_on=TRAINED_ON.get(name))
 
 
 def own_mkd(sets: Path) -> Method:
@@ -54,15 +55,15 @@ def own_mkd(sets: Path) -> Method:
     joined = join_patch_sets(GROUP, [open_patch_set(sets / scene) for scene in GROUPS[GROUP]])
     found = baseline("mkd", training_patches=joined.patches)
     scenes, hashes = joined.manifest["joined"], joined.manifest["sha256"]["patches.npy"]
-    learned_on = f"{found.settings['whitening learned on']}, all of group {GROUP}"
+    settings = found.facts["settings"]
+    learned_on = f"{settings['whitening learned on']}, all of group {GROUP}"
     facts = {
-        "parameters": found.parameters,
-        "hand_crafted": found.hand_crafted,
-        "settings": {**found.settings, "whitening learned on": learned_on},
+        **found.facts,
+        "settings": {**settings, "whitening learned on": learned_on},
         "train_set": ", ".join(scenes),
         "training_sets": [{"name": s, "patches_sha256": h} for s, h in zip(scenes, hashes, strict=True)],
     }
-    return Method(found.name, found.distance, facts, found.describe, frozenset(scenes), patches_sha256(joined))
+    return replace(found, facts=facts, trained_on=frozenset(scenes), trained_sha256=patches_sha256(joined))
 
 
 def score_scenes(method: Method, sets: Path) -> dict[str, Any]:

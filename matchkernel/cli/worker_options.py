@@ -7,7 +7,7 @@ import typer
 from matchkernel.cli.console import say
 
 if TYPE_CHECKING:
-    from matchkernel.collection.workers import Workers
+    from matchkernel.storage.pool import Workers
 
 On = Annotated[
     str,
@@ -27,8 +27,8 @@ WorkerCount = Annotated[
 
 def open_workers(on: str, count: int | None, items: int, device: str) -> "Workers | None":
     """The workers that these options ask for; None for this process."""
-    from matchkernel.collection.choose_workers import choose_workers
-    from matchkernel.photos.devices import open_place
+    from matchkernel.collection.ray_pool import choose_workers
+    from matchkernel.photos.describers import open_place
 
     has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
     return choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.collection.pairs_file import Pair, read_pairs_of, unique_pairs
 from matchkernel.colmap.model import Reconstruction, covisible_images
-from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.hloc import load_h5py, read_array, reading
-from matchkernel.storage.arrays import unit_rows
+from matchkernel.errors import ArgumentError
+from matchkernel.photos.files import Pair, read_pairs, unique_pairs
 from matchkernel.storage.progress import Progress
 
 TOP = 20  # most similar images of each
@@ -19,7 +17,6 @@ NEIGHBOURS = 10  # following images in name order
 ALL_UP_TO = 120  # images of which all pairs are matched unless told otherwise
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
 CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
-GLOBAL = "global_descriptor"  # hloc's dataset
 
 Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -49,7 +46,7 @@ class PairChoice:
         """Refuse files that name other images than these."""
         known = list(names)
         for path in self.files:
-            read_pairs_of(path, known)
+            read_pairs(path, known)
 
     def pairs(
         self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]], unusable: Collection[str] = ()
@@ -63,8 +60,7 @@ class PairChoice:
         """
         left_out = set(unusable)
         parts: list[Iterable[Pair]] = [
-            [pair for pair in read_pairs_of(path, [*names, *unusable]) if left_out.isdisjoint(pair)]
-            for path in self.files
+            [pair for pair in read_pairs(path, [*names, *unusable]) if left_out.isdisjoint(pair)] for path in self.files
         ]
         if self.exhaustive:
             parts.append(all_pairs(names))
@@ -195,25 +191,6 @@ def covisible_pairs(model: Reconstruction, count: int, *, shared: int = 1) -> li
             if points >= shared
         )
     )
-
-
-def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
-    """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
-    names: list[str] = []
-    with reading(path) as file:
-        group = load_h5py().Group
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, group) and GLOBAL in item else None)
-        names.sort()
-        if not names:
-            raise FileError(f"{path}: contains no {GLOBAL}; a file of hloc's extract_features with a global network is")
-        rows = [read_array(file[name], GLOBAL, (None,)).astype(np.float32) for name in names]
-    for name, row in zip(names, rows, strict=True):
-        if row.shape != rows[0].shape or not np.isfinite(row).all():
-            raise FileError(
-                f"{path}: the {GLOBAL} of {name} has {len(row)} values, that of {names[0]} {len(rows[0])}, or one of "
-                "them is not finite"
-            )
-    return names, unit_rows(np.stack(rows))
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:

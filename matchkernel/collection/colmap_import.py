@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from matchkernel.collection.pairs_file import Pair
 from matchkernel.collection.workspace import MATCHES, link_or_copy
 from matchkernel.colmap.database import read_image_names, rename_images
 from matchkernel.colmap.program import Colmap
 from matchkernel.colmap.text_files import listed_name, write_match_list
 from matchkernel.errors import ArgumentError, FileError, WorkError
-from matchkernel.photos.hloc import read_matches_of
+from matchkernel.photos.files import Pair, read_matches_of
 from matchkernel.storage.files import replacing
 from matchkernel.storage.folders import Build
 from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg, open_image

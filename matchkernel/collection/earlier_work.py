@@ -1,16 +1,15 @@
 """Features and matches of earlier runs that a reconstruction need not compute again."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
-from matchkernel.collection.extract_shards import ExtractWork, check_same_settings
-from matchkernel.collection.feature_files import IMAGE_HASH, SUFFIX, facts_of
+from matchkernel.collection.extract import IMAGE_HASH, ExtractJob, Extractor, check_same_settings
 from matchkernel.collection.workspace import MATCHES, Finished, link_or_copy
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer
-from matchkernel.photos.features import Store
+from matchkernel.photos.features import Store, read_facts
+from matchkernel.photos.files import SUFFIX
 from matchkernel.storage.progress import Say
 
 
@@ -26,7 +25,7 @@ def drop_other_photos(folder: Path, now: dict[str, str]) -> None:
 def _photo_of(features: Path) -> str | None:
     """The digest of the photo that features were made from; None if they do not tell."""
     try:
-        return facts_of(features)["settings"].get(IMAGE_HASH)
+        return read_facts(features)[1].get(IMAGE_HASH)
     except FileError:
         return None
 
@@ -66,13 +65,11 @@ def features_to_take(
     """The features that a folder has of these photos; those made with other settings are refused."""
     if place is None:
         return {}
-    work = ExtractWork(describer, detector, place, place, is_h5=False, store=store)
-    facts = json.loads(json.dumps(work.here().facts))
+    facts = Extractor(describer, ExtractJob(detector, place, store)).facts
     files = {name: place / f"{name}{SUFFIX}" for name in now}
     taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
     for name, path in taken.items():
-        there = facts_of(path)
-        check_same_settings(there["model"], there["settings"], facts, name, place, advice="give the same settings here")
+        check_same_settings(*read_facts(path), facts, name, place, advice="give the same settings here")
     say(f"taking features of {len(taken)} of {len(now)} photos from {place}")
     return taken
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as to_bytes
 
-from matchkernel.collection.feature_files import FeatureFiles
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.features import Features
+from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress

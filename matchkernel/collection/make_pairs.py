@@ -7,14 +7,20 @@ from pathlib import Path
 from matchkernel.collection.choose_pairs import (
     PairChoice,
     covisible_pairs,
-    read_global_descriptors,
     top_pairs,
 )
-from matchkernel.collection.feature_files import SUFFIX, FeatureFiles, is_h5, open_features
 from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
-from matchkernel.collection.pairs_file import Pair, unique_pairs
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.files import (
+    SUFFIX,
+    FeatureFiles,
+    Pair,
+    is_h5,
+    open_features,
+    read_global_descriptors,
+    unique_pairs,
+)
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.progress import Progress, Say
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import PairChoice, parse_choice
 from matchkernel.collection.colmap_import import Cameras, ColmapImport
 from matchkernel.collection.earlier_work import (
@@ -19,13 +18,10 @@ from matchkernel.collection.earlier_work import (
     take_features,
     take_over,
 )
-from matchkernel.collection.extract_shards import check_masks, mask_of, photo_digest
-from matchkernel.collection.feature_files import SUFFIX, FeatureFiles
+from matchkernel.collection.extract import check_masks, extract_images, mask_of, photo_digest
 from matchkernel.collection.make_pairs import make_pairs
-from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.pairs_file import Pair, write_pairs
+from matchkernel.collection.match import match_pairs
 from matchkernel.collection.shards import key_of
-from matchkernel.collection.workers import Workers
 from matchkernel.collection.workspace import (
     MATCHES,
     SUMMARY,
@@ -41,12 +37,13 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Store, load_features
+from matchkernel.photos.files import SUFFIX, FeatureFiles, Pair, check_pair_names, write_pairs
 from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
-from matchkernel.photos.hloc import check_pair_names
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import file_hash, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.photo_folders import photos_in
+from matchkernel.storage.pool import Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
 

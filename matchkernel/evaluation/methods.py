@@ -1,18 +1,24 @@
-"""Methods to score: models and baselines that describe patches, and what their results record about them."""
+"""Methods to score: models of this package, and baselines by name."""
 
+import inspect
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, known_names, open_patch_set, patches_sha256
-from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.baselines.baseline import RESIZED
-from matchkernel.evaluation.baselines.by_name import TRAINED_ON, baseline
+from matchkernel.data.patch_set import open_patch_set, patches_sha256
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
+from matchkernel.evaluation.baselines.opencv import beblid, brief, orb, rootsift, sift, teblid, vgg
 from matchkernel.evaluation.distances import DISTANCES
+from matchkernel.evaluation.method import RESIZED, Method
 from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import load
@@ -24,36 +30,87 @@ from matchkernel.storage.progress import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
 UNKNOWN = "the training set of these weights is not known; it may include this test set"
+WITHOUT_FILE = {
+    "sift": sift, "rootsift": rootsift, "orb": orb, "brief": brief, "vgg": vgg, "beblid": beblid, "teblid": teblid,
+}  # fmt: skip
+WITH_FILE: dict[str, Callable[[Path], Method]] = {
+    **{f"mkd-{name}": partial(mkd_published, name) for name in MKD_SETS},
+    "tfeat": partial(network, "tfeat", "TFeat"),
+    "hardtfeat": hard_tfeat,
+}
+BASELINES = (*WITHOUT_FILE, "mkd", *WITH_FILE)
+# Training sets of learned numbers that are the same in every copy of a method.
+TRAINED_ON = {
+    **{f"mkd-{name}": name for name in MKD_SETS},
+    "vgg": "liberty, notredame", "beblid": "liberty", "teblid": "liberty",
+}  # fmt: skip
+# Baselines that are no longer part of the package, and where they are now.
+MOVED = {
+    "deepdesc": "experiments.baselines.deepdesc:deepdesc",
+    "binboost": "experiments.baselines.binboost:binboost",
+    **{f"desdis-{width}": f"experiments.baselines.desdis:desdis_{width}" for width in (8, 16, 24, 32)},
+}
+KORNIA = "kornia:"
 
 
-@dataclass(frozen=True)
-class Method:
-    """A descriptor to be scored."""
+def baseline(name: str, *, weights: Path | None = None, training_patches: np.ndarray | None = None) -> Method:
+    """Open a third-party descriptor. Nothing is downloaded, and no code in a weight file is executed.
 
-    name: str
-    distance: Distance  # the distance it was made for
-    facts: dict[str, Any]  # what its results contain in addition to the scores: parameters, settings, ...
-    compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
-    trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
-    trained_sha256: frozenset[str] = frozenset()  # sha256 of the patches of these sets, to recognise renamed copies
-    warnings: tuple[str, ...] = ()  # to be repeated in every result
+    Args:
+        name: one of BASELINES; `kornia:` followed by a patch network of kornia.feature, such as `kornia:HardNet`; or
+            `package.module:function`, a function that takes the weight file, if one is given, and returns a Method.
+            The module may lie in the current folder.
+        weights: its weight file: `tfeat-liberty.params` for tfeat, `HardTFeat.pth` for hardtfeat, `mkd-concat-64.pth`
+            (the published whitening) for mkd-liberty, -notredame and -yosemite, a checkpoint for kornia:...
+        training_patches: (K, N, N) uint8, for mkd only: the set to learn its whitening on.
+    """
+    if name in MOVED:
+        raise ArgumentError(f"{name} is no longer part of the package: in a checkout of its source, give {MOVED[name]}")
+    is_function = ":" in name and not name.startswith(KORNIA)
+    needs_weights = name in WITH_FILE or name.startswith(KORNIA)
+    if name not in BASELINES and not needs_weights and not is_function:
+        listed = ", ".join(BASELINES)
+        raise ArgumentError(
+            f"no baseline {name!r}; there are {listed}, {KORNIA}<class> and <package.module>:<function>"
+        )
+    if name == "mkd" and training_patches is None:
+        raise ArgumentError(
+            "mkd learns its whitening: give training_patches (--training-set), or use mkd-liberty with its file"
+        )
+    if name != "mkd" and training_patches is not None:
+        raise ArgumentError(f"{name} learns nothing: training_patches (--training-set) are for mkd only")
+    if needs_weights and weights is None:
+        raise ArgumentError(f"{name} needs a weight file: give its path as weights (--baseline-weights)")
+    if not needs_weights and not is_function and weights is not None:
+        raise ArgumentError(f"{name} takes no weight file (--baseline-weights), got {weights}")
+    if training_patches is not None:
+        return mkd(training_patches)
+    if is_function:
+        return _call(name, () if weights is None else (Path(weights),))
+    if weights is None:
+        return WITHOUT_FILE[name]()
+    open_file = WITH_FILE.get(name) or partial(network, name, name.removeprefix(KORNIA))
+    return open_file(Path(weights))
 
-    def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
-        """Describe patches; a patch that cannot be described gets a row of zeros.
 
-        Args:
-            patches: (K, N, N) uint8, of any size.
-            progress: called with the number of patches done and their total.
-
-        Returns:
-            (K, D) float32, or (K, D / 8) uint8 for a binary descriptor.
-        """
-        return self.compute(patches, progress)
-
-    def was_trained_on(self, name: str, patches: PatchSet) -> bool:
-        """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
-        names = {name, *known_names(patches)}
-        return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+def _call(text: str, arguments: tuple[Path, ...]) -> Method:
+    """The method that a function returns, given as `package.module:function`."""
+    module, _, name = text.partition(":")
+    before = sys.path.copy()
+    try:
+        sys.path.append(os.getcwd())  # noqa: PTH109 - a string is wanted; a console script does not search here
+        function = getattr(import_module(module), name)
+        inspect.signature(function).bind(*arguments)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ArgumentError(f"{text}: cannot be imported ({error})") from None
+    except TypeError as error:
+        raise ArgumentError(f"{text}: must be a function of its weight file, --baseline-weights ({error})") from None
+    finally:
+        sys.path[:] = before
+    method = function(*arguments)
+    if not isinstance(method, Method):
+        raise ArgumentTypeError(f"{text}: must return a Method, got {type(method).__name__}")
+    return method
 
 
 def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
@@ -119,17 +176,13 @@ def baseline_method(
     found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
     own = TRAINED_ON.get(baseline_name) if patches is None else patches.folder.resolve().name
     train_set = _agreed(trained_on, own, f"{weights}: {baseline_name}")
-    facts = {"parameters": found.parameters, "hand_crafted": found.hand_crafted, "settings": dict(found.settings)}
-    if train_set:
-        facts["train_set"] = train_set
-    return Method(
-        name or found.name,
-        found.distance,
-        facts,
-        lambda patches, progress: found.describe(patches, progress),
-        frozenset(listed_names(train_set)),
-        frozenset() if patches is None else patches_sha256(patches),
-        (UNKNOWN,) if weights is not None and not train_set else (),
+    return replace(
+        found,
+        name=name or found.name,
+        facts={**found.facts, **({"train_set": train_set} if train_set else {})},
+        trained_on=frozenset(listed_names(train_set)),
+        trained_sha256=frozenset() if patches is None else patches_sha256(patches),
+        warnings=(UNKNOWN,) if weights is not None and not train_set else (),
     )
 
 

@@ -16,7 +16,7 @@ from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.runtime.describe import describe_patches, resize_weights
 from matchkernel.runtime.engine import Engine
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, within
+from matchkernel.storage.progress import Progress, part_progress
 from matchkernel.storage.threads import in_threads, spare_threads
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -162,7 +162,7 @@ def describe_file(
                 batch_size=batch_size,
                 device=device,
                 engine=runner,
-                progress=within(progress, start, len(patches)),
+                progress=part_progress(progress, start, len(patches)),
                 return_valid=True,
             )
             if out.suffix.lower() == ".npy":

@@ -138,13 +138,25 @@ def load_features(path: str | Path) -> Features:
     for name in ARRAYS:
         if arrays[name].dtype.kind not in "fiu" or not np.isfinite(arrays[name]).all():
             raise FileError(f"{path}: {name} are not all finite numbers")
+    model, settings = parse_facts(arrays["facts"], path)
     try:
-        facts = json.loads(str(arrays["facts"]))
-        width, height = facts["image_size"]
+        width, height = json.loads(str(arrays["facts"]))["image_size"]
         frames = Frames(arrays["centers"], arrays["shapes"])
-        size = (int(width), int(height))
-        settings = dict(facts["settings"])
         rows = _decoded(arrays["descriptors"], settings.get(STORE, "float32"))
-        return Features(frames, rows, arrays["scores"], size, str(facts["model"]), settings)
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        return Features(frames, rows, arrays["scores"], (int(width), int(height)), model, settings)
+    except (LookupError, ValueError, TypeError, OverflowError) as error:
         raise FileError(f"{path}: not a file of features ({short_message(error)})") from None
+
+
+def read_facts(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Model and settings of features written by save_features, without their arrays."""
+    return parse_facts(read_npz(path, ("facts",), "a file of features")["facts"], path)
+
+
+def parse_facts(text: object, where: str | Path) -> tuple[str, dict[str, Any]]:
+    """Model and settings, from the JSON that is stored with features."""
+    try:
+        facts = json.loads(str(text))
+        return str(facts["model"]), dict(facts["settings"])
+    except (LookupError, ValueError, TypeError, RecursionError):
+        raise FileError(f"{where}: the model and settings of these features cannot be read") from None

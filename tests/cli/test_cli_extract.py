@@ -15,7 +15,7 @@ from rich.console import Console
 
 from matchkernel.cli import console
 from matchkernel.photos.features import load_features
-from matchkernel.photos.hloc import image_names
+from matchkernel.photos.files import image_names
 
 
 @pytest.mark.parametrize("out", ["rows", "features.h5"])

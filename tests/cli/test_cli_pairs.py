@@ -9,7 +9,7 @@ import pytest
 from commands import good, run
 from made_images import save, texture
 
-from matchkernel.collection.pairs_file import read_pairs
+from matchkernel.photos.files import read_pairs
 
 
 @pytest.fixture

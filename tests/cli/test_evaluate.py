@@ -59,7 +59,7 @@ MISTAKES = [
     (PATCHES, "either a model"),
     ((*PATCHES, "--baseline", "sift", "--model", "seed0.safetensors"), "either a model"),
     ((*PATCHES, "--baseline", "surf"), "no baseline 'surf'"),
-    ((*PATCHES, "--baseline", "binboost"), "binboost needs a weight file"),
+    ((*PATCHES, "--baseline", "tfeat"), "tfeat needs a weight file"),
     ((*PATCHES, "--baseline", "tfeat"), "needs a weight file: give its path as weights (--baseline-weights)"),
     ((*PATCHES, "--baseline", "sift", "--baseline-weights", "x"), "takes no weight file (--baseline-weights)"),
     ((*PATCHES, "--baseline", "sift", "--training-set", "two"), "(--training-set) are for mkd only"),

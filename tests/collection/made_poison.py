@@ -3,10 +3,11 @@
 import os
 import signal
 from dataclasses import dataclass, replace
+from typing import Any
 
-from matchkernel.collection.local_workers import LocalWorkers
-from matchkernel.collection.match_shards import Matcher, MatchWork
+from matchkernel.collection import match
 from matchkernel.photos.describers import Recipe
+from matchkernel.storage.pool import LocalWorkers
 
 
 def is_poisoned(gray):
@@ -29,29 +30,32 @@ class PoisonedRecipe(Recipe):
         return replace(made, compute=compute)
 
 
-class _PoisonedMatcher(Matcher):
-    def do(self, task):
-        if any({pair.a, pair.b} == set(self.work.poison) for pair in task):
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return super().do(task)
-
-
 @dataclass(frozen=True)
-class _PoisonedMatchWork(MatchWork):
-    poison: tuple[str, ...] = ()
+class _PoisonedMatching:
+    """Opens the work of a matcher, whose process dies at a certain pair."""
+
+    open_matcher: Any
+    poison: tuple[str, str]
 
     def open(self, threads, gpu):
-        return _PoisonedMatcher(self, super().open(threads, gpu).device)
+        facts, run = self.open_matcher(threads, gpu)
+
+        def run_or_die(items):
+            if any({pair.a, pair.b} == set(self.poison) for pair in items):
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return run(items)
+
+        return facts, run_or_die
 
 
 @dataclass(frozen=True)
 class WorkersThatAPairKills:
-    """Real processes, but whoever matches this pair dies."""
+    """Real processes, of which the one that matches this pair dies."""
 
     workers: LocalWorkers
     poison: tuple[str, str]
 
-    def opened(self, work, tasks):
-        if isinstance(work, MatchWork):
-            work = _PoisonedMatchWork(**vars(work), poison=self.poison)
-        return self.workers.opened(work, tasks)
+    def pool(self, work, tasks):
+        if work.memory == match.MEMORY:  # the work is to match
+            work = replace(work, open=_PoisonedMatching(work.open, self.poison).open)
+        return self.workers.pool(work, tasks)

@@ -80,7 +80,7 @@ class Node:
         """Whether one of its workers is at a task."""
         for one in processes_below(self.process.pid):
             with suppress(OSError):
-                if b"Actor.do" in Path(f"/proc/{one}/cmdline").read_bytes():
+                if b"RayActor.run" in Path(f"/proc/{one}/cmdline").read_bytes():
                     return True
         return False
 

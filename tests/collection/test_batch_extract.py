@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from made_images import save, texture, write_bad_images
 
-from matchkernel.collection import extract_shards
-from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.feature_files import open_features
+from matchkernel.collection import extract as batch
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos import hloc
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features
-from matchkernel.photos.hloc import append_features, image_names, read_features
+from matchkernel.photos.files import append_features, image_names, open_features, read_features
 
 DETECTOR = Detector(keypoints=40)
 
@@ -94,7 +92,7 @@ def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, t
     save(texture(1, 91, 113), photos / "b.png")
     describer = sift
     if is_detecting:
-        monkeypatch.setattr(extract_shards, "detect_in", fail_at_b(extract_shards.detect_in))
+        monkeypatch.setattr(batch, "detect_in", fail_at_b(batch.detect_in))
     else:
         describer = replace(sift, compute=fail_at_b(sift.compute))
     said = []
@@ -220,7 +218,7 @@ def test_features_of_photos_that_are_gone_stay_and_are_told(target, photos, sift
 
 
 def test_a_disk_without_room_is_said_before_hdf5_meets_it(photos, sift, tmp_path, monkeypatch):
-    monkeypatch.setattr(hloc, "SPARE", 10**18)
+    monkeypatch.setattr("matchkernel.photos.files.SPARE", 10**18)
     with pytest.raises(WriteError, match=r"/f\.h5: needs [\d,.]+ GB of disk, but only"):
         extract_images(find_images([photos]), tmp_path / "f.h5", sift, DETECTOR)
     assert not (tmp_path / "f.h5").exists()

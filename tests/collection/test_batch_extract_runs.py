@@ -11,12 +11,12 @@ import pytest
 import torch
 from made_images import save, texture
 
-from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.extract import extract
-from matchkernel.photos.hloc import append_features, image_names, read_features
+from matchkernel.photos.files import append_features, image_names, read_features
 
 DETECTOR = Detector(keypoints=20)
 TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])

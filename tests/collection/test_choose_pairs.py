@@ -12,14 +12,13 @@ from matchkernel.collection.choose_pairs import (
     all_pairs,
     covisible_pairs,
     parse_choice,
-    read_global_descriptors,
     sequential_pairs,
     top_pairs,
 )
 from matchkernel.collection.make_pairs import Sources, make_pairs
-from matchkernel.collection.pairs_file import unique_pairs
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.files import read_global_descriptors, unique_pairs
 
 NAMES = ["a", "b", "c", "d"]
 

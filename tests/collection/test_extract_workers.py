@@ -14,11 +14,11 @@ from made_collection import DETECTOR, write_photos
 from made_images import save, texture
 from made_poison import PoisonedRecipe
 
-from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.local_workers import LocalWorkers
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.describers import Describer, open_recipe
-from matchkernel.photos.hloc import image_names
+from matchkernel.photos.files import image_names
+from matchkernel.storage.pool import LocalWorkers
 
 
 @pytest.mark.slow
@@ -35,7 +35,9 @@ def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
 
     def kill_one(done, total):
         if done == 2 and not killed:
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            children = [
+                child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()
+            ]
             killed.append(max(children, key=int))
             os.kill(int(killed[0]), signal.SIGKILL)
 

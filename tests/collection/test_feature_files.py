@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from matchkernel.collection.feature_files import open_features
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features, save_features
-from matchkernel.photos.hloc import write_features
+from matchkernel.photos.files import open_features, write_features
 
 
 def some_features(seed):

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import matchkernel
-from matchkernel.collection.feature_files import open_features
 from matchkernel.collection.global_vectors import (
     SHIPPED,
     assign,
@@ -23,6 +22,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.features import Features, save_features
+from matchkernel.photos.files import open_features
 
 D = 8
 

@@ -13,8 +13,7 @@ from made_poison import WorkersThatAPairKills
 from made_reconstruction import SETTINGS, needs_colmap
 from PIL import Image
 
-from matchkernel.collection.batch_extract import extract_images
-from matchkernel.collection.local_workers import LocalWorkers
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.database import read_database_keypoints
@@ -22,6 +21,7 @@ from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
+from matchkernel.storage.pool import LocalWorkers
 
 
 @needs_colmap

@@ -9,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.baselines.baseline import PIECE, RESIZED, Baseline, check_patches, prepared
-from matchkernel.evaluation.baselines.networks import UnitRows, forward, network_baseline
+from matchkernel.evaluation.method import (
+    BATCH,
+    RESIZED,
+    Method,
+    UnitRows,
+    check_patches,
+    forward,
+    network_method,
+    padded_batch,
+    patch_method,
+)
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.foreign_weights import check_finite, fill, read_content, read_state
@@ -21,7 +30,7 @@ MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening fi
 HARD_TFEAT = {"features.0": "features.1", "features.3": "features.4", "classifier.1": "descr.0"}
 
 
-def mkd(training_patches: np.ndarray) -> Baseline:
+def mkd(training_patches: np.ndarray) -> Method:
     """MKD (Mukundan, Tolias, Chum 2019) with its attenuated PCA whitening learned on a training set.
 
     Args:
@@ -38,7 +47,7 @@ def mkd(training_patches: np.ndarray) -> Baseline:
     return _whitened_mkd("mkd", raw, learned, {"whitening learned on": f"{count} training patches"})
 
 
-def mkd_published(training_set: str, path: Path) -> Baseline:
+def mkd_published(training_set: str, path: Path) -> Method:
     """MKD with the whitening its authors published.
 
     Args:
@@ -57,11 +66,11 @@ def mkd_published(training_set: str, path: Path) -> Baseline:
     check_finite(learned, path)
     if not bool((learned["eigvals"][:MKD_OUT] > 0).all()):
         raise WeightsError(f"{path}: a whitening with eigenvalues that are not positive")
-    words = {"whitening": path.name, "sha256": file_hash(path), "whitening learned on": training_set}
-    return _whitened_mkd(f"mkd-{training_set}", _raw_mkd(), learned, words)
+    source = {"whitening": path.name, "sha256": file_hash(path), "whitening learned on": training_set}
+    return _whitened_mkd(f"mkd-{training_set}", _raw_mkd(), learned, source)
 
 
-def network(name: str, class_name: str, path: Path) -> Baseline:
+def network(name: str, class_name: str, path: Path) -> Method:
     """A patch network of kornia with weights from a file.
 
     Args:
@@ -71,10 +80,10 @@ def network(name: str, class_name: str, path: Path) -> Baseline:
     """
     kind = _network_class(class_name)
     module = fill(kind(pretrained=False), read_state(path), path, class_name)
-    return network_baseline(name, module, kind.patch_size, path, _call(f"kornia.feature.{class_name}"))
+    return network_method(name, module, kind.patch_size, path, _call(f"kornia.feature.{class_name}"))
 
 
-def hard_tfeat(path: Path) -> Baseline:
+def hard_tfeat(path: Path) -> Method:
     """TFeat's network trained with HardNet's loss, from its own file, with unit rows as its authors use it."""
     kind, state = _network_class("TFeat"), read_state(path)
     renamed = {
@@ -86,10 +95,10 @@ def hard_tfeat(path: Path) -> Baseline:
     if "descr.0.weight" in renamed:
         renamed["descr.0.weight"] = renamed["descr.0.weight"].flatten(1)  # a convolution of the whole map there
     module = nn.Sequential(fill(kind(pretrained=False), renamed, path, "HardTFeat"), UnitRows())
-    return network_baseline("hardtfeat", module, kind.patch_size, path, _call("kornia.feature.TFeat, then unit rows"))
+    return network_method("hardtfeat", module, kind.patch_size, path, _call("kornia.feature.TFeat, then unit rows"))
 
 
-def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: dict[str, str]) -> Baseline:
+def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], source: dict[str, str]) -> Method:
     from kornia.feature.mkd import Whitening
 
     whitening = Whitening("pcawt", {"pca": learned}, in_dims=MKD_RAW, output_dims=MKD_OUT, t=0.7)
@@ -98,12 +107,12 @@ def _whitened_mkd(name: str, raw: nn.Module, learned: dict[str, Tensor], words: 
         "patch": f"{MKD_SIDE} px, {RESIZED}",
         "call": f"MKDDescriptor(patch_size={MKD_SIDE}, kernel_type='concat', whitening=None), {MKD_RAW} numbers",
         "after": f"PCA whitening attenuated by t = 0.7 (pcawt) to {MKD_OUT} numbers, unit rows",
-        **words,
+        **source,
     }
     # The learned parameters are the mean and the projection, which includes the eigenvalues.
     parameters = MKD_RAW + MKD_RAW * MKD_OUT
     compute = forward(nn.Sequential(raw, whitening).eval())
-    return Baseline(name, "l2", MKD_OUT, parameters, True, MKD_SIDE, settings, compute)
+    return patch_method(name, MKD_SIDE, compute, settings, parameters=parameters)
 
 
 def _raw_mkd() -> nn.Module:
@@ -118,9 +127,9 @@ def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
         0,
     )
     compute = forward(raw)
-    for start in range(0, len(patches), PIECE):
-        piece, good = prepared(patches[start : start + PIECE], MKD_SIDE)
-        rows = torch.from_numpy(compute(piece)[: len(good)][good]).double()
+    for start in range(0, len(patches), BATCH):
+        batch, is_varied = padded_batch(patches[start : start + BATCH], MKD_SIDE)
+        rows = torch.from_numpy(compute(batch)[: len(is_varied)][is_varied]).double()
         total += rows.sum(0)
         products += rows.T @ rows
         count += len(rows)

@@ -7,27 +7,27 @@ import numpy as np
 from torch import Tensor
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.evaluation.baselines.baseline import RESIZED, Baseline
+from matchkernel.evaluation.method import RESIZED, Method, patch_method
 from matchkernel.geometry.sift import SIFT_SIZE_OF_65, patch_sift, to_rootsift
 from matchkernel.storage.extras import need
 
 VGG_REGIONS = 68  # pooling regions of OpenCV's VGG_120
 
 
-def sift() -> Baseline:
+def sift() -> Method:
     """SIFT over the region of HPatches' baseline, as OpenCV returns it (rows of length 512, whole numbers)."""
     rows, settings = _sift()
-    return Baseline("sift", "l2", 128, 0, True, 65, settings, rows)
+    return patch_method("sift", 65, rows, settings)
 
 
-def rootsift() -> Baseline:
+def rootsift() -> Method:
     """RootSIFT (Arandjelovic and Zisserman 2012): the root of SIFT with unit sum."""
     rows, settings = _sift()
     settings["after"] = "divided by the sum, then the square root"
-    return Baseline("rootsift", "l2", 128, 0, True, 65, settings, lambda piece: to_rootsift(rows(piece)))
+    return patch_method("rootsift", 65, lambda batch: to_rootsift(rows(batch)), settings)
 
 
-def orb() -> Baseline:
+def orb() -> Method:
     """ORB's 256 tests, not rotated, because the patch is already upright.
 
     The learned test pattern exists for patches of 31 px only (for another patchSize OpenCV draws a random one), so the
@@ -42,10 +42,10 @@ def orb() -> Baseline:
         "keypoint": "KeyPoint(15, 15, 31, 0)",
         "call": "ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)",
     }
-    return Baseline("orb", "hamming", 256, 0, True, 31, settings, _one_by_one(extractor, (15, 15, 31, 0), 32))
+    return patch_method("orb", 31, _one_by_one(extractor, (15, 15, 31, 0), 32), settings, is_binary=True)
 
 
-def brief() -> Baseline:
+def brief() -> Method:
     """BRIEF with 512 tests, the maximum in OpenCV (with 256 tests, rank 1 as given below is 1.6 points lower).
 
     Its tests lie within 24 px of the centre, each between means over 9 x 9 px, and OpenCV drops points closer to the
@@ -62,20 +62,20 @@ def brief() -> Baseline:
         "keypoint": "KeyPoint(28, 28, 31, 0)",
         "call": "BriefDescriptorExtractor_create(bytes=64)",
     }
-    return Baseline("brief", "hamming", 512, 0, True, 29, settings, _one_by_one(extractor, (28, 28, 31, 0), 64, 14))
+    return patch_method("brief", 29, _one_by_one(extractor, (28, 28, 31, 0), 64, 14), settings, is_binary=True)
 
 
-def beblid() -> Baseline:
+def beblid() -> Method:
     """BEBLID (Suarez et al. 2020): 512 boosted differences of box means, learned on patches of 32 px."""
     return _boxes("beblid", "BEBLID")
 
 
-def teblid() -> Baseline:
+def teblid() -> Method:
     """TEBLID (Suarez et al. 2021): as BEBLID, learned with triplets of hard negatives."""
     return _boxes("teblid", "TEBLID")
 
 
-def vgg() -> Baseline:
+def vgg() -> Method:
     """VGG (Simonyan et al. 2014): learned pooling regions of gradients and a learned projection to 120 numbers."""
     cv2 = _load()
     extractor = _contrib("vgg", "VGG_create")(use_scale_orientation=False)
@@ -86,10 +86,11 @@ def vgg() -> Baseline:
         "call": "VGG_create(use_scale_orientation=False)",
     }
     learned = 120 * VGG_REGIONS * 8  # the projection, of eight directions in each region
-    return Baseline("vgg", "l2", 120, learned, False, 64, settings, _one_by_one(extractor, (32, 32, 1, 0), 120))
+    compute = _one_by_one(extractor, (32, 32, 1, 0), 120)
+    return patch_method("vgg", 64, compute, settings, parameters=learned, hand_crafted=False)
 
 
-def _boxes(name: str, kind: str) -> Baseline:
+def _boxes(name: str, kind: str) -> Method:
     """A descriptor of 512 bits that compare two boxes each: four coordinates, a radius and a threshold.
 
     Args:
@@ -105,7 +106,7 @@ def _boxes(name: str, kind: str) -> Baseline:
         "call": f"{kind}_create(1.0, {kind}_SIZE_512_BITS)",
     }
     compute = _one_by_one(extractor, (16, 16, 32, -1), 64)
-    return Baseline(name, "hamming", 512, 6 * 512, False, 32, settings, compute)
+    return patch_method(name, 32, compute, settings, parameters=6 * 512, hand_crafted=False, is_binary=True)
 
 
 def _contrib(name: str, function: str) -> Callable[..., Any]:
@@ -127,7 +128,7 @@ def _sift() -> tuple[Callable[[Tensor], np.ndarray], dict[str, str]]:
         "keypoint": f"KeyPoint(32, 32, {SIFT_SIZE_OF_65}, 0)",
         "call": "SIFT_create()",
     }
-    return lambda piece: patch_sift(piece[:, 0].round().byte().numpy()), settings
+    return lambda batch: patch_sift(batch[:, 0].round().byte().numpy()), settings
 
 
 def _one_by_one(
@@ -136,9 +137,9 @@ def _one_by_one(
     """Rows of patches, each a separate image: side by side in one image they would blur into each other."""
     point = _load().KeyPoint(*keypoint)
 
-    def compute(piece: Tensor) -> np.ndarray:
-        rows = np.zeros((len(piece), width), np.float32)
-        images = np.pad(piece[:, 0].round().byte().numpy(), [(0, 0), (border, border), (border, border)], "edge")
+    def compute(batch: Tensor) -> np.ndarray:
+        rows = np.zeros((len(batch), width), np.float32)
+        images = np.pad(batch[:, 0].round().byte().numpy(), [(0, 0), (border, border), (border, border)], "edge")
         for row, image in zip(rows, images, strict=True):
             found = extractor.compute(image, [point])[1] if image.min() < image.max() else None
             if found is not None:  # None means that the keypoint was dropped at the border; it counts as not described

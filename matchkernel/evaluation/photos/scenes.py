@@ -14,6 +14,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.cameras import PROJECTABLE, focal_length
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
 from matchkernel.geometry.homography import check_homography
+from matchkernel.photos.files import Pair, read_pairs
 from matchkernel.storage.files import LONG_TEXT, read_small_text
 from matchkernel.storage.images import open_image
 
@@ -21,8 +22,6 @@ CAMERAS, PAIRS = "cameras.txt", "pairs.txt"
 SHARED_POINTS = 15
 NOT_A_ROTATION = 1e-3  # maximum difference of R R^T from the identity
 LAYOUTS = "images/ with sparse/ or cameras.txt, or images 1, 2, ... with H_1_2, ..."
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -177,22 +176,6 @@ def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
         R, t = _rotation(np.array(values[:9]).reshape(3, 3), where), np.array(values[9:])
         cameras[name] = PoseCamera(R, t) if inner == ["-"] else PoseCamera(R, t, "PINHOLE", _pinhole(inner, where))
     return cameras
-
-
-def read_pairs(path: str | Path, cameras: dict[str, PoseCamera]) -> list[Pair]:
-    """Read pairs, two names per line, each of an image with a camera; a pair that is listed twice is kept once."""
-    pairs: dict[Pair, None] = {}
-    for number, words in _lines(path):
-        if len(words) != 2:
-            raise FileError(f"{path}, line {number}: expected the names of two images, got {len(words)} words")
-        unknown = next((name for name in words if name not in cameras), None)
-        if unknown is not None:
-            raise FileError(f"{path}, line {number}: {unknown} has no camera in this scene")
-        if words[0] == words[1]:
-            raise FileError(f"{path}, line {number}: {words[0]} is paired with itself")
-        if (words[1], words[0]) not in pairs:
-            pairs[words[0], words[1]] = None
-    return list(pairs)
 
 
 def _sequence(name: str, folder: Path, most_pairs: int | None) -> EvaluationScene:

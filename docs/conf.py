@@ -1,0 +1,59 @@
+"""The documentation site: `make docs` builds it into out/site, offline, and a warning is an error."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matchkernel
+
+ROOT = Path(__file__).parents[1]
+
+project = "matchkernel"
+author = "The matchkernel maintainers"
+copyright = "2026, the matchkernel maintainers"  # noqa: A001
+version = release = matchkernel.__version__
+
+# The root of the repository is the source, so that links work here as they do in a checkout.
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**",
+    "experiments/README.md",
+    "experiments/reports/**",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+add_module_names = False
+nitpicky = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = f"matchkernel {release}"
+html_extra_path = ["site_root"]  # index.html, which leads to docs/index.html
+html_copy_source = False
+html_show_sphinx = False
+
+
+def write_commands() -> None:
+    """Write docs/commands.md from the command line's own help."""
+    program = [sys.executable, "-m", "typer", "matchkernel.cli.app", "utils", "docs", "--name", "matchkernel"]
+    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    text = re.sub(r"^# `matchkernel`", "# Commands", text)
+    path = ROOT / "docs" / "commands.md"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+write_commands()

@@ -1,0 +1,161 @@
+"""A method to score: it turns square patches into one row per patch, with a record of how it is computed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as nnf
+
+from matchkernel.data.patch_set import PatchSet, known_names, patches_sha256
+from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.model.describe import resize_patches
+from matchkernel.photos.nearest import Distance
+from matchkernel.storage.files import file_hash
+from matchkernel.storage.progress import Progress, progress_counter
+
+# Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
+# algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
+BATCH = 64
+RESIZED = "others resized to it by exact area means (linear to enlarge)"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A descriptor to be scored.
+
+    Attributes:
+        name: in tables.
+        distance: the distance it was made for.
+        facts: what its results record besides the scores: `parameters`, `hand_crafted`, `settings`, ...
+        compute: (K, N, N) uint8 patches of any size and a progress callback -> (K, D) float32, or (K, D / 8) uint8 with
+            packed bits; a patch that cannot be described gets a row of zeros.
+        trained_on: names of sets it must not be tested on.
+        trained_sha256: sha256 of the patches of these sets, which identifies renamed copies.
+        warnings: repeated in every result.
+    """
+
+    name: str
+    distance: Distance
+    facts: dict[str, Any]
+    compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
+    trained_on: frozenset[str] = frozenset()
+    trained_sha256: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+    def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
+        """Rows of patches, see `compute`."""
+        return self.compute(patches, progress)
+
+    def was_trained_on(self, name: str, patches: PatchSet) -> bool:
+        """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
+        names = {name, *known_names(patches)}
+        return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+
+
+def patch_method(
+    name: str,
+    size: int,
+    compute: Callable[[Tensor], np.ndarray],
+    settings: dict[str, str],
+    *,
+    parameters: int = 0,
+    hand_crafted: bool = True,
+    is_binary: bool = False,
+) -> Method:
+    """A method that works on patches of one size; others are resized.
+
+    Patches are described in batches, in bounded memory; a row does not depend on the other patches. A constant patch,
+    or one in which the method finds nothing, gets a row of zeros.
+
+    Args:
+        name: in tables.
+        size: side of the patches in pixels.
+        compute: (BATCH, 1, size, size) floats 0 to 255 -> (BATCH, D) floats, or uint8 with packed bits.
+        settings: how rows are computed, for results.
+        parameters: number of learned parameters, including a learned whitening.
+        hand_crafted: the method is designed, not learned.
+        is_binary: rows are bits, compared by Hamming distance.
+    """
+    width = compute(torch.zeros(BATCH, 1, size, size)).shape[1]
+
+    def describe(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
+        check_patches(patches, name)
+        rows = np.zeros((len(patches), width), np.uint8 if is_binary else np.float32)
+        add = progress_counter(progress, len(patches))
+        for start in range(0, len(patches), BATCH):
+            batch, is_varied = padded_batch(patches[start : start + BATCH], size)
+            found = compute(batch)[: len(is_varied)]
+            is_described = is_varied & np.isfinite(found).all(1)
+            rows[start : start + BATCH] = np.where(is_described[:, None], found, 0)
+            add(len(is_varied))
+        return rows
+
+    facts = {"parameters": parameters, "hand_crafted": hand_crafted, "settings": settings}
+    return Method(name, "hamming" if is_binary else "l2", facts, describe)
+
+
+def network_method(name: str, module: nn.Module, size: int, path: Path, settings: dict[str, str]) -> Method:
+    """A method that runs a network on patches with gray levels 0 to 255.
+
+    Args:
+        name: in tables.
+        module: (K, 1, size, size) -> (K, D).
+        size: side of its patches.
+        path: its weight file.
+        settings: where the network comes from; patch size and weight file are added.
+    """
+    patch = {"patch": f"{size} px, {RESIZED}; gray levels 0 to 255"}
+    weights = {"weights": path.name, "sha256": file_hash(path)}
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    options: dict[str, Any] = {"parameters": parameters, "hand_crafted": False}
+    return patch_method(name, size, forward(module), {**patch, **settings, **weights}, **options)
+
+
+class UnitRows(nn.Module):
+    """Divide every row by its length."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(K, D) -> (K, D)."""
+        return nnf.normalize(rows)
+
+
+def forward(module: nn.Module) -> Callable[[Tensor], np.ndarray]:
+    """A function that runs a network without gradients."""
+
+    @torch.no_grad()
+    def compute(batch: Tensor) -> np.ndarray:
+        return module(batch).numpy()
+
+    return compute
+
+
+def padded_batch(patches: np.ndarray, size: int) -> tuple[Tensor, np.ndarray]:
+    """Resize patches and pad the batch with blank ones.
+
+    Args:
+        patches: (k, N, N) uint8, k at most BATCH.
+        size: new side.
+
+    Returns:
+        (BATCH, 1, size, size) float32 from 0 to 255; (k,) bool, False for constant patches.
+    """
+    batch = torch.from_numpy(np.array(patches, order="C")).float()[:, None]
+    if batch.shape[-1] != size:
+        batch = resize_patches(batch, size)
+    low, high = batch.flatten(1).aminmax(dim=1)
+    is_varied = high - low > 16 * torch.finfo(batch.dtype).eps * high  # resizing a fine checkerboard leaves rounding
+    blank = batch.new_zeros(BATCH - len(batch), *batch.shape[1:])
+    return torch.cat([batch, blank]), is_varied.numpy()
+
+
+def check_patches(patches: object, name: str) -> None:
+    """Refuse anything but (K, N, N) uint8."""
+    if not isinstance(patches, np.ndarray) or patches.dtype != np.uint8:
+        kind = patches.dtype if isinstance(patches, np.ndarray) else type(patches).__name__
+        raise ArgumentTypeError(f"{name} takes a numpy array of uint8 patches, got {kind}")
+    if patches.ndim != 3 or patches.shape[1] != patches.shape[2] or not patches.shape[1]:
+        raise ArgumentError(f"{name} takes patches of shape (K, N, N), got {patches.shape}")

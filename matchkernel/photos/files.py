@@ -1,0 +1,566 @@
+"""Features, matches and lists of pairs on disk: .npz folders, and the files of hloc (cvg/Hierarchical-Localization).
+
+HDF5 files have hloc's layout: descriptors are stored as (D, K), scales are sigmas, oris are degrees from +x towards +y.
+As elsewhere in the package, the centre of the top-left pixel is (0, 0); hloc adds 0.5 itself when it exports to COLMAP.
+Two things differ. Keypoints are float32, because hloc's own float16 has a resolution of one pixel beyond 1,024. Model
+and settings, for which hloc has no field, are JSON in an attribute that hloc ignores.
+
+Files of other programs are read too, so every size is checked before memory is allocated. A file is written under
+another name and then renamed, so that it is never left incomplete. One image's .npz: see features.py.
+"""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError, short_message
+from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.features import STORE, Features, load_features, parse_facts
+from matchkernel.storage.arrays import unit_rows
+from matchkernel.storage.extras import CORE, need
+from matchkernel.storage.files import check_free_space, check_regular, replacing
+
+H5_SUFFIXES = (".h5", ".hdf5")
+SUFFIX = ".npz"
+FACTS = "matchkernel"  # name of our attribute
+UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
+DEFLATE = 1032  # gzip's maximum compression: a dataset may claim at most this many times the bytes of its file
+VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums
+CHECKED_FROM = 1024  # bytes; larger datasets have checksums of their values as well
+SPARE = 8_000_000  # bytes of disk that are left free while an HDF5 file is written
+GLOBAL = "global_descriptor"  # hloc's dataset
+LONGEST_LINE = 2**14  # characters of a line in a list of pairs; a path has at most 4,096
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class FeatureFiles:
+    """The features of a collection.
+
+    Attributes:
+        place: a folder of .npz files, or an .h5.
+        names: of the images, sorted.
+    """
+
+    place: Path
+    names: list[str]
+
+    def load(self, name: str) -> Features:
+        """The features of one image; keypoints without regions, as most networks write them, get small squares."""
+        if is_h5(self.place):
+            return read_features(self.place, name, need_regions=False)
+        return load_features(self.place / f"{name}{SUFFIX}")
+
+
+def open_features(place: str | Path) -> FeatureFiles:
+    """List the images whose features a folder of .npz files or an .h5 holds; a place without features is refused."""
+    place = Path(place)
+    if is_h5(place):
+        names = image_names(place)
+    elif place.is_dir():
+        names = npz_names(place)
+    else:
+        reason = "is neither a folder nor an .h5" if place.exists() else "no such file or folder"
+        raise FileError(f"{place}: {reason}; features are what `matchkernel extract` writes")
+    if not names:
+        raise FileError(f"{place}: contains no features")
+    return FeatureFiles(place, names)
+
+
+def npz_names(folder: Path) -> list[str]:
+    """Names of the images that a folder holds .npz files of, sorted."""
+    paths = (path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.name.startswith("."))
+    return sorted(path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths)
+
+
+def is_h5(place: Path) -> bool:
+    """True if the name is that of an HDF5 file."""
+    return place.suffix.lower() in H5_SUFFIXES
+
+
+# features.h5
+
+
+def append_features(path: str | Path, image_name: str, features: Features) -> None:
+    """Add or replace the features of one image in a features.h5, atomically.
+
+    The whole file is copied. For many images use write_features, or `extract_images` of the collection, which resumes.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.extract import extract
+        >>> path = Path(tempfile.mkdtemp()) / "features.h5"
+        >>> append_features(path, "left.png", extract(FOLDER / "left.png", "sift", keypoints=50))
+        >>> image_names(path), len(read_features(path, "left.png"))
+        (['left.png'], 50)
+    """
+    write_features(path, [(image_name, features)])
+
+
+def write_features(path: str | Path, entries: Iterable[tuple[str, Features]], *, removed: Iterable[str] = ()) -> None:
+    """Add or replace the features of images in a features.h5, all of them or none.
+
+    Args:
+        path: the file; created if it does not exist.
+        entries: name (slashes make folders) and features of each image.
+        removed: names of images whose features are deleted.
+    """
+    with _update(path) as file:
+        for name in removed:
+            del file[check_h5_name(name)]
+        for name, features in entries:
+            _write_image(file, check_h5_name(name), features)
+
+
+def read_features(path: str | Path, image_name: str, *, need_regions: bool = True) -> Features:
+    """Read the features of one image of a features.h5.
+
+    Args:
+        path: the file.
+        image_name: as in the file.
+        need_regions: refuse features without scales, as most networks have; otherwise their regions are squares of
+            half width 1.
+    """
+    with _open(path) as file:
+        group = file.get(check_h5_name(image_name))
+        if not _is_image(group):
+            raise FileError(f"{path}: contains no features of {image_name}")
+        centers = _read_array(group, "keypoints", (None, 2)).astype(np.float64)
+        K = len(centers)
+        descriptors = np.ascontiguousarray(_read_array(group, "descriptors", (None, K)).T, np.float32)
+        scores = _read_array(group, "scores", (K,)).astype(np.float32) if "scores" in group else np.ones(K, np.float32)
+        size = _read_array(group, "image_size", (2,))
+        model, settings = _group_facts(path, group) or ("unknown", {})
+        if need_regions or "scales" in group or "shapes" in group:
+            frames = _read_frames(group, centers, float(settings.get("magnification", MAGNIFICATION)))
+        else:
+            frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
+        if not all(np.isfinite(values).all() for values in (centers, frames.shapes, descriptors, scores, size)):
+            raise FileError(f"{path}: features of {image_name} contain values that are not finite")
+        return Features(frames, descriptors, scores, (int(size[0]), int(size[1])), model, settings)
+
+
+def image_names(path: str | Path) -> list[str]:
+    """Names of the images of a features.h5, sorted."""
+    names: list[str] = []
+    with _open(path) as file:
+        file.visititems(lambda name, item: names.append(name) if _is_image(item) else None)
+    return sorted(names)
+
+
+def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+    """For each image of a features.h5: `D`, `K`, and also `model` and `settings` if this package wrote it.
+
+    Args:
+        path: the file.
+        names: of the images to look at (default: all); names that the file does not have are left out.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with _open(path) as file:
+        for name in image_names(path) if names is None else names:
+            group = file.get(check_h5_name(name))
+            if _is_image(group):
+                D, K = group["descriptors"].shape
+                facts = _group_facts(path, group)
+                found[name] = {**({"model": facts[0], "settings": facts[1]} if facts else {}), "D": D, "K": K}
+    return found
+
+
+def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
+    """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
+    names: list[str] = []
+    with _open(path) as file:
+        kind = need_h5py().Group
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, kind) and GLOBAL in item else None)
+        names.sort()
+        if not names:
+            raise FileError(f"{path}: contains no {GLOBAL}; hloc's extract_features writes it with a global network")
+        rows = [_read_array(file[name], GLOBAL, (None,)).astype(np.float32) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        if row.shape != rows[0].shape or not np.isfinite(row).all():
+            counts = f"has {len(row)} values, that of {names[0]} {len(rows[0])}"
+            raise FileError(f"{path}: the {GLOBAL} of {name} {counts}, or one of them is not finite")
+    return names, unit_rows(np.stack(rows))
+
+
+def _write_image(file: Any, name: str, features: Features) -> None:
+    folders = name.split("/")[:-1]
+    for depth in range(1, len(folders) + 1):
+        if _is_image(file.get("/".join(folders[:depth]))):
+            raise ArgumentError(f"{name} cannot be added: {'/'.join(folders[:depth])} is already an image in the file")
+    if name in file:
+        if not _is_image(file[name]):
+            raise ArgumentError(f"{name} cannot be added: the file already has a folder of that name")
+        del file[name]
+    group = file.create_group(name)
+    _write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
+    kind = np.float32 if features.settings.get(STORE, "float32") == "float32" else np.float16  # hloc has no bytes
+    _write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, kind))
+    _write_array(group, "scores", features.scores.astype(np.float32))
+    _write_array(group, "scales", features.scales.astype(np.float32))
+    _write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))
+    _write_array(group, "image_size", np.array(features.image_size, np.int64))
+    if not features.frames.are_squares.all():
+        _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
+    group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
+
+
+def _read_frames(group: Any, centers: np.ndarray, magnification: float) -> Frames:
+    K = len(centers)
+    if "shapes" in group:
+        return Frames(centers, _read_array(group, "shapes", (K, 2, 2)))
+    scales = _read_array(group, "scales", (K,)).astype(np.float64)
+    degrees = _read_array(group, "oris", (K,)).astype(np.float64) if "oris" in group else np.zeros(K)
+    return Frames.turned_squares(centers, magnification * scales, np.deg2rad(degrees))
+
+
+def _group_facts(path: str | Path, group: Any) -> tuple[str, dict[str, Any]] | None:
+    """Model and settings of an image; None if another program wrote it."""
+    return parse_facts(group.attrs[FACTS], f"{path}, {group.name.strip('/')}") if FACTS in group.attrs else None
+
+
+def _is_image(item: Any) -> bool:
+    return isinstance(item, need_h5py().Group) and "keypoints" in item
+
+
+# matches.h5
+
+
+@dataclass(frozen=True)
+class PairMatches:
+    """Matches of two images in a matches.h5.
+
+    Attributes:
+        names: of image A and image B.
+        indices: (M, 2) row in A and row in B; a row of A at most once.
+        scores: (M,) from 0 to 1, higher is better.
+        key: digest of what the matches were computed from; stored if it is not empty.
+    """
+
+    names: Pair
+    indices: np.ndarray
+    scores: np.ndarray
+    key: str = ""
+
+
+def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], facts: str | None = None) -> None:
+    """Add or replace matches in a matches.h5, all of them or none.
+
+    `matches0` is int16 as in hloc; if an index exceeds 32,767 it is int32, which hloc can read as well (its own writer
+    would overflow to a negative index).
+
+    Args:
+        path: the file; created if it does not exist.
+        pairs: matches, and the number of keypoints of image A.
+        facts: how all matches of the file were computed, stored as an attribute if it is given.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "matches.h5"
+        >>> indices = np.array([[0, 2], [3, 1]])  # rows of a.jpg and of b.jpg
+        >>> write_matches(path, [(PairMatches(("a.jpg", "b.jpg"), indices, np.array([0.9, 0.8])), 4)])
+        >>> read_matches(path, "b.jpg", "a.jpg").indices.tolist()
+        [[1, 3], [2, 0]]
+    """
+    with _update(path) as file:
+        if facts is not None:
+            file.attrs[FACTS] = facts
+        for matches, count in pairs:
+            matches0, scores0 = _one_row_per_keypoint(matches, count)
+            for names in (matches.names, matches.names[::-1]):
+                if pair_key(*names) in file:
+                    del file[pair_key(*names)]
+            group = file.create_group(pair_key(*matches.names))
+            _write_array(group, "matches0", matches0)
+            _write_array(group, "matching_scores0", scores0)
+            if matches.key:
+                group.attrs[FACTS] = matches.key
+
+
+def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | None, dict[Pair, tuple[str, int]]]:
+    """The facts of a matches.h5, and the key and number of matches of those of the pairs that have a key."""
+    found = {}
+    with _open(path) as file:
+        facts = file.attrs.get(FACTS)
+        for pair in pairs:
+            group = file.get(pair_key(*pair))
+            if isinstance(group, need_h5py().Group) and FACTS in group.attrs:
+                matches0 = _read_array(group, "matches0", (None,), "iu")
+                found[pair] = str(group.attrs[FACTS]), int((matches0 >= 0).sum())
+        return None if facts is None else str(facts), found
+
+
+def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
+    """Read the matches of two images in the order of their rows in A, whichever way round the file stores them.
+
+    If the file stores them the other way round and they were not mutual, a row of A keeps its best match, or the first
+    of equally good ones.
+    """
+    (found,) = read_matches_of(path, [(name0, name1)])
+    return found
+
+
+def read_matches_of(path: str | Path, pairs: Iterable[Pair]) -> Iterator[PairMatches]:
+    """Yield the matches of many pairs as read_matches returns them; the file is opened once."""
+    with _open(path) as file:
+        for name0, name1 in pairs:
+            yield _read_pair(file, name0, name1)
+
+
+def _read_pair(file: Any, name0: str, name1: str) -> PairMatches:
+    is_swapped = pair_key(name0, name1) not in file
+    group = file.get(pair_key(name1, name0) if is_swapped else pair_key(name0, name1))
+    if not isinstance(group, need_h5py().Group):
+        raise FileError(f"{file.filename}: contains no matches of {name0} and {name1}")
+    matches0 = _read_array(group, "matches0", (None,), "iu").astype(np.int64)
+    scores0 = _read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
+    if (matches0 < -1).any():
+        raise FileError(f"{file.filename}: matches of {name0} and {name1} contain an index below -1")
+    rows = np.flatnonzero(matches0 >= 0)
+    indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
+    if is_swapped:
+        best_first = np.lexsort((rows, -scores, indices[:, 1]))
+        _, first = np.unique(indices[best_first, 1], return_index=True)
+        indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
+    return PairMatches((name0, name1), indices, scores)
+
+
+def check_pair_names(names: Iterable[str]) -> None:
+    """Refuse image names that have the same key in a matches.h5, such as `a/b.jpg` and `a-b.jpg`."""
+    written: dict[str, str] = {}
+    for name in names:
+        same = written.setdefault(name.replace("/", "-"), name)
+        if same != name:
+            raise ArgumentError(f"hloc has one name for pairs of {same} and of {name}; rename one")
+
+
+def pair_key(name0: str, name1: str) -> str:
+    """The group of a pair in a matches.h5."""
+    return "/".join(check_h5_name(name).replace("/", "-") for name in (name0, name1))
+
+
+def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) index of the match or -1, and (K,) float16 scores."""
+    indices = np.asarray(matches.indices).reshape(-1, 2)
+    where = f"matches of {matches.names[0]} and {matches.names[1]}"
+    if len(indices) and (indices.min() < 0 or indices[:, 0].max() >= count):
+        raise ArgumentError(f"{where} refer to keypoints that do not exist; image A has {count}")
+    if len(np.unique(indices[:, 0])) != len(indices) or np.shape(matches.scores) != (len(indices),):
+        raise ArgumentError(f"{where}: a keypoint of image A must have at most one match, and each match one score")
+    largest = int(indices[:, 1].max(initial=-1))
+    matches0 = np.full(count, -1, np.int16 if largest <= np.iinfo(np.int16).max else np.int32)
+    scores0 = np.zeros(count, np.float16)
+    matches0[indices[:, 0]] = indices[:, 1]
+    scores0[indices[:, 0]] = matches.scores
+    return matches0, scores0
+
+
+# HDF5
+
+
+def need_h5py() -> Any:
+    """The module h5py."""
+    return need("h5py", CORE, "reading and writing hloc's .h5 files")
+
+
+@contextmanager
+def _open(path: str | Path) -> Iterator[Any]:
+    """An open HDF5 file; any problem while reading it becomes a FileError that names the file in one line."""
+    h5py = need_h5py()
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such file")
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            yield file
+    except MatchKernelError:
+        raise
+    except Exception as error:  # h5py raises almost anything for a damaged file or another layout
+        raise FileError(f"{path}: not a complete HDF5 file, or not in hloc's layout ({short_message(error)})") from None
+
+
+@contextmanager
+def _update(path: str | Path) -> Iterator[Any]:
+    """A copy of the HDF5 file, or a new file, open for writing; it replaces the file at the end."""
+    h5py = need_h5py()
+    path = Path(path)
+    with replacing(path) as part:
+        if path.exists():
+            with _open(path):
+                pass
+            shutil.copyfile(path, part)
+        try:
+            with h5py.File(part, "a", libver=VERSIONS) as file:
+                yield file
+        except WriteError as error:
+            raise WriteError(str(error).replace(str(part), str(path))) from None
+        except MatchKernelError:
+            raise
+        except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
+            raise WriteError(f"{path}: could not be written ({short_message(error)})") from error
+
+
+def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
+    """Write a dataset while the disk has room for everything that HDF5 still holds in memory.
+
+    A disk that fills up when HDF5 writes its memory ends the process. Every HDF5 reader verifies the checksums.
+    """
+    check_free_space(group.file.filename, values.nbytes + SPARE)
+    return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
+
+
+def _read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str = "fiu") -> np.ndarray:
+    """Read a dataset of a group after checking its shape, number type and size.
+
+    Args:
+        group: of an open file.
+        name: of the dataset.
+        shape: expected; None for any length.
+        kinds: numpy's letters of the accepted number types.
+    """
+    where = f"{group.file.filename}: {group.name.strip('/')}/{name}"
+    dataset = group.get(name)
+    if not isinstance(dataset, need_h5py().Dataset):
+        raise FileError(f"{where} is missing")
+    found = dataset.shape
+    fits = found is not None and len(found) == len(shape)
+    if not fits or any(w is not None and w != f for w, f in zip(shape, found, strict=True)):
+        wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
+        raise FileError(f"{where} has shape {found}, expected {wanted}")
+    if dataset.dtype.kind not in kinds or dataset.dtype.itemsize > 8 or dataset.is_virtual or dataset.external:
+        raise FileError(f"{where} has type {dataset.dtype}, or its values are stored in another file; not read")
+    if math.prod(found) * dataset.dtype.itemsize > DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
+        raise FileError(f"{where} claims {found} values, far more than the file can hold")
+    return np.asarray(dataset[()])
+
+
+def check_h5_name(name: str) -> str:
+    """Check that an image's name can be a path inside an HDF5 file."""
+    if not _is_utf8(name):
+        raise ArgumentError(f"an .h5 file can hold only UTF-8 names, got {name!a}; rename the image")
+    if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ArgumentError(f"the name of an image must be like photo.jpg or folder/photo.jpg, got {name!r}")
+    return name
+
+
+def _is_utf8(name: str) -> bool:
+    """False for the name of a file whose bytes are not UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+# Lists of pairs
+#
+# hloc's text format has two names per line, separated by a space, and cannot hold names that contain spaces. We write
+# a tab between such names, so that files without them are exactly hloc's.
+
+
+def read_pairs(path: str | Path, names: Collection[str] | None = None) -> list[Pair]:
+    """Read a list of pairs in its order; a pair that is listed again, either way round, is left out.
+
+    A line is split at its tab or, if that does not give two names, at white space. Blank lines are skipped. So are
+    lines that begin with # and are not a pair.
+
+    Args:
+        path: the file.
+        names: the images there are; a pair of any other image is refused.
+    """
+    known = None if names is None else set(names)
+
+    def pairs() -> Iterator[Pair]:
+        for number, line in enumerate(_lines(Path(path)), 1):
+            where = f"{path}, line {number}"
+            if len(line) > LONGEST_LINE:
+                raise FileError(f"{where}: longer than {LONGEST_LINE:,} characters; not a list of pairs")
+            if line.strip() and (pair := _parse_pair(line, known, where)):
+                yield pair
+
+    return list(unique_pairs(pairs()))
+
+
+def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
+    r"""Write a list of pairs, atomically, in the order given, each pair once; returns their number.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "pairs.txt"
+        >>> write_pairs(path, [("a.jpg", "b.jpg"), ("b.jpg", "c 2.jpg"), ("b.jpg", "a.jpg")])
+        2
+        >>> path.read_text()
+        'a.jpg b.jpg\nb.jpg\tc 2.jpg\n'
+        >>> read_pairs(path)
+        [('a.jpg', 'b.jpg'), ('b.jpg', 'c 2.jpg')]
+    """
+    count = 0
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for pair in unique_pairs(pairs):
+            file.write(_pair_line(*pair))
+            count += 1
+    return count
+
+
+def unique_pairs(*lists: Iterable[Pair]) -> Iterator[Pair]:
+    """The union of lists: every pair once, as it comes first, in the order of the lists."""
+    seen: set[Pair] = set()
+    for pairs in lists:
+        for first, second in pairs:
+            key = (first, second) if first <= second else (second, first)
+            if key not in seen:
+                seen.add(key)
+                yield first, second
+
+
+def _pair_line(first: str, second: str) -> str:
+    for name in (first, second):
+        if not _is_utf8(name) or not name.strip() or any(letter in name for letter in "\t\n\r\0\ufeff"):
+            raise ArgumentError(f"a list of pairs cannot hold an image called {name!a}: rename it")
+    if first == second:
+        raise ArgumentError(f"a pair must be two images, got {first!r} twice")
+    separator = " " if all(name.split() == [name] for name in (first, second)) else "\t"
+    line = f"{first}{separator}{second}\n"
+    if len(line) > LONGEST_LINE:
+        raise ArgumentError(f"the names of a pair are too long for a list of pairs: {first[:50]!r} ...")
+    return line
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text file; of a longer line only LONGEST_LINE + 1 characters."""
+    try:
+        check_regular(path)
+        with path.open(encoding="utf-8-sig") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                yield line.removesuffix("\n")
+    except MatchKernelError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # bytes that are not UTF-8, or a NUL in the name of the file
+        raise FileError(f"{str(path)!r}: cannot be read as a list of pairs ({error})") from None
+
+
+def _parse_pair(line: str, known: set[str] | None, where: str) -> Pair | None:
+    """The two names of a line, or None for a comment."""
+    readings = [
+        (names[0], names[1])
+        for names in (line.split("\t"), line.split())
+        if len(names) == 2 and names[0] != names[1] and all(name.strip() and "\0" not in name for name in names)
+    ]
+    for pair in readings:
+        if known is None or known.issuperset(pair):
+            return pair
+    if line.lstrip().startswith("#"):
+        return None
+    if readings and known is not None:
+        unknown = next(name for name in readings[0] if name not in known)
+        raise FileError(f"{where}: there is no image {unknown[:80]!r} among the {len(known)} given")
+    tab = "; names with spaces need a tab between them" if len(line.split()) > 2 else ""
+    raise FileError(f"{where}: expected the names of two different images, got {line[:80]!r}{tab}")
