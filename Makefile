@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-ray test-peers lint docs bench bench-gpu pictures results check-results pins check-install release clean
+.PHONY: help demo test test-slow test-ray test-peers lint docs bench bench-gpu pictures check-results pins check-install release clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
@@ -72,11 +72,8 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 
-results: .venv/dev  ## fill the tables of experiments/reports from experiments/results
-	$(BIN)/python experiments/paper/tables.py
-
-check-results: .venv/dev  ## check that the tables of experiments/reports are those of experiments/results
-	$(BIN)/python experiments/paper/tables.py --check
+check-results: .venv/dev  ## check that the tables of the reports and docs are those of experiments/results
+	$(BIN)/python experiments/check_reports.py
 
 pins: $(BIN)/uv  ## pin the newest versions that resolve from the public package index for every system: constraints.txt
 	$(BIN)/python scripts/public_index.py $(BIN)/uv pip compile --no-config --universal --python $(BIN)/python --python-version 3.11 \

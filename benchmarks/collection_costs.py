@@ -22,12 +22,10 @@ from collection_photos import PHOTOS
 from describe_speed import processor, versions
 from timing import read_result, write_result
 
-from matchkernel.collection.batch_extract import extract_images, find_images
 from matchkernel.collection.choose_pairs import top_pairs
-from matchkernel.collection.extract_shards import ExtractWork, Photo
+from matchkernel.collection.extract import ExtractJob, Extractor, Photo, extract_images, find_images
 from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
-from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.match_shards import Matcher, MatchWork, PairTask
+from matchkernel.collection.match import Matcher, MatchJob, PairTask, match_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.features import load_features
@@ -64,12 +62,12 @@ def measured(folder: Path, places: list[Path]) -> dict[str, float]:
     """All unit costs, by name."""
     images = find_images(places)
     rows, out = folder / "rows", folder / "features.h5"
-    work = ExtractWork(open_recipe(MODEL, device="cpu"), Detector(), rows, rows, False)
-    extractor, photos = work.here(), [Photo(name, path) for name, path in images.items()]
-    extractor.do(photos[:1])  # warm-up
+    extractor = Extractor(open_recipe(MODEL, device="cpu").open(), ExtractJob(Detector(), rows))
+    photos = [Photo(name, path) for name, path in images.items()]
+    list(extractor.each(photos[:1]))  # warm-up
     for path in rows.rglob("*.npz"):
         path.unlink()
-    found, extract = timed(lambda: extractor.do(photos))
+    found, extract = timed(lambda: list(extractor.each(photos)))
     _, kept = timed(lambda: extract_images(images, rows, open_recipe(MODEL, device="cpu")))
     each = ((name, load_features(rows / f"{name}.npz")) for name in images)
     _, gather = timed(lambda: write_features(out, each))
@@ -85,9 +83,9 @@ def measured(folder: Path, places: list[Path]) -> dict[str, float]:
     for geometry in ("none", "auto"):
         parts = folder / geometry
         parts.mkdir()
-        matcher = Matcher(MatchWork(rows, MatchSettings(geometry=geometry), parts), work.here()._describer.device)
-        matcher.do(tasks[:1])
-        _, seconds[geometry] = timed(lambda matcher=matcher: matcher.do(tasks))
+        matcher = Matcher(MatchJob(rows, MatchSettings(geometry=geometry), parts), "cpu")
+        matcher.match_block(tasks[:1])
+        _, seconds[geometry] = timed(lambda matcher=matcher: matcher.match_block(tasks))
     matches = folder / "matches.h5"
     match_pairs(rows, pairs, [matches], MatchSettings(geometry="none"))
     whole = [(read_matches(matches, *pair), len(files.load(pair[0]))) for pair in pairs]
@@ -99,7 +97,7 @@ def measured(folder: Path, places: list[Path]) -> dict[str, float]:
     _, merge = timed(lambda: write_matches(folder / "many.h5", copies))
     gray = [read_gray(path).size for path in images.values()]
     large = enlarged(next(iter(images.values())), folder / "large.png")
-    _, extract_large = timed(lambda: extractor.do([Photo("large.png", large)]))
+    _, extract_large = timed(lambda: list(extractor.each([Photo("large.png", large)])))
     return {
         "photos": count,
         "photo_pixels": float(np.mean(gray)),

@@ -21,9 +21,8 @@ from collection_photos import PHOTOS, write_collection
 from describe_speed import processor, versions
 from timing import write_result
 
-from matchkernel.collection.batch_extract import extract_images, find_images
-from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.match_shards import CACHE
+from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.match import CACHE, match_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.storage.pool import LocalWorkers

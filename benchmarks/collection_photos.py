@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from matchkernel.collection.batch_extract import find_images
+from matchkernel.collection.extract import find_images
 from matchkernel.storage.images import read_gray
 
 PHOTOS = Path(__file__).parents[1] / "tests" / "photos_cc0" / "images"

@@ -19,8 +19,8 @@ from collection_photos import write_collection
 from describe_speed import processor, versions
 from timing import read_result, write_result
 
-from matchkernel.collection.extract_shards import ExtractWork, Photo
-from matchkernel.collection.match_shards import MatchWork, PairTask
+from matchkernel.collection.extract import ExtractJob, Photo, extract_work
+from matchkernel.collection.match import MatchJob, PairTask, match_work
 from matchkernel.collection.ray_pool import RayWorkers
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
@@ -61,15 +61,17 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
     works = {}
     for name in engines:
         (folder / name / "matches").mkdir(parents=True)
-        works[name] = ExtractWork(recipe, detector, folder / name, folder / name, False)
+        (folder / name / "mark").touch()
+        works[name] = extract_work(ExtractJob(detector, folder / name), recipe, folder / name / "mark")
     tasks = [photos[start : start + AT_ONCE] for start in range(0, len(photos), AT_ONCE)]
-    started, seconds = in_turns(engines, works, tasks)
+    started, seconds = in_turns(engines, works, tasks, {name: folder / name for name in engines})
     rates = {name: len(photos) / value for name, value in seconds.items()}
     pairs = [PairTask(a, b, f"{a} {b}") for i, a in enumerate(names) for b in names[i + 1 : i + 6]]
     blocks = [pairs[start : start + PAIRS_AT_ONCE] for start in range(0, len(pairs), PAIRS_AT_ONCE)]
     settings = MatchSettings(geometry="auto")
-    matching = {name: MatchWork(folder / name, settings, folder / name / "matches") for name in engines}
-    _, seconds = in_turns(engines, matching, blocks)
+    jobs = {name: MatchJob(folder / name, settings, folder / name / "matches") for name in engines}
+    matching = {name: match_work(job, folder / name / "mark") for name, job in jobs.items()}
+    _, seconds = in_turns(engines, matching, blocks, {name: job.folder for name, job in jobs.items()})
     pair_rates = {name: len(pairs) / value for name, value in seconds.items()}
     files = [
         {path.relative_to(folder / name): path.read_bytes() for path in (folder / name).rglob("*.npz")}
@@ -95,22 +97,24 @@ def throughput(folder: Path, engines: dict[str, Workers], options: argparse.Name
 
 
 def in_turns(
-    engines: dict[str, Workers], works: dict[str, Any], tasks: list[Any]
+    engines: dict[str, Workers], works: dict[str, Work], tasks: list[Any], folders: dict[str, Path]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds until each engine was ready, and of all its tasks. Both are open, and take turns of a tenth each."""
+    """Seconds until each engine was ready, and of all its tasks. Both are open, and take turns of a tenth each.
+
+    What they write while they become ready is removed from the folders.
+    """
     started, seconds = {}, dict.fromkeys(engines, 0.0)
     size = max(1, len(tasks) // TURNS)
     with ExitStack() as stack:
         pools = {}
         for name, workers in engines.items():
             start = time.perf_counter()
-            pools[name] = stack.enter_context(workers.pool(Work(works[name].open, 0), len(tasks)))
+            pools[name] = stack.enter_context(workers.pool(works[name], len(tasks)))
             pools[name].facts  # noqa: B018 - the first is ready
             started[name] = time.perf_counter() - start
             list(pools[name].run(tasks[: 2 * pools[name].size]))  # all are
-            for path in works[name].folder.rglob("*.npz"):
-                if path.parent == works[name].folder:
-                    path.unlink()
+            for path in folders[name].glob("*.npz"):
+                path.unlink()
         for turn, first in enumerate(range(0, len(tasks), size)):
             for name in list(pools)[:: 1 if turn % 2 else -1]:
                 start = time.perf_counter()

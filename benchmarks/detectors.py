@@ -19,7 +19,7 @@ import numpy as np
 import skimage.data
 from timing import interleaved_medians, write_result
 
-from matchkernel.collection.batch_extract import find_images
+from matchkernel.collection.extract import find_images
 from matchkernel.geometry.choose import choose
 from matchkernel.geometry.detect import Detector
 from matchkernel.storage.images import read_gray

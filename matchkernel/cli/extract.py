@@ -48,7 +48,7 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
-    from matchkernel.collection.batch_extract import extract_images
+    from matchkernel.collection.extract import extract_images
     from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.stages import recording, stage

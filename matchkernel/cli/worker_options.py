@@ -28,7 +28,7 @@ WorkerCount = Annotated[
 def open_workers(on: str, count: int | None, items: int, device: str) -> "Workers | None":
     """The workers that these options ask for; None for this process."""
     from matchkernel.collection.ray_pool import choose_workers
-    from matchkernel.photos.devices import open_place
+    from matchkernel.photos.describers import open_place
 
     has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
     return choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)

@@ -11,7 +11,7 @@ from typing import Any
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
-from matchkernel.storage.settings import told_differences
+from matchkernel.storage.settings import describe_differences
 
 SUMMARY, MATCHES = "summary.json", "matches.h5"
 
@@ -68,7 +68,7 @@ def read_finished(folder: Path, settings: Mapping[str, Any]) -> Finished | None:
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    if told := told_differences(before, settings):
+    if told := describe_differences(before, settings):
         raise FileError(f"{folder}: already exists, {told}; remove it or choose another place")
     return Finished(folder, inputs, facts)
 

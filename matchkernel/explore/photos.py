@@ -48,7 +48,7 @@ def decode(data: bytes, name: str, settings: ExploreSettings) -> Photo:
     """A photo from the bytes of its file; one that is too large or damaged is a FileError."""
     if len(data) > settings.upload_bytes:
         raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
-    gray, jpeg = read_photo_bytes(data, name, most_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
+    gray, jpeg = read_photo_bytes(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
     return Photo(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
 
 

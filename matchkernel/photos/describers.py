@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Callable
+from ctypes.util import find_library
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
@@ -12,7 +14,6 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelErro
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import DEVICE_SAMPLER, SAMPLER, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
-from matchkernel.photos.devices import CPU, open_place
 from matchkernel.photos.features import label_of
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.runtime.config import VARIANTS
@@ -22,7 +23,7 @@ from matchkernel.runtime.onnx_engine import OnnxEngine, open_onnx
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.progress import Progress
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import in_threads, process_threads, spare_threads
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from matchkernel.model.descriptors import Descriptor
 
+CPU = "cpu"
+DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # NVIDIA, its boards, Windows' Linux, AMD
 CUT = 64  # side of the patches cut, as in the training sets; then resized to the model's size
 FRAMES_AT_A_TIME = 8192  # at most, on a GPU: 32 MiB of patches
 # Calibrated distances (docs/match.md) and ratios of nearest to second-nearest distance (docs/photos.md).
@@ -45,11 +48,11 @@ class Describer:
         name: of the descriptor.
         D: dimension of a descriptor.
         settings: everything that determines the descriptors (weights, patch size, sampler), JSON values.
-        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content; it may
-            be given a `progress` too.
+        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content; takes a
+            `progress` as well.
         device: where it runs, and where descriptors are matched.
-        takes_one_core: whether images can be described in several threads at once, and faster so.
-        recipe: how to make it again in another process; None for one that was made by hand.
+        takes_one_core: True if describing several images in threads is faster than one after the other.
+        recipe: how to open it in another process; None if it was not opened from a model.
     """
 
     name: str
@@ -62,18 +65,18 @@ class Describer:
 
     @property
     def label(self) -> str:
-        """Its name, and the engine it runs on, for messages."""
+        """Its name and its engine, for messages."""
         return label_of(self.name, self.settings)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a describer is made from. It can be pickled, weights and all, and opened in another process.
+    """The model of a describer, which can be pickled with its weights and opened in another process.
 
     Attributes:
         model: weights of a file, a Descriptor, or "sift" or "rootsift".
-        device: where to compute, as of `open_describer`.
-        engine: what to compute with, as of `open_describer`.
+        device: see `open_describer`.
+        engine: see `open_describer`.
     """
 
     model: "Weights | Descriptor | str" = field(repr=False)
@@ -81,12 +84,10 @@ class Recipe:
     engine: str = AUTO
 
     def open(self) -> Describer:
-        """Make the describer."""
+        """Open the engine."""
         if isinstance(self.model, str):
-            made = _of_sift(self.model, open_place(self.device))
-        else:
-            made = _of_network(self.model, self.device, self.engine)
-        return replace(made, recipe=self)
+            return replace(_of_sift(self.model, open_place(self.device)), recipe=self)
+        return replace(_of_network(self.model, self.device, self.engine), recipe=self)
 
 
 Model = Union["Descriptor", Describer, str, Path]
@@ -95,7 +96,7 @@ Model = Union["Descriptor", Describer, str, Path]
 def open_describer(
     model: Model, *, untrained: bool = False, device: "str | torch.device | None" = None, engine: str = "auto"
 ) -> Describer:
-    """Make a describer, to be used for many images.
+    """Open a describer, to be used for many images.
 
     Args:
         model: a Descriptor; a name from `matchkernel.available()`; a .safetensors file; "sift" or "rootsift"; or a
@@ -103,10 +104,19 @@ def open_describer(
         untrained: take `model` as the name of a descriptor, with random weights (seed 0), for trying things out.
         device: where to compute (default: the model's device). SIFT itself always runs on the CPU.
         engine: what to compute with (see runtime.engine.ENGINES); SIFT has none.
+
+    Example:
+        >>> describer = open_describer("light-wide")
+        >>> describer.name, describer.D, describer.device
+        ('light-wide', 128, 'cpu')
     """
     check_name(engine)
     if isinstance(model, Describer):
-        _check_runs_on(model, device, engine)
+        own = model.settings.get(ENGINE)
+        if device not in (None, "auto") and open_place(device) != model.device:
+            raise ArgumentError(f"this describer runs on {model.device}: open it for {device} instead")
+        if engine not in (AUTO, own):
+            raise ArgumentError(f"this describer runs on {own}: open it for {engine} instead")
         return model
     return open_recipe(model, untrained=untrained, device=device, engine=engine).open()
 
@@ -118,7 +128,7 @@ def open_recipe(
     device: "str | torch.device | None" = None,
     engine: str = "auto",
 ) -> Recipe:
-    """Read the weights of a describer, which is then opened elsewhere; the arguments are those of `open_describer`."""
+    """Read the weights of a describer that will be opened in other processes; arguments as in `open_describer`."""
     check_name(engine)
     place = None if device is None else str(device)
     if _is_descriptor(model):
@@ -140,7 +150,7 @@ def open_recipe(
 
 
 def _is_descriptor(model: object) -> "TypeGuard[Descriptor]":
-    """Whether this is a module of torch, which then is loaded."""
+    """True for a Descriptor; torch is not imported to find out."""
     loaded = sys.modules.get("matchkernel.model.descriptors")
     return loaded is not None and isinstance(model, loaded.Descriptor)
 
@@ -156,16 +166,37 @@ def _untrained(variant: str) -> "Descriptor":
     return network
 
 
-def _check_runs_on(describer: Describer, device: "str | torch.device | None", engine: str) -> None:
-    own = describer.settings.get(ENGINE)
-    if device not in (None, "auto") and open_place(device) != describer.device:
-        raise ArgumentError(f"this describer runs on {describer.device}: open it for {device} instead")
-    if engine not in (AUTO, own):
-        raise ArgumentError(f"this describer runs on {own}: open it for {engine} instead")
+def open_place(device: "str | torch.device | None") -> str:
+    """The name of a usable device ("cpu", "cuda:0", ...), or a one-line error.
+
+    Args:
+        device: None is the CPU; "auto" a GPU if torch is installed and finds one, otherwise the CPU. Torch is imported
+            only for other devices than the CPU.
+    """
+    if device is None or str(device).partition(":")[0] == CPU or (device == "auto" and not _may_have_gpu()):
+        return CPU
+    try:
+        need("torch", "torch", f"device {device}")
+    except MissingExtraError:
+        if device == "auto":
+            return CPU  # photos are matched even if torch is broken
+        raise
+    from matchkernel.model.devices import open_device
+
+    return str(open_device(device))
+
+
+def _may_have_gpu() -> bool:
+    """True if torch is installed and a GPU driver is loaded; otherwise importing torch would only cost seconds."""
+    if find_spec("torch") is None:
+        return False
+    if sys.platform == "win32":
+        return find_library("nvcuda") is not None
+    return any(Path(driver).exists() for driver in DRIVERS)
 
 
 def _open_engine(model: "Weights | Descriptor", device: str | None, engine: str) -> Engine:
-    """The engine of weights without torch if it can be had; of anything else with it."""
+    """An engine without torch for weights, if there is one; otherwise an engine of torch."""
     problem: MatchKernelError | None = None
     if isinstance(model, Weights) and engine not in (TORCH, CUDA_HALF):
         place = CPU if device == "auto" and runs_on_cpu(engine) else open_place(device)
@@ -188,11 +219,11 @@ def _open_engine(model: "Weights | Descriptor", device: str | None, engine: str)
 
 
 def _of_network(model: "Weights | Descriptor", device: str | None, engine: str) -> Describer:
-    config, card = model.config, model.card
     runner = _open_engine(model, device, engine)  # has copies, so that the digest stays valid if these change
+    D, card = model.config.D or 0, model.card
     settings: dict[str, Any] = {
         "weights": _state_sha256(model),
-        "patch_size": config.patch_size,
+        "patch_size": model.config.patch_size,
         "cut": CUT,
         "sampler": DEVICE_SAMPLER if runner.device.startswith("cuda") else SAMPLER,
         **runner.settings,
@@ -202,7 +233,7 @@ def _of_network(model: "Weights | Descriptor", device: str | None, engine: str) 
         settings[THRESHOLD] = card.match_threshold
 
     def compute(image: np.ndarray, frames: Frames, _: float, progress: Progress | None = None) -> np.ndarray:
-        (cut, rows_of), add = _cutting_and_describing(image, runner), adding(progress, len(frames))
+        cut, describe = _cutting_and_describing(image, runner)
         step = max(1, min(FRAMES_AT_A_TIME, runner.batch_pixels // runner.size**2))
         starts = range(0, len(frames), step)
 
@@ -210,17 +241,18 @@ def _of_network(model: "Weights | Descriptor", device: str | None, engine: str) 
             with stage("cut"):
                 patches = cut(frames[start : start + step])
             with stage("describe"):
-                return rows_of(patches)
+                return describe(patches)
 
-        rows = np.zeros((len(frames), config.D or 0), np.float32)
+        rows = np.zeros((len(frames), D), np.float32)
         alone = runner.takes_one_core or (runner.device == CPU and process_threads() == 1)
         threads = min(spare_threads(), len(starts)) if alone else 1
         for start, some in zip(starts, in_threads(described, starts, threads), strict=True):
             rows[start : start + step] = some
-            add(len(some))
+            if progress is not None:
+                progress(start + len(some), len(frames))
         return rows
 
-    return Describer(model.name, config.D or 0, settings, compute, runner.device, runner.takes_one_core)
+    return Describer(model.name, D, settings, compute, runner.device, runner.takes_one_core)
 
 
 def _state_sha256(model: "Weights | Descriptor") -> str:
@@ -234,17 +266,26 @@ def _state_sha256(model: "Weights | Descriptor") -> str:
 def _cutting_and_describing(
     image: np.ndarray, runner: Engine
 ) -> tuple[Callable[[Frames], Any], Callable[[Any], np.ndarray]]:
-    """Two functions: frames of the image to patches, and patches to rows."""
+    """Two functions: frames of the image to (b, 1, CUT, CUT) bytes on the engine's device, and these to (b, D) rows."""
     if isinstance(runner, OnnxEngine):
         pyramid = Pyramid(image)
+        return (
+            lambda frames: pyramid.cut(frames, CUT)[:, None],
+            lambda patches: describe_patches(patches, runner.size, runner.dtype, runner)[0],
+        )
+    import torch
 
-        def rows_of(patches: np.ndarray) -> np.ndarray:
-            return describe_patches(patches, runner.size, runner.dtype, runner)[0]
+    from matchkernel.geometry.device_sampling import extract_patches_on
+    from matchkernel.model.describe import describe_piece
 
-        return lambda frames: pyramid.cut(frames, CUT)[:, None], rows_of
-    from matchkernel.photos.torch_describer import cutter_on, rows_on
+    def describe(patches: torch.Tensor) -> np.ndarray:
+        return describe_piece(patches, runner)[0].cpu().numpy()
 
-    return cutter_on(image, runner.device, CUT), lambda patches: rows_on(patches, runner)
+    if runner.device.startswith("cuda"):
+        pixels = torch.tensor(image, device=runner.device)
+        return lambda frames: extract_patches_on(pixels, frames, CUT)[:, None], describe
+    pyramid = Pyramid(image)
+    return lambda frames: torch.from_numpy(pyramid.cut(frames, CUT)[:, None]).to(runner.device), describe
 
 
 def _of_sift(name: str, device: str) -> Describer:

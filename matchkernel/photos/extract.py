@@ -15,7 +15,7 @@ from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import with_options
 from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import in_threads, spare_threads
@@ -57,13 +57,19 @@ def extract(
         K features, strongest first, or in the order of the given frames. K = 0 gives (0, D) descriptors. A region
         without content (of one gray value, or outside the image) keeps its place, with a row of zeros that matches
         nothing.
+
+    Example:
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
+        >>> features.keypoints.shape, features.descriptors.shape
+        ((100, 2), (100, 128))
     """
     chosen = with_options(detector or Detector(), options)
     describer = open_describer(model, device=device, engine=engine)
-    gray = read_as_gray(image)
     if frames is None:
-        return extract_with(gray, describer, chosen)
+        return extract_with(image, describer, chosen)
     check_frames(frames)
+    gray = as_gray(image)
     rows = describe_frames(gray, frames, describer, chosen)
     rows[~_touch(frames, gray)] = 0
     scores = np.ones(len(frames), np.float32)
@@ -72,13 +78,26 @@ def extract(
     return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
 
 
-def extract_with(gray: np.ndarray, describer: Describer, detector: Detector) -> Features:
-    """Features of (H, W) uint8 gray."""
-    return describe_found(gray, detect_in(gray, describer, detector), describer, detector)
+def extract_with(
+    image: Image,
+    describer: Describer,
+    detector: Detector,
+    *,
+    say: Say = lambda stage: None,
+    progress: Progress | None = None,
+) -> Features:
+    """Features of an image; `say` and `progress` as in match_images."""
+    say("reading")
+    with stage("read"):
+        gray = as_gray(image)
+    say("detecting")
+    found = detect_in(gray, describer, detector)
+    say("describing")
+    return describe_found(gray, found, describer, detector, progress)
 
 
 def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: np.ndarray | None = None) -> Detection:
-    """The first half of extract_with: the keypoints, only where the (H, W) mask, if there is one, is not 0."""
+    """Keypoints of (H, W) uint8 gray, only where the (H, W) mask, if there is one, is not 0."""
     with _room_for(gray.size), stage("detect"):
         return detector.detect(gray, mask, device=describer.device)
 
@@ -86,7 +105,7 @@ def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: 
 def describe_found(
     gray: np.ndarray, found: Detection, describer: Describer, detector: Detector, progress: Progress | None = None
 ) -> Features:
-    """The second half: their descriptors; `progress` is called with the number of keypoints described and of all."""
+    """The features of detected keypoints; `progress` is called with the number of keypoints described and of all."""
     rows = describe_frames(gray, found.frames, describer, detector, progress)
     size = (gray.shape[1], gray.shape[0])
     settings = recorded_settings(describer, detector)
@@ -105,7 +124,7 @@ def for_each_image(
     Args:
         begin: reads an image and detects its keypoints.
         end: describes them. Networks that use all cores or a GPU describe one image at a time, in the calling thread,
-            while keypoints of the next ones are detected.
+            while keypoints of the next images are detected.
         items: one per image.
         describer: that `end` uses.
         detector: that `begin` uses.
@@ -135,7 +154,7 @@ def describe_frames(
 
 
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:
-    """The settings recorded with features that these two make."""
+    """The settings that are stored with features."""
     return {**detector.settings(), **describer.settings}
 
 
@@ -145,7 +164,7 @@ _freed = threading.Condition()
 
 @contextmanager
 def _room_for(pixels: int) -> Iterator[None]:
-    """Wait until an image of so many pixels has room beside those of other threads, in the memory of a largest one."""
+    """Wait until the images in detection, of all threads, have at most the pixels of one largest image."""
     pixels = min(pixels, SIFT_PIXELS)
     with _freed:
         _freed.wait_for(lambda: _free_pixels[0] >= pixels)
@@ -156,12 +175,6 @@ def _room_for(pixels: int) -> Iterator[None]:
         with _freed:
             _free_pixels[0] += pixels
             _freed.notify_all()
-
-
-def read_as_gray(image: Image) -> np.ndarray:
-    """as_gray, its time counted."""
-    with stage("read"):
-        return as_gray(image)
 
 
 def as_gray(image: Image) -> np.ndarray:

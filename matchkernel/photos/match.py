@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.photos.devices import CPU, open_place
+from matchkernel.photos.describers import CPU, open_place
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter, as_filter
 from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest

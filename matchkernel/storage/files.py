@@ -15,12 +15,9 @@ from pathlib import Path
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.storage.system import READING, is_running
 
-SMALL_TEXT, LONG_TEXT = (
-    2**24,
-    2**28,
-)  # maximum size in bytes of a text file that is read at once: settings; tables and lists
-PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the number of the process
-NAME_BYTES = 255  # bytes of a file name, the limit of most file systems
+SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # maximum bytes of a text file that is read at once: settings; tables and lists
+PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the group is the process id
+NAME_BYTES = 255  # maximum bytes of a file name on most file systems
 
 
 def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, ...] = ()) -> None:
@@ -32,16 +29,14 @@ def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, .
         suffixes: the endings the name may have, such as (".png",); any, if none are given.
     """
     target = Path(target)
-    name = target.name.lower()
+    name, mode = target.name.lower(), _mode(target)
     if suffixes and (not name.endswith(suffixes) or name in suffixes):
         raise ArgumentError(f"{target}: the name must end in {' or '.join(suffixes)}")
-    mode = _mode(target)
     if stat.S_ISDIR(mode):
         raise FileError(f"{target}: is a folder")
     if mode and not stat.S_ISREG(mode):
         raise FileError(f"{target}: is not a regular file, and would be replaced")
-    _check_apart(target, *inputs)
-    _check_writable(target, target.parent)
+    _check_place(target, target.parent, *inputs)
 
 
 def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
@@ -49,15 +44,29 @@ def check_new_folder(target: str | Path, *inputs: str | Path) -> None:
     target = Path(target)
     if _mode(target, follow_symlinks=False) or not target.name:
         raise FileError(f"{target}: already exists; remove it or choose another place")
-    _check_apart(target, *inputs)
-    _check_writable(target, target.parent)
+    _check_place(target, target.parent, *inputs)
 
 
 def check_folder(target: str | Path, *inputs: str | Path) -> None:
     """Refuse, before any work, an output folder that cannot be created or written, or is (in) an input."""
-    target = Path(target)
-    _check_apart(target, *inputs)
-    _check_writable(target, target)
+    _check_place(Path(target), Path(target), *inputs)
+
+
+def _check_place(target: Path, folder: Path, *inputs: str | Path) -> None:
+    """Refuse a target that is (in) an input, or needs a folder that cannot be written or created."""
+    place = resolved(target)
+    for source in map(Path, inputs):
+        if not _mode(source):
+            continue
+        if place == resolved(source) or (_mode(target) and target.samefile(source)):
+            raise ArgumentError(f"{target}: is one of the inputs; choose another place")
+        if stat.S_ISDIR(_mode(source)) and place.is_relative_to(resolved(source)):
+            raise ArgumentError(f"{target}: is inside the input {source}; choose another place")
+    nearest = _nearest_existing(folder)
+    if not stat.S_ISDIR(_mode(nearest)):
+        raise FileError(f"{target}: cannot be written ({nearest} is not a folder)")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FileError(f"{target}: cannot be written (no permission to write in {nearest})")
 
 
 def check_regular(path: str | Path) -> None:
@@ -67,13 +76,11 @@ def check_regular(path: str | Path) -> None:
         raise FileError(f"{path}: cannot be read (not a regular file)")
 
 
-def _check_writable(target: Path, folder: Path) -> None:
-    """Refuse `target` if the folder it needs cannot be written or made."""
-    nearest = _nearest_existing(folder)
-    if not stat.S_ISDIR(_mode(nearest)):
-        raise FileError(f"{target}: cannot be written ({nearest} is not a folder)")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise FileError(f"{target}: cannot be written (no permission to write in {nearest})")
+def check_free_space(target: str | Path, needed: int) -> None:
+    """Refuse to write `needed` bytes if the disk has no room for them."""
+    free = shutil.disk_usage(_nearest_existing(Path(target))).free
+    if needed > free:
+        raise WriteError(f"{target}: needs {needed / 1e9:,.3f} GB of disk, but only {free / 1e9:,.3f} GB are free")
 
 
 def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
@@ -86,17 +93,6 @@ def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
 
 def _nearest_existing(path: Path) -> Path:
     return next((place for place in [path, *path.parents] if _mode(place)), Path())
-
-
-def _check_apart(target: Path, *inputs: str | Path) -> None:
-    place = resolved(target)
-    for source in map(Path, inputs):
-        if not _mode(source):
-            continue
-        if place == resolved(source) or (_mode(target) and target.samefile(source)):
-            raise ArgumentError(f"{target}: is one of the inputs; choose another place")
-        if stat.S_ISDIR(_mode(source)) and place.is_relative_to(resolved(source)):
-            raise ArgumentError(f"{target}: is inside the input {source}; choose another place")
 
 
 def resolved(path: str | Path) -> Path:
@@ -140,29 +136,6 @@ def write_errors(target: Path, note: str = "") -> Iterator[None]:
         raise WriteError(f"{target}: could not be written ({error.strerror or error}){note}") from error
 
 
-def part_of(target: Path) -> Path:
-    """The hidden path at which this thread prepares a file; a long name is shortened to leave room for the addition."""
-    stem, ending = target.stem, f".{threading.get_native_id()}.{os.getpid()}.part{target.suffix}"
-    room = NAME_BYTES - 1 - len(os.fsencode(ending))
-    if len(os.fsencode(stem)) > room:
-        mark = hashlib.sha256(os.fsencode(stem)).hexdigest()[:8]
-        stem = os.fsencode(stem)[: room - 9].decode("utf-8", "ignore") + f"~{mark}"
-    return target.with_name(f".{stem}{ending}")
-
-
-def leftovers(folder: Path) -> Iterator[Path]:
-    """Unfinished files of killed processes under a folder. Call only while no other process can be writing there."""
-    return (path for path in folder.rglob(".*.part*") if PART.fullmatch(path.name) and path.is_file())
-
-
-def leftovers_of(target: Path) -> Iterator[Path]:
-    """Unfinished replacements of `target` from processes that have ended."""
-    for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
-        part = PART.fullmatch(path.name)
-        if part and not is_running(int(part[1])):
-            yield path
-
-
 @contextmanager
 def parents_made(target: Path) -> Iterator[None]:
     """Create the missing parent folders of a path; remove them again if the block fails and they are empty."""
@@ -177,14 +150,24 @@ def parents_made(target: Path) -> Iterator[None]:
         raise
 
 
-def check_free_space(target: str | Path, needed: int) -> None:
-    """Refuse to write `needed` bytes if the disk has no room for them."""
-    free = shutil.disk_usage(_nearest_existing(Path(target))).free
-    if needed > free:
-        size, unit = (1e9, "GB") if needed >= 1e9 else (1e6, "MB")
-        raise WriteError(
-            f"{target}: needs {needed / size:,.1f} {unit} of disk, but only {free / size:,.1f} {unit} are free"
-        )
+def part_of(target: Path) -> Path:
+    """The hidden path at which this thread writes a file before it is renamed; a long name is shortened."""
+    ending = f".{threading.get_native_id()}.{os.getpid()}.part{target.suffix}"
+    room = NAME_BYTES - 1 - len(os.fsencode(ending))
+    return target.with_name(f".{os.fsencode(target.stem)[:room].decode('utf-8', 'ignore')}{ending}")
+
+
+def leftovers(folder: Path) -> Iterator[Path]:
+    """Unfinished files of killed processes under a folder. Call only while no other process can be writing there."""
+    return (path for path in folder.rglob(".*.part*") if PART.fullmatch(path.name) and path.is_file())
+
+
+def leftovers_of(target: Path) -> Iterator[Path]:
+    """Unfinished replacements of `target` from processes that have ended."""
+    for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
+        part = PART.fullmatch(path.name)
+        if part and not is_running(int(part[1])):
+            yield path
 
 
 def read_small_text(
@@ -208,26 +191,19 @@ def read_small_text(
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: cannot be read (not a regular file)")
             content = file.read(limit + 1)
+    except MatchKernelError:
+        raise
     except OSError as error:
-        if isinstance(error, MatchKernelError):
-            raise
         raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:  # a NUL in the name
         raise FileError(f"{str(path)!r}: cannot be read ({error})") from None
     if len(content) > limit:
         raise FileError(f"{path}: not {what} (larger than {limit:,} bytes)")
     try:
-        text = content.decode(encoding, errors).removeprefix("\ufeff")  # Windows' editors begin with it
-        return text.replace("\r\n", "\n").replace("\r", "\n")
+        text = content.decode(encoding, errors).removeprefix("\ufeff")  # editors on Windows begin a file with it
     except UnicodeDecodeError:
         raise FileError(f"{path}: not {what} (its bytes are not {encoding.upper()})") from None
-
-
-def not_safetensors(start: bytes) -> str:
-    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
-    if start[:1] == b"\x80" or start[:2] == b"PK":
-        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
-    return "not a complete safetensors file" if start else "an empty file"
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def json_digest(content: object) -> str:

@@ -1,15 +1,11 @@
-"""Weight files of other people's networks: tensors only, checked against the network that they are for."""
+"""Weight files of published networks: tensors only, checked against the network that they are for."""
 
-import pickle
-import struct
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from matchkernel.errors import WeightsError
@@ -19,8 +15,17 @@ from matchkernel.storage.tensors import first_not_finite
 
 def read_content(path: Path) -> Any:
     """What a file of torch.save contains, or one named .safetensors; code in it is never executed."""
-    with _readable(path):
-        return torch.load(path, weights_only=True, map_location="cpu")
+    check_regular(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns about pickles that it then refuses
+            return torch.load(path, weights_only=True, map_location="cpu")
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except Exception:  # PyTorch's messages are a page long, recommend to allow code, or are a bare number
+        raise WeightsError(
+            f"{path}: damaged, or not weights that torch.save or safetensors wrote (code in it is never executed)"
+        ) from None
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -57,31 +62,3 @@ def check_finite(tensors: dict[str, Tensor], path: Path) -> None:
     bad = first_not_finite(tensors)
     if bad:
         raise WeightsError(f"{path}: contains NaN or infinite values in {bad}")
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn any problem with reading a file into a one-line error that names it."""
-    check_regular(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch warns about pickles that it then refuses
-            yield
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except pickle.UnpicklingError:
-        # PyTorch's message is a page long and recommends loading it with code allowed.
-        raise WeightsError(f"{path}: damaged, or contains more than tensors (code in it is never executed)") from None
-    except SafetensorError as error:  # PyTorch reads files of this name with safetensors
-        raise WeightsError(f"{path}: damaged, or not a safetensors file, as its name says{_reason(error)}") from None
-    except RuntimeError as error:
-        raise WeightsError(f"{path}: damaged, or not a file of torch.save{_reason(error)}") from None
-    except (ValueError, EOFError, LookupError, TypeError, AttributeError, AssertionError, struct.error):
-        # From within the unpickler: their messages, such as a bare number, mean nothing to a user.
-        raise WeightsError(f"{path}: damaged, or not a file of torch.save") from None
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error's message in brackets; nothing if it has none."""
-    first = next(iter(str(error).splitlines()), "").strip()[:120]
-    return f" ({first})" if first else ""

@@ -1,11 +1,10 @@
 """Read photos as gray arrays, and write pictures atomically."""
 
 import io
-import threading
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import ModuleType
 
     from PIL import Image
@@ -34,27 +33,22 @@ def read_gray(path: str | Path) -> np.ndarray:
     HEIC photo is upright, because its decoder turns it.
     16 bit gray loses its lower byte; transparency is dropped.
     """
-    return _read(Path(path), _gray)
+    with open_image(Path(path)) as image:
+        return _gray(image, path)
 
 
 def read_mask(path: str | Path) -> np.ndarray:
     """Decode a mask of any mode: (H, W) uint8, 0 where it is 0 and 255 elsewhere."""
-
-    def decode(image: "Image.Image", path: Path) -> np.ndarray:
+    with open_image(Path(path)) as image:
         values = np.asarray(image) if image.mode.startswith("I") else _gray(image, path)
         return np.where(values == 0, 0, 255).astype(np.uint8)
-
-    return _read(Path(path), decode)
 
 
 def read_colour(path: str | Path) -> np.ndarray:
     """Decode a photo as (H, W, 3) uint8 RGB for display; gray if it has no colour or is too large for three."""
-    return _read(Path(path), _colour)
-
-
-def _read(path: Path, decode: "Callable[[Image.Image, Path], np.ndarray]") -> np.ndarray:
-    with open_image(path) as image:
-        return decode(image, path)
+    with open_image(Path(path)) as image:
+        is_small = image.width * image.height <= MAX_PIXELS // 4
+        return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else _gray(image, path)
 
 
 @contextmanager
@@ -63,79 +57,76 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
 
     Problems inside the block, where the pixels are decoded, are reported in the same way.
     """
-    _pillow()
     check_regular(path)
     if not path.is_file():
-        raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
-    if not path.stat().st_size:
-        raise FileError(f"{path}: not a whole image (the file is empty)")
+        raise FileError(f"{path}: {'is a folder, expected an image' if path.is_dir() else 'no such file'}")
     try:
-        with path.open("rb") as file:
-            start = file.read(12)
+        file = path.open("rb")
     except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    with _open(path, path, _with_heic(path, start, formats), MAX_PIXELS) as image:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
+    with file, _decoding(path, file, formats, MAX_PIXELS) as image:
         yield image
 
 
-def read_photo_bytes(data: bytes, name: str, *, most_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
+def read_photo_bytes(data: bytes, name: str, *, max_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
     """Decode a photo that is in memory: (H, W) uint8 gray as read_gray's, and a JPEG of it to look at.
 
     Args:
         data: contents of the file.
         name: for messages.
-        most_pixels: a header that claims more is refused before anything is decoded.
+        max_pixels: a header that claims more is refused before anything is decoded.
         preview_side: maximum side of the JPEG; pixels are in the order of the file, as in the gray array.
     """
-    path = Path(name)
-    if not data:
-        raise FileError(f"{path}: not a whole image (the file is empty)")
-    with _open(path, io.BytesIO(data), _with_heic(path, data[:12], FORMATS), min(most_pixels, MAX_PIXELS)) as image:
-        gray = _gray(image, path)
-        shown = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(gray)
+    with _decoding(name, io.BytesIO(data), FORMATS, min(max_pixels, MAX_PIXELS)) as image:
+        gray, shown = _gray(image, name), _shown(image, name)
         shown.thumbnail((preview_side, preview_side))
-    return gray, _jpeg(shown)
+    return gray, _encoded(shown, format="JPEG", quality=85)
 
 
 def as_jpeg(path: str | Path) -> bytes:
     """A photo of any format as the contents of a JPEG file, with its EXIF header, which knows the focal length."""
     with open_image(Path(path)) as image:
-        exif, file = image.info.get("exif") or b"", io.BytesIO()
-        shown = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(_gray(image, Path(path)))
-        shown.save(file, format="JPEG", quality=95, exif=exif)
-    return file.getvalue()
+        exif = image.info.get("exif") or b""
+        return _encoded(_shown(image, path), format="JPEG", quality=95, exif=exif)
 
 
 def photo_bytes(pixels: np.ndarray) -> bytes:
     """(H, W) gray or (H, W, 3) colour uint8 as the contents of a PNG file."""
-    file = io.BytesIO()
-    _pillow().fromarray(pixels).save(file, format="PNG", compress_level=1)
-    return file.getvalue()
+    return _encoded(_pillow().fromarray(pixels), format="PNG", compress_level=1)
 
 
-def _jpeg(image: "Image.Image") -> bytes:
+def _shown(image: "Image.Image", path: str | Path) -> "Image.Image":
+    """An image as RGB if it has colours, and gray otherwise."""
+    found: Image.Image = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(_gray(image, path))
+    return found
+
+
+def _encoded(image: "Image.Image", **options: Any) -> bytes:
     file = io.BytesIO()
-    image.save(file, format="JPEG", quality=85)
+    image.save(file, **options)
     return file.getvalue()
 
 
 @contextmanager
-def _open(
-    path: Path, source: "Path | io.BytesIO", formats: tuple[str, ...], most_pixels: int
-) -> "Iterator[Image.Image]":
+def _decoding(path: str | Path, file: IO[bytes], formats: tuple[str, ...], max_pixels: int) -> "Iterator[Image.Image]":
     pillow, pixels = _pillow(), "it"
+    # Pillow warns about odd metadata. The filter stays: filters are global, and other threads may be decoding too.
+    warnings.filterwarnings("ignore", module=r"PIL\b")
     try:
-        with _QUIET, pillow.open(source, formats=formats) as image:
+        if not (start := file.read(12)):
+            raise FileError(f"{path}: not a whole image (the file is empty)")
+        file.seek(0)
+        with pillow.open(file, formats=_with_heic(path, start, formats)) as image:
             pixels = f"{image.width} x {image.height} pixels"
-            if image.width * image.height > most_pixels:
-                raise FileError(f"{path}: {pixels} are more than {most_pixels:,}")
+            if image.width * image.height > max_pixels:
+                raise FileError(f"{path}: {pixels} are more than {max_pixels:,}")
             yield image
     except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
         raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}, HEIC") from None
     except pillow.DecompressionBombError:
-        raise FileError(f"{path}: claims far more than {most_pixels:,} pixels") from None
+        raise FileError(f"{path}: claims far more than {max_pixels:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
         reason = short_message(error)
         if isinstance(error, MemoryError) or "out of memory" in reason:
@@ -143,8 +134,8 @@ def _open(
         raise FileError(f"{path}: not a whole image ({reason})") from None
 
 
-def _with_heic(path: Path, start: bytes, formats: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats, and HEIF for a file that begins like one; Pillow must be taught that by another package."""
+def _with_heic(path: str | Path, start: bytes, formats: tuple[str, ...]) -> tuple[str, ...]:
+    """The formats, and HEIF for a file that begins like one; another package registers its decoder with Pillow."""
     if start[4:8] != b"ftyp" or start[8:12] not in HEIC_BRANDS:
         return formats
     try:
@@ -152,30 +143,6 @@ def _with_heic(path: Path, start: bytes, formats: tuple[str, ...]) -> tuple[str,
     except MissingExtraError as error:  # one photo of many: to be skipped, with the reason
         raise FileError(f"{path}: {error}") from None
     return (*formats, "HEIF")
-
-
-class _Quiet:
-    """Silences Pillow's warnings about odd metadata, which have global filters, as long as any thread reads a photo."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._filters = threading.Lock(), 0, warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._filters.__exit__(None, None, None)
-
-
-_QUIET = _Quiet()
 
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:
@@ -193,7 +160,7 @@ def line_of_text(text: str, width: int, height: int) -> np.ndarray:
     return np.asarray(strip)
 
 
-def _gray(image: "Image.Image", path: Path) -> np.ndarray:
+def _gray(image: "Image.Image", path: str | Path) -> np.ndarray:
     image.load()
     if image.mode.startswith("I"):
         values = np.asarray(image.convert("I"))
@@ -205,11 +172,6 @@ def _gray(image: "Image.Image", path: Path) -> np.ndarray:
     if image.mode == "LAB":  # Pillow cannot convert it
         raise FileError(f"{path}: the colour mode {image.mode} is not read; save the photo as RGB or gray")
     return np.array(image.convert("L"))
-
-
-def _colour(image: "Image.Image", path: Path) -> np.ndarray:
-    is_small = image.width * image.height <= MAX_PIXELS // 4
-    return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else _gray(image, path)
 
 
 def _pillow() -> "ModuleType":

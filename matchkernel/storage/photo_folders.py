@@ -11,19 +11,18 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.files import LONG_TEXT, read_small_text
 from matchkernel.storage.images import SUFFIXES
 
-NAMED_IN_MESSAGES = 6  # kinds of ignored files
-NAMED_PHOTOS = 3
+SHOWN_KINDS, SHOWN_NAMES = 6, 3  # in messages: kinds of ignored files, names of photos
 LINKED, UNREADABLE, BROKEN, NO_FILE = KINDS = ("linked folder", "unreadable folder", "broken link", "pipe or device")
 
 
 def first_names(names: Sequence[str]) -> str:
     """The first names for a message, and the number of the others: `a.jpg, b.jpg, c.jpg and 4 more`."""
-    more = f" and {len(names) - NAMED_PHOTOS} more" * (len(names) > NAMED_PHOTOS)
-    return f"{', '.join(names[:NAMED_PHOTOS])}{more}"
+    more = f" and {len(names) - SHOWN_NAMES} more" * (len(names) > SHOWN_NAMES)
+    return f"{', '.join(names[:SHOWN_NAMES])}{more}"
 
 
 def check_photo_folder(folder: Path) -> None:
-    """Refuse what is no folder."""
+    """Refuse a path that is not a folder."""
     if not folder.is_dir():
         reason = "is a file; a folder of photos is needed" if folder.exists() else "no such folder"
         raise FileError(f"{folder}: {reason}")
@@ -41,9 +40,9 @@ class Photos:
         if not self.ignored:
             return ""
         ordered = sorted(self.ignored.items(), key=lambda item: (-item[1], item[0]))
-        kinds = [f"{count} {kind}{'s' * (count > 1 and kind in KINDS)}" for kind, count in ordered[:NAMED_IN_MESSAGES]]
-        if len(ordered) > NAMED_IN_MESSAGES:
-            kinds.append(f"{sum(count for _, count in ordered[NAMED_IN_MESSAGES:])} others")
+        kinds = [f"{count} {kind}{'s' * (count > 1 and kind in KINDS)}" for kind, count in ordered[:SHOWN_KINDS]]
+        if len(ordered) > SHOWN_KINDS:
+            kinds.append(f"{sum(count for _, count in ordered[SHOWN_KINDS:])} others")
         total = sum(self.ignored.values())
         return f"ignored {total} file{'s' * (total > 1)} ({', '.join(kinds)})"
 
@@ -63,24 +62,15 @@ def photos_in(
     """
     folder = Path(folder)
     check_photo_folder(folder)
-    found, ignored = {}, Counter[str]()
-    for path in _files(folder, ignored):
-        kind = _kind(path, folder)
-        if kind:
-            ignored[kind] += 1
-        else:
-            found[path.relative_to(folder).as_posix()] = path
-    found = _without_masks(found, folder, without)
-    chosen = set(found)
-    if listed is not None:
-        chosen &= _names(Path(listed), found, folder)
-    if only:
-        chosen &= {name for name in found if _matches(name, only)}
-        if not chosen:
-            raise ArgumentError(f"{folder}: none of its {len(found)} photos matches {' or '.join(only)}")
+    ignored = Counter[str]()
+    found = _named(_files(folder, ignored), folder, without, ignored)
+    chosen = found if listed is None else {name: found[name] for name in _names(Path(listed), found, folder)}
+    chosen = _matching(chosen, only)
+    if only and not chosen:
+        raise ArgumentError(f"{folder}: none of its {len(found)} photos matches {' or '.join(only)}")
     if len(chosen) < len(found):
         ignored["not chosen"] = len(found) - len(chosen)
-    return Photos({name: found[name] for name in sorted(chosen)}, dict(ignored))
+    return Photos(dict(sorted(chosen.items())), dict(ignored))
 
 
 def photos_at(
@@ -104,37 +94,50 @@ def photos_at(
     found: dict[str, Path] = {}
     ignored = Counter[str]()
     for place in map(Path, places):
-        if place.is_dir():
-            photos = photos_in(place, only=only, listed=listed, without=without)
-            if not photos.paths:
-                raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
-            named, more = photos.paths, photos.ignored
-        elif not place.exists() and glob.has_magic(str(place)):
-            named, more = _chosen(*_matching(place, without), only)
-        else:  # opened later: one missing file must not stop the others
-            named, more = _chosen({place.name: place}, {}, only)
-        twice = {name for name in named.keys() & found.keys() if not _is_same(named[name], found[name])}
+        photos = _photos_of(place, only, listed, without)
+        twice = {name for name in photos.paths.keys() & found.keys() if not _is_same(photos.paths[name], found[name])}
         if twice:
-            raise ArgumentError(f"two images are called {min(twice)}: {found[min(twice)]} and {named[min(twice)]}")
-        if not named or named.keys() - found.keys():  # else this place was there already
-            ignored.update(more)
-        found |= named
+            raise ArgumentError(
+                f"two images are called {min(twice)}: {found[min(twice)]} and {photos.paths[min(twice)]}"
+            )
+        if not photos.paths or photos.paths.keys() - found.keys():  # a place that is given twice is counted once
+            ignored.update(photos.ignored)
+        found |= photos.paths
     if only and not found:
         raise ArgumentError(f"none of the photos matches {' or '.join(only)}")
     return Photos(dict(sorted(found.items())), dict(ignored))
 
 
-def _chosen(
-    named: dict[str, Path], ignored: dict[str, int], only: Sequence[str]
-) -> tuple[dict[str, Path], dict[str, int]]:
-    """Photos whose name matches one of the patterns, and the number of other files, with those that do not."""
-    chosen = {name: path for name, path in named.items() if not only or _matches(name, only)}
-    left = len(named) - len(chosen)
-    return chosen, {**ignored, "not chosen": left} if left else ignored
+def _photos_of(place: Path, only: Sequence[str], listed: str | Path | None, without: Path | None) -> Photos:
+    """The photos of one place: a folder, a file, or a pattern."""
+    ignored = Counter[str]()
+    if place.is_dir():
+        photos = photos_in(place, only=only, listed=listed, without=without)
+        if not photos.paths:
+            raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
+        return photos
+    if not place.exists() and glob.has_magic(str(place)):
+        fixed = next(number for number, part in enumerate(place.parts) if glob.has_magic(part))
+        matching = (Path(path) for path in glob.iglob(str(place), recursive=True))  # noqa: PTH207
+        files = (path for path in _without_duplicates(matching) if not path.is_dir())
+        named = _named(files, Path(*place.parts[:fixed]), without, ignored)
+        if not named:
+            raise FileError(f"{place}: matches no image ({', '.join(SUFFIXES)})")
+    else:  # opened later: one missing file must not stop the others
+        named = {place.name: place}
+    chosen = _matching(named, only)
+    if len(chosen) < len(named):
+        ignored["not chosen"] = len(named) - len(chosen)
+    return Photos(chosen, dict(ignored))
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(PurePosixPath(name).match(pattern) for pattern in patterns)
+def _matching(named: dict[str, Path], patterns: Sequence[str]) -> dict[str, Path]:
+    """Photos whose name matches one of the patterns; all, if there are none."""
+    return {
+        name: path
+        for name, path in named.items()
+        if not patterns or any(PurePosixPath(name).match(pattern) for pattern in patterns)
+    }
 
 
 def _is_same(one: Path, two: Path) -> bool:
@@ -153,26 +156,36 @@ def _files(folder: Path, ignored: Counter[str]) -> Iterator[Path]:
         yield from (Path(place) / name for name in sorted(names))
 
 
-def _once(paths: Iterable[Path]) -> Iterator[Path]:
-    """Paths less those of files that are there before, under another name by a link to a folder."""
-    there = set()
+def _without_duplicates(paths: Iterable[Path]) -> Iterator[Path]:
+    """Paths without duplicates that differ only by a symlinked folder."""
+    seen = set()
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
         real = path.parent.resolve() / path.name
-        if real not in there:
-            there.add(real)
+        if real not in seen:
+            seen.add(real)
             yield path
 
 
-def _without_masks(named: dict[str, Path], root: Path, masks: Path | None) -> dict[str, Path]:
-    """Photos by name, less the masks: all files of a folder inside the root; of the root itself, those of photos."""
+def _named(files: Iterable[Path], root: Path, masks: Path | None, ignored: Counter[str]) -> dict[str, Path]:
+    """Photos by their path relative to the root, without masks; other files are counted by kind.
+
+    Masks are all files of a folder inside the root; if the folder of masks is the root itself, the masks of photos.
+    """
+    named = {}
+    for path in files:
+        kind = _kind(path, root)
+        if kind:
+            ignored[kind] += 1
+        else:
+            named[path.relative_to(root).as_posix()] = path
     if masks is None:
         return named
     root, masks = root.resolve(), masks.resolve()
     if masks != root and masks.is_relative_to(root):
         inside = f"{masks.relative_to(root).as_posix()}/"
         return {name: path for name, path in named.items() if not name.startswith(inside)}
-    theirs = {masks / f"{name}.png" for name in named}
-    return {name: path for name, path in named.items() if root / name not in theirs}
+    of_photos = {masks / f"{name}.png" for name in named}
+    return {name: path for name, path in named.items() if root / name not in of_photos}
 
 
 def _kind(path: Path, folder: Path) -> str:
@@ -186,6 +199,7 @@ def _kind(path: Path, folder: Path) -> str:
 
 
 def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
+    """The names in a list, all of which must be found."""
     names = set()
     for number, line in enumerate(read_small_text(listed, LONG_TEXT, what="a list of names").split("\n"), 1):
         name = line.strip()
@@ -195,22 +209,3 @@ def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
     if not names:
         raise FileError(f"{listed}: lists no photo")
     return names
-
-
-def _matching(pattern: Path, masks: Path | None) -> tuple[dict[str, Path], dict[str, int]]:
-    """Photos that match a pattern, and the number of other files that do."""
-    parts = pattern.parts
-    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    root = Path(*parts[:fixed])
-    named, ignored = {}, Counter[str]()
-    for path in _once(Path(found) for found in glob.iglob(str(pattern), recursive=True)):  # noqa: PTH207
-        if not path.is_dir():
-            kind = _kind(path, root)
-            if kind:
-                ignored[kind] += 1
-            else:
-                named[path.relative_to(root).as_posix()] = path
-    named = _without_masks(named, root, masks)
-    if not named:
-        raise FileError(f"{pattern}: matches no image ({', '.join(SUFFIXES)})")
-    return named, dict(ignored)

@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: read from tables of names and values, each value of its field's type and in range."""
+"""Settings as frozen dataclasses: read from nested tables, with every value checked for type and range."""
 
 import dataclasses
 import math
@@ -16,40 +16,38 @@ from matchkernel.storage.files import read_small_text
 Settings = TypeVar("Settings")
 TOML_BYTES = 2**20
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+SHOWN_DIFFERENCES = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The values a setting may take: numbers within bounds, or one of several strings."""
+    """The values that a setting may take: finite numbers within bounds, or one of several strings."""
 
-    low: float | None = None  # at least this
-    high: float | None = None  # at most this
+    low: float | None = None
+    high: float | None = None
     above: float | None = None
     below: float | None = None
     choices: tuple[str, ...] | None = None
 
-    def holds(self, value: Any) -> bool:
-        """Whether a value lies in the range; NaN and infinity lie in none."""
-        if self.choices is not None:
-            return value in self.choices
+    def __contains__(self, value: Any) -> bool:
         if isinstance(value, (str, bool)):
-            return True
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        low, high = self.low is None or value >= self.low, self.high is None or value <= self.high
-        above, below = self.above is None or value > self.above, self.below is None or value < self.below
-        return low and high and above and below
+            return self.choices is None or value in self.choices
+        return (
+            (isinstance(value, numbers.Integral) or math.isfinite(value))
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
 
-    def described(self, value: Any) -> str:
-        """A description of the range, for the message about a value outside it."""
+    def __str__(self) -> str:
         if self.choices is not None:
             return f"one of {', '.join(self.choices)}"
         if self.low is not None and self.high is not None:
-            return f"from {_number(self.low)} to {_number(self.high)}"
+            return f"from {self.low:,} to {self.high:,}"
         bounds = {"at least": self.low, "above": self.above, "at most": self.high, "below": self.below}
-        parts = [f"{name} {_number(bound)}" for name, bound in bounds.items() if bound is not None]
-        is_open = isinstance(value, float) and self.high is None and self.below is None
-        return " and ".join([*parts, "finite"] if is_open else parts)
+        parts = [f"{name} {bound:,}" for name, bound in bounds.items() if bound is not None]
+        return " and ".join(parts) or "finite"
 
 
 def setting(
@@ -70,7 +68,7 @@ def setting(
         low, high: minimum and maximum, inclusive.
         above, below: exclusive bounds.
         choices: the strings allowed.
-        about: what it is, for the help of an option that is derived from the field (metadata "help").
+        about: help of the command-line option that is derived from the field (metadata "help").
         omit_default: `to_dict` leaves the field out if it has its default. For settings that are newer than saved runs
             and weights, which do not contain them.
     """
@@ -79,33 +77,31 @@ def setting(
 
 
 def check_ranges(settings: Any, where: str = "") -> None:
-    """Refuse a dataclass with a value of the wrong type, not finite, or outside its range; for `__post_init__`.
+    """Refuse a dataclass with a value of the wrong type or outside its range; call it in `__post_init__`.
 
     Numbers of numpy, and whole numbers where a field takes any, become Python's int and float.
 
     Args:
-        settings: an instance of a frozen dataclass; fields that are None or a `Literal` string where they may be, and
-            fields of other types than `from_dict` reads, are left alone.
+        settings: an instance of a frozen dataclass; fields of other types than `from_dict` reads are not checked.
         where: name of the table, for messages.
     """
     prefix, hints = f"{where}." if where else "", typing.get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
-        kinds = _kinds(hints[field.name])
-        value, name = getattr(settings, field.name), prefix + field.name
-        kind = next((kind for kind in kinds if kind in NAMES or typing.get_origin(kind) is tuple), None)
+        kinds, value, name = _kinds(hints[field.name]), getattr(settings, field.name), prefix + field.name
         literals = [kind for kind in kinds if isinstance(kind, str)]
+        kind = next((kind for kind in kinds if kind in NAMES or typing.get_origin(kind) is tuple), None)
         if (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in literals):
             continue
-        if kind is None and literals:
-            raise ArgumentError(f"{name} must be one of {', '.join(literals)}, got {short_repr(value)}")
         if kind is None:
+            if literals:
+                raise ArgumentError(f"{name} must be one of {', '.join(literals)}, got {short_repr(value)}")
             continue
         special = "".join(f" or {literal!r}" for literal in literals)
         value = _converted(kind, value, name, special)
         allowed = field.metadata.get("range", Range())
         for item in value if isinstance(value, tuple) else (value,):
-            if not allowed.holds(item):
-                raise ArgumentError(f"{name} must be {allowed.described(item)}{special}, got {short_repr(item)}")
+            if item not in allowed:
+                raise ArgumentError(f"{name} must be {allowed}{special}, got {short_repr(item)}")
         object.__setattr__(settings, field.name, value)
 
 
@@ -123,16 +119,13 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
 
     Args:
         kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], tuple[int, ...], dataclasses,
-            or one of these or None.
+            or one of these or None. A dataclass with a method `from_dict` is built by that method.
         values: names to values.
         where: name of the table, for messages.
     """
     if not isinstance(values, Mapping):
-        raise ArgumentTypeError(
-            f"{where or 'the settings'} must be a table of names and values, got {short_repr(values)}"
-        )
-    hints = typing.get_type_hints(kind)
-    prefix = f"{where}." if where else ""
+        raise ArgumentTypeError(f"{where or 'settings'} must be a table of names and values, got {short_repr(values)}")
+    hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
     for name in values:
         if name not in hints:
             raise ArgumentError(f"unknown setting {short_repr(prefix + str(name))}; known are {', '.join(hints)}")
@@ -143,12 +136,14 @@ def to_dict(settings: Any) -> dict[str, Any]:
     """A dataclass as nested tables, without None and what `omit_default` leaves out; the inverse of `from_dict`."""
     if hasattr(settings, "to_dict"):
         return dict(settings.to_dict())
-    result = {}
+    result: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         is_omitted = field.metadata.get("omit_default", False) and value == field.default
-        if value is not None and not is_omitted:
-            result[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else _plain(value)
+        if value is None or is_omitted:
+            continue
+        plain = list(value) if isinstance(value, tuple) else value
+        result[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else plain
     return result
 
 
@@ -194,9 +189,6 @@ def parse_override(text: str) -> dict[str, Any]:
     return dict(parsed)
 
 
-TOLD = 3  # differences named in a message
-
-
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The keys (dotted) at which two nested tables differ, with both values."""
     for name in [*mine, *(name for name in theirs if name not in mine)]:
@@ -212,11 +204,11 @@ def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> tupl
     return next(differences(mine, theirs), None)
 
 
-def told_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """`made with keypoints 500, now 600`, of the first differences; empty if there is none."""
+def describe_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first differences for a message: `made with keypoints 500, now 600`; empty if there is none."""
     found = [f"{name} {short_repr(a)}, now {short_repr(b)}" for name, a, b in differences(before, now) if a != b]
-    more = [f"{len(found) - TOLD} more"] * (len(found) > TOLD)
-    return f"made with {' and '.join(found[:TOLD] + more)}" if found else ""
+    more = [f"{len(found) - SHOWN_DIFFERENCES} more"] * (len(found) > SHOWN_DIFFERENCES)
+    return f"made with {' and '.join(found[:SHOWN_DIFFERENCES] + more)}" if found else ""
 
 
 def short_repr(value: object) -> str:
@@ -224,59 +216,42 @@ def short_repr(value: object) -> str:
     is_huge = isinstance(value, int) and abs(value) >= 10**20
     try:
         text = "a number of more than 20 digits" if is_huge else repr(value)
-    except (ValueError, RecursionError):  # such a number within it
+    except (ValueError, RecursionError):  # it contains such a number
         text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The parts of a union, or the values of a Literal."""
+    """The types of a union, and the values of a Literal."""
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    return tuple(kind for part in parts for kind in (_kinds(part) if part is not hint else (part,)))
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+    return (hint,)
 
 
 def _converted(hint: Any, value: Any, name: str, special: str = "") -> Any:
-    if value is None and types.NoneType in _kinds(hint):
+    """A value as the type of its field; `special` names strings that the field takes too, for messages."""
+    kinds = _kinds(hint)
+    if value is None and types.NoneType in kinds:
         return None
-    kind = next(part for part in _kinds(hint) if part is not types.NoneType)
+    kind = next(part for part in kinds if part is not types.NoneType)
     if dataclasses.is_dataclass(kind):
-        own = getattr(kind, "from_dict", None)
-        if own is None:
-            return from_dict(kind, value, name)  # type: ignore[arg-type]
-        if not isinstance(value, Mapping):
-            raise ArgumentTypeError(f"{name} must be a table of names and values, got {short_repr(value)}")
-        return own(value)
-    return _list(kind, value, name) if typing.get_origin(kind) is tuple else _scalar(kind, value, name, special)
-
-
-def _scalar(kind: type, value: Any, name: str, special: str) -> Any:
+        if hasattr(kind, "from_dict") and isinstance(value, Mapping):
+            return kind.from_dict(value)
+        return from_dict(kind, value, name)  # type: ignore[arg-type]
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        items = [value] if type(value) is item else value
+        if not isinstance(items, (list, tuple)) or not all(type(part) is item for part in items):
+            raise ArgumentTypeError(f"{name} must be {NAMES[item]} or a list of these, got {short_repr(value)}")
+        return tuple(items)
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    is_whole = is_number and isinstance(value, numbers.Integral)
     if kind is float and is_number and not (is_whole and abs(value) >= 2**53):
         return float(value)
     if kind is int and is_whole:
         return int(value)
     if type(value) is not kind:
-        is_bare = kind is float and isinstance(value, str) and value.startswith((".", "-."))
-        hint = ", written 0.5 and not .5" if is_bare else ""
-        raise ArgumentTypeError(f"{name} must be {NAMES[kind]}{special}{hint}, got {short_repr(value)}")
+        raise ArgumentTypeError(f"{name} must be {NAMES[kind]}{special}, got {short_repr(value)}")
     return value
-
-
-def _list(hint: Any, value: Any, name: str) -> tuple[Any, ...]:
-    kind = typing.get_args(hint)[0]
-    items = [value] if type(value) is kind else value
-    if not isinstance(items, (list, tuple)) or not all(type(item) is kind for item in items):
-        thing = NAMES[kind].removeprefix("a ")
-        raise ArgumentTypeError(f"{name} must be a {thing} or a list of {thing}s, got {short_repr(value)}")
-    return tuple(items)
-
-
-def _number(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

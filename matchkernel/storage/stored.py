@@ -12,7 +12,6 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from matchkernel.errors import MatchKernelError, WeightsError
-from matchkernel.storage.files import not_safetensors
 
 MAX_HEADER = 10**8  # bytes, as safetensors allows
 KINDS = {  # of the tensors of our files, and their names in numpy and torch
@@ -75,7 +74,7 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
-        raise WeightsError(f"{path}: {not_safetensors(start)}") from None
+        raise WeightsError(f"{path}: {_not_safetensors(start)}") from None
     return metadata, header
 
 
@@ -97,11 +96,18 @@ def readable(path: Path) -> Iterator[None]:
     except SafetensorError as error:
         with path.open("rb") as file:
             start = file.read(4)
-        raise WeightsError(f"{path}: {not_safetensors(start)} ({error})") from None
+        raise WeightsError(f"{path}: {_not_safetensors(start)} ({error})") from None
     except OSError as error:
         if isinstance(error, MatchKernelError):
             raise
         raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _not_safetensors(start: bytes) -> str:
+    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "not a complete safetensors file" if start else "an empty file"
 
 
 def digest(metadata: Mapping[str, str], tensors: Mapping[str, Stored]) -> str:

@@ -273,7 +273,7 @@ def test_without_kornia_one_line_names_the_extra(weights, monkeypatch, photo):
 
 
 def test_a_missing_weight_file_is_told_once_and_not_for_every_photo(tmp_path, photo):
-    from matchkernel.collection.batch_extract import extract_images
+    from matchkernel.collection.extract import extract_images
     from matchkernel.photos.describers import open_describer
 
     cv2.imwrite(str(tmp_path / "a.png"), photo)

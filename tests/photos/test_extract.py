@@ -15,7 +15,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, Weig
 from matchkernel.geometry.detect import Detector, halved
 from matchkernel.geometry.device_sampling import extract_patches_on
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos import describers, torch_describer
+from matchkernel.photos import describers
 from matchkernel.photos import extract as extract_module
 from matchkernel.photos.describers import CUT, open_describer
 from matchkernel.photos.extract import as_gray, extract
@@ -117,10 +117,11 @@ def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
     image = texture()
     expected = extract(image, network, engine="torch", keypoints=100)
 
-    def cutter(image, device, size):
-        return lambda frames: extract_patches_on(torch.from_numpy(image), frames, size)[:, None]
+    class OnDevice(describers.Pyramid):
+        def cut(self, frames, size):
+            return extract_patches_on(torch.from_numpy(image), frames, size).numpy()
 
-    monkeypatch.setattr(torch_describer, "cutter_on", cutter)
+    monkeypatch.setattr(describers, "Pyramid", OnDevice)
     found = extract(image, network, engine="torch", keypoints=100)
     assert (found.descriptors != expected.descriptors).any()
     assert (found.frames.centers == expected.frames.centers).all()

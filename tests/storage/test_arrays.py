@@ -1,14 +1,16 @@
 import io
 import os
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matchkernel.errors import FileError
-from matchkernel.storage.arrays import map_npy, read_npz
+from matchkernel.storage.arrays import map_npy, read_npz, unit_rows
 
 STACK = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -35,7 +37,7 @@ def header_claiming(shape):
     return file.getvalue() + b"1234"
 
 
-def test_what_is_no_array_is_refused_on_one_line(tmp_path):
+def test_files_that_are_not_arrays_are_refused(tmp_path):
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zeros").symlink_to("/dev/zero")
@@ -47,46 +49,30 @@ def test_what_is_no_array_is_refused_on_one_line(tmp_path):
     npz(tmp_path / "pickle.npz", a=np.array([{}], object))
     npz(tmp_path / "b.npz", b=STACK)
     npz(tmp_path / "packed.npz", np.savez_compressed, a=STACK)
-    mapped = {
-        "absent": "cannot be read (No such file",
-        "empty": "not a whole .npy array (",
-        "bomb.npy": "not a whole .npy array (",
-        "pickle.npy": "not a whole .npy array (",
-        "text": "not a whole .npy array (it begins unlike one, or holds objects)",
-        "b.npz": "an .npz archive, not a .npy array",
-        ".": "cannot be read (Is a directory)",
-        "pipe": "cannot be read (not a regular file)",
-        "zeros": "cannot be read (not a regular file)",
-    }
-    zipped = {
-        "absent": "cannot be read (No such file",
-        "empty": "not a test (File is not a zip file)",
-        "text": "not a test (File is not a zip file)",
-        "bomb.npz": "not a test (a claims the shape (1000000000, 1000000000), more than its 132 bytes hold)",
-        "pickle.npz": "not a test (it begins unlike one, or holds objects)",
-        "b.npz": "no item named 'a.npy'",
-        "packed.npz": "not a test (a is compressed; write it with numpy.savez)",
-        ".": "cannot be read (Is a directory)",
-        "pipe": "cannot be read (not a regular file)",
-        "zeros": "cannot be read (not a regular file)",
-    }
-    cases = [(map_npy, name, message) for name, message in mapped.items()]
-    cases += [(lambda path: read_npz(path, ["a"], "a test"), name, message) for name, message in zipped.items()]
-    for read, name, message in cases:
-        with pytest.raises(FileError) as caught:
+    npy = ("absent", "empty", "bomb.npy", "pickle.npy", "text", "b.npz", ".", "pipe", "zeros")
+    zipped = ("absent", "empty", "text", "bomb.npz", "pickle.npz", "b.npz", "packed.npz", ".", "pipe", "zeros")
+    for read, name in [*((map_npy, name) for name in npy), *((read_a, name) for name in zipped)]:
+        with refuses(FileError):
             read(tmp_path / name)
-        assert str(caught.value).startswith(f"{tmp_path / name}: "), name
-        assert message in str(caught.value), name
-        assert "\n" not in str(caught.value), name
 
 
-def test_too_little_memory_is_told_as_that(tmp_path, monkeypatch):
+def read_a(path):
+    return read_npz(path, ["a"], "a test")
+
+
+def test_too_little_memory_is_reported(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise MemoryError
 
     monkeypatch.setattr(np.lib.format, "read_array", fail)
-    with pytest.raises(FileError, match=r"a\.npz: not enough memory to read it$"):
-        read_npz(npz(tmp_path / "a.npz", a=STACK), ["a"], "a test")
+    with pytest.raises(FileError, match="memory"):
+        read_a(npz(tmp_path / "a.npz", a=STACK))
+
+
+def test_unit_rows_keep_zeros_and_the_type():
+    rows = unit_rows(np.array([[3, 4], [0, 0]], np.float32))
+    assert rows.dtype == np.float32
+    assert rows.tolist() == [[np.float32(0.6), np.float32(0.8)], [0, 0]]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,12 +80,10 @@ def test_too_little_memory_is_told_as_that(tmp_path, monkeypatch):
 def test_damaged_files_give_an_array_or_our_error(tmp_path, data):
     np.save(tmp_path / "a.npy", STACK)
     npz(tmp_path / "a.npz", a=STACK)
-    for name, read in {"a.npy": map_npy, "a.npz": lambda path: read_npz(path, ["a"], "a test")}.items():
+    for name, read in {"a.npy": map_npy, "a.npz": read_a}.items():
         content = bytearray((tmp_path / name).read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         (tmp_path / name).write_bytes(content[: data.draw(st.integers(0, len(content)))])
-        try:
+        with suppress(FileError):
             read(tmp_path / name)
-        except FileError:
-            continue

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers import refuses
 
 from matchkernel.errors import ArgumentError
 from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
@@ -50,10 +51,8 @@ def test_rows_without_content_stay_zero():
 
 def test_what_is_refused():
     rows = unit_rows(3, 8)
-    for wrong, number in ((rows * 2, 0), (np.where(np.arange(3)[:, None] == 2, np.nan, rows), 2)):
-        with pytest.raises(ArgumentError, match=f"row {number} has length"):
+    for wrong in (rows * 2, np.where(np.arange(3)[:, None] == 2, np.nan, rows), rows[0]):
+        with refuses(ArgumentError):
             rows_as_bytes(wrong)
-    with pytest.raises(ArgumentError, match=r"\(K, D\)"):
-        rows_as_bytes(rows[0])
-    with pytest.raises(ArgumentError, match="int8"):
+    with refuses(ArgumentError):
         rows_from_bytes(rows)

@@ -19,18 +19,17 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     (tmp_path / "hungry.py").write_text("import not_there_at_all")
     monkeypatch.setitem(sys.modules, "cv2", None)
     monkeypatch.setitem(sys.modules, "cv2.part", numpy)
-    install = ": pip install 'matchkernel[photos]'"
-    for module, message in {
-        "not_there": "matching needs not_there" + install,
-        "cv2": "matching needs opencv-python-headless" + install,
-        "cv2.part": "matching needs opencv-python-headless" + install,
-        "cracked": "matching needs cracked, which is installed but cannot be imported "
-        "(ImportError: libGL.so.1: cannot open): pip install --force-reinstall --no-deps cracked",
-        "hungry": "matching needs hungry (No module named 'not_there_at_all')" + install,
+    for module, named in {
+        "not_there": "'matchkernel[photos]'",
+        "cv2": "opencv-python-headless: pip install 'matchkernel[photos]'",
+        "cv2.part": "opencv-python-headless: pip install 'matchkernel[photos]'",
+        "cracked": "pip install --force-reinstall --no-deps cracked",
+        "hungry": "not_there_at_all",
     }.items():
         with pytest.raises(MissingExtraError) as caught:
             need(module, "photos", "matching")
-        assert str(caught.value) == message, module
+        assert named in str(caught.value), module
+        assert "\n" not in str(caught.value)
 
 
 def test_onnxruntime_reports_to_nobody(tmp_path):

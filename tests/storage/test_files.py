@@ -1,3 +1,5 @@
+"""Files appear whole or not at all, inputs are never written over, and small text files are read with a limit."""
+
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -5,10 +7,11 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from helpers import attempt, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.storage.files import (
     check_folder,
     check_free_space,
@@ -16,6 +19,7 @@ from matchkernel.storage.files import (
     check_output,
     check_regular,
     file_hash,
+    json_digest,
     read_small_text,
     replacing,
     resolved,
@@ -26,8 +30,7 @@ def test_the_target_appears_only_at_the_end(tmp_path):
     target = tmp_path / "a.npy"
     with replacing(target) as part:
         part.write_text("new")
-        assert part.parent == tmp_path
-        assert part.suffix == ".npy"
+        assert (part.parent, part.suffix) == (tmp_path, ".npy")
         assert not target.exists()
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]
@@ -58,25 +61,23 @@ def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("old")
     os.mkfifo(tmp_path / "pipe")
     before = sorted(tmp_path.iterdir())
-    for target, message in {
-        tmp_path: "is a folder",
-        tmp_path / "pipe": "is not a regular file",
-        tmp_path / "file" / "a.txt": "file is not a folder",
-        tmp_path / "file" / "b" / "a.txt": "file is not a folder",
-        tmp_path / ("a" * 256): "could not be written (File name too long)",
-        tmp_path / ("b" * 256) / "a.txt": "could not be written (File name too long)",
+    for name, error in {
+        "": FileError,
+        "pipe": FileError,
+        "file/a.txt": FileError,
+        "file/b/a.txt": FileError,
+        "a" * 256: WriteError,
+        f"{'b' * 256}/a.txt": WriteError,
     }.items():
-        with pytest.raises((FileError, WriteError)) as caught:
-            write_to(target)
-        assert str(caught.value).startswith(f"{target}: "), target
-        assert message in str(caught.value), target
+        with refuses(error):
+            write_to(tmp_path / name)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_folder_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+def test_a_folder_without_permission_to_write_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, mode: False)  # root may write everywhere
     for target in (tmp_path / "a.txt", tmp_path / "new" / "a.txt"):
-        with pytest.raises(FileError, match="no permission to write in"):
+        with refuses(FileError):
             check_output(target)
 
 
@@ -94,23 +95,25 @@ def test_missing_folders_are_made_and_removed_again_if_the_work_fails(tmp_path):
     assert [path.name for path in (tmp_path / "not").iterdir()] == ["yet"]
 
 
-def test_a_deleted_working_directory_is_told(tmp_path, monkeypatch):
+def test_a_deleted_working_directory_is_reported(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    for attempt in (write_to, check_output, check_new_folder, resolved):
-        with pytest.raises(FileError, match=r"^a\.txt: cannot be found \(the working directory was deleted\)$"):
-            attempt(Path("a.txt"))
+    for attempted in (write_to, check_output, check_new_folder, resolved):
+        with refuses(FileError):
+            attempted(Path("a.txt"))
 
 
-def test_file_hash_is_sha256(tmp_path):
+def test_digests(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
     assert file_hash(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert json_digest({"b": [1, "ü"], "a": None}) == json_digest({"a": None, "b": (1, "ü")})
+    assert json_digest([1]) == "080a9ed428559ef602668b4c00f114f1a11c3f6b02a435f0bdc154578e4d7f22"
 
 
 def test_free_space_is_checked(tmp_path):
     check_free_space(tmp_path / "new" / "a.npy", 1000)
-    with pytest.raises(WriteError, match=r"a\.npy: needs 1,000,000,000\.0 GB of disk, but only [\d.,]+ GB are free$"):
+    with refuses(WriteError):
         check_free_space(tmp_path / "new" / "a.npy", 10**18)
 
 
@@ -133,85 +136,56 @@ def test_inputs_are_not_written_over(tmp_path):
     source.write_text("old")
     (folder / "deep").mkdir(parents=True)
     (folder / "patches.npy").write_text("old")
+    (tmp_path / "file").touch()
     (tmp_path / "link.png").symlink_to(source)
     (tmp_path / "way").symlink_to(folder)
     inputs = [tmp_path / "absent", source, folder]
-    for target, message in {
-        source: "is one of the inputs",
-        tmp_path / "link.png": "is one of the inputs",
-        tmp_path / "." / "deep" / ".." / "patches.png": "is one of the inputs",
-        folder / "patches.npy": "is inside the input",
-        folder / "new.png": "is inside the input",
-        folder / "deep" / "new" / "new.png": "is inside the input",
-        tmp_path / "way" / "new.png": "is inside the input",
-    }.items():
-        with pytest.raises(ArgumentError, match=message):
-            check_output(target, *inputs)
-    with pytest.raises(ArgumentError, match="is inside the input"):
-        check_new_folder(folder / "new", *inputs)
-    with pytest.raises(FileError, match="already exists"):
-        check_new_folder(folder / "deep")
+    for check, name, error in [
+        *((check_output, name, ArgumentError) for name in ("patches.png", "link.png", "./set/../patches.png")),
+        *((check_output, name, ArgumentError) for name in ("set/patches.npy", "set/new.png", "set/deep/new/new.png")),
+        (check_output, "way/new.png", ArgumentError),
+        (check_new_folder, "set/new", ArgumentError),
+        (check_new_folder, "set/deep", FileError),
+        *((check_folder, name, FileError) for name in ("file", "file/new")),
+        *((check_folder, name, ArgumentError) for name in ("set", "set/new")),
+    ]:
+        with refuses(error):
+            check(tmp_path / name, *inputs)
     check_output(tmp_path / "new.npy", *inputs)
     check_output(tmp_path / "set.png", *inputs)
     check_output(tmp_path / "new" / "new.PNG", source, suffixes=(".npy", ".png"))
-    with pytest.raises(ArgumentError, match=r"must end in \.npy or \.png"):
+    with refuses(ArgumentError):
         check_output(tmp_path / "new.jpg", source, suffixes=(".npy", ".png"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_folders_to_write_into_are_checked(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "set").mkdir()
-    for target, message in {
-        "file": "cannot be written .*file is not a folder",
-        "file/new": "cannot be written .*file is not a folder",
-        "set": "is one of the inputs",
-        "set/new": "is inside the input",
-    }.items():
-        with pytest.raises((FileError, ArgumentError), match=message):
-            check_folder(tmp_path / target, tmp_path / "set")
     check_folder(tmp_path / "set")
-    check_folder(tmp_path / "new" / "deep", tmp_path / "set")
+    check_folder(tmp_path / "new" / "deep", *inputs)
     assert not (tmp_path / "new").exists()
-
-
-def test_devices_and_pipes_are_not_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(FileError, match=f"{path}: cannot be read .not a regular file"):
-            check_regular(path)
-    for path in (tmp_path, tmp_path / "absent"):  # others say more about these
-        check_regular(path)
 
 
 def test_small_text_is_read_up_to_its_limit(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("ψ\r\nb\rc\n".encode())
     assert read_small_text(path) == read_small_text(str(path), 8) == path.read_text(encoding="utf-8") == "ψ\nb\nc\n"
-    with pytest.raises(FileError, match=r"a\.txt: not a list \(larger than 7 bytes\)$"):
-        read_small_text(path, 7, what="a list")
-    with pytest.raises(FileError, match=r"a\.txt: not a list \(its bytes are not ASCII\)$"):
-        read_small_text(path, what="a list", encoding="ascii")
+    with refuses(FileError):
+        read_small_text(path, 7)
+    with refuses(FileError):
+        read_small_text(path, encoding="ascii")
     assert read_small_text(path, encoding="ascii", errors="replace").endswith("\nb\nc\n")
 
 
-def test_what_is_no_small_text_file_is_refused_at_once(tmp_path):
+def test_devices_pipes_and_huge_files_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(2**40)  # sparse
-    for path, message in {
-        "/dev/zero": "cannot be read (not a regular file)",
-        tmp_path / "pipe": "cannot be read (not a regular file)",
-        tmp_path / "huge": "not a text file (larger than 16,777,216 bytes)",
-        tmp_path: "cannot be read (Is a directory)",
-        tmp_path / "absent": "cannot be read (No such file or directory)",
-        tmp_path / "nul\0": "embedded null",
-    }.items():
+    for path in ("/dev/zero", tmp_path / "pipe", tmp_path / "huge", tmp_path, tmp_path / "absent", tmp_path / "nul\0"):
         start = time.perf_counter()
-        with pytest.raises(FileError) as caught:
+        with refuses(FileError):
             read_small_text(path)
-        assert message in str(caught.value), path
         assert time.perf_counter() - start < 2
+    for path in ("/dev/zero", tmp_path / "pipe"):
+        with refuses(FileError):
+            check_regular(path)
+    for path in (tmp_path, tmp_path / "absent"):  # whoever reads them reports these
+        check_regular(path)
 
 
 @given(st.binary(max_size=40), st.integers(0, 50))
@@ -219,8 +193,7 @@ def test_any_bytes_give_the_text_or_a_file_error(tmp_path_factory, content, limi
     path = tmp_path_factory.getbasetemp() / "any.txt"
     path.write_bytes(content)
     is_text = content.decode("utf-8", "replace").encode() == content
-    if len(content) <= limit and is_text:
-        assert read_small_text(path, limit) == path.read_text(encoding="utf-8-sig")
-        return
-    with pytest.raises(FileError, match=r"^[^\n]*any\.txt: not a text file \([^\n]*\)$"):
-        read_small_text(path, limit)
+    text, error = attempt(read_small_text, path, limit, expected=MatchKernelError)
+    assert (text is not None) == (len(content) <= limit and is_text)
+    assert text is None or text == path.read_text(encoding="utf-8-sig")
+    assert "\n" not in error

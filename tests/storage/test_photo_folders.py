@@ -1,7 +1,10 @@
+"""Which files of folders, lists and patterns are photos."""
+
 import os
 from contextlib import suppress
 
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,25 +33,17 @@ def test_a_folder_holds_photos_and_what_is_ignored(folder):
     assert "masks/b.JPG.png" in photos_in(folder).paths
     assert Photos({}).what_was_ignored() == ""
     many = Photos({}, {f".{letter}": 1 for letter in "abcdefgh"}).what_was_ignored()
-    assert many == "ignored 8 files (1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 others)"
+    assert many.endswith("1 .f, 2 others)")
 
 
 def test_patterns_and_lists_choose(folder, tmp_path):
     assert list(photos_in(folder, only=["*.png"]).paths) == ["left/1.png", "masks/b.JPG.png"]
     assert list(photos_in(folder, only=["left/*.png", "*(2)*"]).paths) == ["IMG (2).jpg", "left/1.png"]
     listed = tmp_path / "names.txt"
-    listed.write_text("left/1.png\r\n\nIMG (2).jpg")
+    listed.write_bytes(b"\xef\xbb\xbfleft/1.png\r\n\nIMG (2).jpg")  # as Windows writes it
     found = photos_in(folder, listed=listed)
     assert list(found.paths) == ["IMG (2).jpg", "left/1.png"]
     assert found.ignored["not chosen"] == 3
-    listed.write_text("left/1.png\nfilm.MOV\n")
-    with pytest.raises(FileError, match=r"names\.txt, line 2: .* has no photo 'film\.MOV'"):
-        photos_in(folder, listed=listed)
-    listed.write_text("\n")
-    with pytest.raises(FileError, match="lists no photo"):
-        photos_in(folder, listed=listed)
-    with pytest.raises(ArgumentError, match=r"none of its 5 photos matches \*\.tif"):
-        photos_in(folder, only=["*.tif"])
 
 
 def test_patterns_choose_among_files_and_matches_too(folder):
@@ -58,8 +53,6 @@ def test_patterns_choose_among_files_and_matches_too(folder):
     found = photos_at([f"{folder}/**/*.[Jjmp]*"], only=["left/*"])
     assert list(found.paths) == ["left/1.png"]
     assert found.ignored == {".mov": 1, "not chosen": 3}
-    with pytest.raises(ArgumentError, match=r"none of the photos matches \*\.tif"):
-        photos_at([folder / "b.JPG"], only=["*.tif"])
 
 
 def test_places_of_several_kinds(folder):
@@ -88,23 +81,23 @@ def test_masks_beside_the_photos_are_left_out(folder):
 
 
 def test_what_is_refused(folder, tmp_path):
-    with pytest.raises(ArgumentError, match=r"two images are called b\.JPG"):
-        photos_at([folder, tmp_path / "b.JPG"])
-    with pytest.raises(FileError, match="matches no image"):
-        photos_at([f"{folder}/*.tif"])
-    with pytest.raises(FileError, match="contains no images"):
-        photos_at([_empty(tmp_path)])
-    with pytest.raises(ArgumentError, match="exactly one folder"):
-        photos_at([folder, folder / "left"], listed="names.txt")
-    with pytest.raises(FileError, match="no such folder"):
-        photos_in(tmp_path / "absent")
-    with pytest.raises(FileError, match="is a file"):
-        photos_in(folder / "b.JPG")
-
-
-def _empty(tmp_path):
     (tmp_path / "empty").mkdir()
-    return tmp_path / "empty"
+    (tmp_path / "unknown.txt").write_text("left/1.png\nfilm.MOV\n")
+    (tmp_path / "blank.txt").write_text("\n")
+    for find, place, options, error in [
+        (photos_in, folder, {"listed": tmp_path / "unknown.txt"}, FileError),
+        (photos_in, folder, {"listed": tmp_path / "blank.txt"}, FileError),
+        (photos_in, folder, {"only": ["*.tif"]}, ArgumentError),
+        (photos_in, tmp_path / "absent", {}, FileError),
+        (photos_in, folder / "b.JPG", {}, FileError),
+        (photos_at, [folder / "b.JPG"], {"only": ["*.tif"]}, ArgumentError),
+        (photos_at, [folder, tmp_path / "b.JPG"], {}, ArgumentError),
+        (photos_at, [f"{folder}/*.tif"], {}, FileError),
+        (photos_at, [tmp_path / "empty"], {}, FileError),
+        (photos_at, [folder, folder / "left"], {"listed": "names.txt"}, ArgumentError),
+    ]:
+        with refuses(error):
+            find(place, **options)
 
 
 def test_links_to_folders_are_not_followed(folder):
@@ -140,14 +133,6 @@ def test_what_cannot_be_opened_is_counted(folder, monkeypatch):
     more = {"broken link": 1, "pipe or device": 1, "unreadable folder": 1}
     found = photos_in(folder)
     assert (found.paths, found.ignored) == (before.paths, {**before.ignored, **more})
-    assert Photos({}, {"broken link": 2, ".mov": 2, "pipe or device": 1}).what_was_ignored() == (
-        "ignored 5 files (2 .mov, 2 broken links, 1 pipe or device)"
-    )
-
-
-def test_a_list_may_begin_as_windows_writes_it(folder, tmp_path):
-    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfb.JPG\r\nleft/1.png\r\n")
-    assert list(photos_in(folder, listed=tmp_path / "list.txt").paths) == ["b.JPG", "left/1.png"]
 
 
 @given(st.binary(max_size=60) | st.text("a.jpg\n\r\t ", max_size=40).map(str.encode))
