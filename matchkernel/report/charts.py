@@ -70,9 +70,10 @@ def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
     figure, axes = _axes(3.6)
     for method in by_parameters(list(block.curves)):
         rates, recalls = block.curves[method]
-        look = {"color": _colour(series[method]), "linestyle": DASHES[series[method] // len(COLOURS) % len(DASHES)]}
+        dashes: Any = DASHES[series[method] // len(COLOURS) % len(DASHES)]
         shown = [max(100 * rate, 100 * LOWEST_RATE) for rate in rates]
-        axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name), linewidth=1.6, **look)
+        curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name), linewidth=1.6)
+        curve[0].set(color=_colour(series[method]), linestyle=dashes)
     axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
     _legend(figure, len(block.curves))
