@@ -7,7 +7,7 @@ from helpers import refuses
 from made_results import hpatches, pairs, written
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.canvas import svg_of
 from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, Scatter, best_of, by_parameters
 from matchkernel.report.charts import bar_chart, chart, curve_chart, score_bars, sequence_chart

@@ -170,9 +170,7 @@ def test_results_that_cannot_share_a_report_are_refused(results, tmp_path):
         gather([written(tmp_path, *results)])
 
 
-@pytest.mark.parametrize(
-    "content", [None, "[" * 100_000, json.dumps(incomplete()), json.dumps(hpatches("x", seed="0"))]
-)
+@pytest.mark.parametrize("content", [None, "[" * 100_000, json.dumps(incomplete())], ids=range(3))
 def test_files_that_are_not_results_are_refused(content, tmp_path):
     path = tmp_path / "report.json"
     if content is not None:
