@@ -38,9 +38,8 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
