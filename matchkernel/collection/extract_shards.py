@@ -28,7 +28,7 @@ from matchkernel.storage.threads import one_thread_each, use_threads
 
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
-# that patches are cut from, 220 were measured (benchmarks/collection_memory.py).
+# that patches are cut from, 220 were measured (benchmarks/collection.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
 Result = TypeVar("Result")
 
