@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,14 +23,14 @@ Moment = torch.cuda.Event | float  # on a GPU an event in its queue, on a CPU se
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a run reports from time to time."""
+    """What a run reports at regular intervals."""
 
     step: int
     steps: int
     loss: float = math.nan  # mean since the last line
     rate: float = math.nan
     patches_per_second: float = math.nan
-    validation: dict[str, float] | None = None  # instead of the others, if a validation is reported
+    validation: dict[str, float] | None = None  # scores of a validation, reported without loss, rate and speed
 
     def __str__(self) -> str:
         """The line as `matchkernel train` shows it."""
@@ -44,24 +43,17 @@ class LogLine:
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The entries of a log; a truncated last line is ignored, any other line that is not an entry is refused."""
-    path = Path(path)
+    entries = []
     lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
-    entries = [_entry(line) for line in lines[:-1]]
-    if None in entries and not any(entries):
-        raise FileError(f"{path}: not a training log; it is called log.jsonl, in the folder of a run")
-    if None in entries:
-        number = entries.index(None) + 1
-        raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to continue")
-    return [entry for entry in entries if entry is not None]
-
-
-def _entry(line: str) -> dict[str, Any] | None:
-    """An entry of a log; None if the line is none."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            raise FileError(f"{path}, line {number}: not an entry of a training log (log.jsonl of a run)")
+        entries.append(entry)
+    return entries
 
 
 class Log:
@@ -73,7 +65,12 @@ class Log:
         with replacing(self.path) as part:
             part.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
         self.file = self.path.open("a", encoding="utf-8")
-        self.board = _board(folder, step) if tensorboard else None
+        self.board: Any = None
+        if tensorboard:
+            need("tensorboard", "tensorboard", "loop.tensorboard")
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def write(self, step: int, event: str, **values: Any) -> None:
         """Add an entry."""
@@ -89,20 +86,11 @@ class Log:
     def __enter__(self) -> "Log":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(OSError):  # write has already reported a full disk
             self.file.close()
         if self.board is not None:
             self.board.close()
-
-
-def _board(folder: Path, step: int) -> Any:
-    need("tensorboard", "tensorboard", "loop.tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
 
 class Meter:
@@ -160,7 +148,7 @@ class Meter:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the block from the measured speed."""
-        self.settle()  # the device has nothing left to do: the host's clock is its own
+        self.settle()  # the device is idle now, so the host's clock measures the block
         start = time.perf_counter()
         yield
         self._paused += time.perf_counter() - start
@@ -193,12 +181,10 @@ class Meter:
         """Patches per second since the last call."""
         assert self._since is not None
         last_step, last = self._since
-        steps, seconds = step - last_step, _seconds_between(last, moment) - self._paused
+        if isinstance(last, float) or isinstance(moment, float):
+            seconds = moment - last  # type: ignore[operator]
+        else:
+            seconds = last.elapsed_time(moment) / 1e3
+        seconds, steps = seconds - self._paused, step - last_step
         self._since, self._paused = (step, moment), 0.0
         return self.patches * steps / seconds if steps and seconds > 0 else 0.0
-
-
-def _seconds_between(start: Moment, end: Moment) -> float:
-    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-        return start.elapsed_time(end) / 1e3
-    return float(end) - float(start)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import FileError
 from matchkernel.storage.files import json_digest
 from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
 from matchkernel.training.config import Synthetic, TrainingConfig
@@ -24,7 +24,7 @@ class TrainingSet:
 
     Args:
         sets: to train on.
-        mixed: sets that a share of every batch comes from; they follow the others.
+        mixed: sets that a share of every batch comes from; joined after the others.
     """
 
     def __init__(self, sets: Sequence[PatchSet], mixed: Sequence[PatchSet] = ()) -> None:
@@ -40,8 +40,6 @@ class TrainingSet:
     def gather(self, index: np.ndarray) -> np.ndarray:
         """Patches (..., S, S) uint8 at these indices, read from the memory maps."""
         flat = index.ravel()
-        if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
-            raise ArgumentError(f"patch indices must be 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}")
         patches = np.empty((len(flat), self.side, self.side), np.uint8)
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):
@@ -53,21 +51,6 @@ class TrainingSet:
     def gather_all(self) -> np.ndarray:
         """All patches (K, S, S) uint8, in memory."""
         return np.concatenate([patch_set.patches for patch_set in self.sets])
-
-    def photos(self) -> tuple[np.ndarray, np.ndarray]:
-        """(K,) the photo of each patch, numbered through all sets, and (K, 2) its centre there in pixels."""
-        photos, centers, first = [], [], 0
-        for part in self.sets:
-            photo, frame = part.columns.get("photo"), part.columns.get("frame")
-            if photo is None or frame is None or photo.ndim != 1 or frame.shape[1:] != (6,):
-                raise ArgumentError(
-                    f"{part.folder}: does not record photos and frames, which sampling.per_photo needs;"
-                    " sets by `matchkernel data from-colmap` do"
-                )
-            photos.append(np.unique(photo, return_inverse=True)[1] + first)
-            first = int(photos[-1].max(initial=first - 1)) + 1
-            centers.append(np.nan_to_num(np.asarray(frame[:, :2], np.float64)).clip(-1e6, 1e6))
-        return np.concatenate(photos), np.concatenate(centers)
 
     @property
     def identity(self) -> str:
@@ -113,7 +96,7 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
 
 
 def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Make the sets of a run. Sets made by a run with other settings are replaced; any others are refused and kept."""
+    """Render the sets of a run. Sets of a run with other settings are replaced; sets from elsewhere are refused."""
     home = folder / "sets"
     if not home.exists():
         home.mkdir()
@@ -131,7 +114,7 @@ def _render(synthetic: Synthetic, folder: Path) -> None:
 
 
 def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set was made with these settings; False if a run made it with others, refused if no run made it."""
+    """Whether a set was made with these settings; refused unless a run made it."""
     source = open_patch_set(place).manifest.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("settings") == asdict(settings):
