@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.scores import Bar
 from matchkernel.report.blocks import Grid, ReportedMethod
 from matchkernel.report.hpatches import HEADLINES, hpatches_sections

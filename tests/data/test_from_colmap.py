@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import refuses
 from made_scene import PLANES, TEXTURE, measure_label_noise
 from PIL import Image
 from rendering import Plane, intersect
@@ -23,7 +24,7 @@ from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
-from matchkernel.data.summary import one_line, verify
+from matchkernel.data.summary import verify
 from matchkernel.errors import FileError
 
 QUICK = CutSettings(pairs=300)
@@ -226,8 +227,6 @@ def test_photos_that_cannot_be_used_are_left_out_and_counted(copied, tmp_path):
     assert chosen["tracked keypoints left out"]["in a photo that is left out"] > 10
     assert chosen["tracked keypoints"] == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
     assert chosen["photos"] == 2
-    told = "; photos left out: 2 cannot be read, 1 missing, 1 of another shape than its camera"
-    assert one_line(built.folder).endswith(told)
     assert built.manifest["source"]["photos"] == ["004.png", "005.png"]
 
 
@@ -303,11 +302,11 @@ def test_points_that_are_not_in_the_model_are_counted(copied, tmp_path):
 
 def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
     (copied / "sparse" / "points3D.txt").write_text("# none\n")
-    with pytest.raises(FileError, match="no 3-D point is seen in two"):
+    with refuses(FileError):
         cut(copied, tmp_path / "set")
     shutil.rmtree(copied / "images")
     (copied / "images").mkdir()
-    with pytest.raises(FileError, match=r"no photo of the model .* can be used \(6 missing"):
+    with refuses(FileError):
         cut(copied, tmp_path / "set")
     assert not list(tmp_path.glob("set*"))
 
@@ -375,7 +374,7 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
     assert joined.manifest["selection"]["from geometry"] == patch_set.manifest["selection"]["from geometry"]
     with closing(sqlite3.connect(copied / "all.db")) as connection, connection:
         connection.execute("UPDATE images SET name = 'of another scene ' || name")
-    with pytest.raises(FileError, match=r"all\.db: has none of the photos of"):
+    with refuses(FileError):
         cut(copied, tmp_path / "other", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
 
 

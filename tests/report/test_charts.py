@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, best_of, by_parameters
 from matchkernel.report.charts import LEFT, LETTER, RIGHT, bar_chart, curve_chart, legend, sequence_chart
 from matchkernel.report.svg import apart, dot, path, shortened, ticks

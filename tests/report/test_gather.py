@@ -163,15 +163,13 @@ def test_what_cannot_be_gathered_is_said_in_one_line(tmp_path):
     twice = written(tmp_path / "twice", hpatches("x"), hpatches("x"))
     again = written(tmp_path / "again", pairs("x", "A", 0.1), pairs("x", "A", 0.2))
     other = written(tmp_path / "other", hpatches("x", split="a", parameters=1), hpatches("x", split="b", parameters=2))
-    seed = written(tmp_path / "seed", hpatches("x"))
-    (seed / "0.json").write_text(json.dumps(hpatches("x", seed="zero")))
     partial = hpatches("x")
     del partial["matching"]["mean"]["e"]
     partial = written(tmp_path / "partial", partial)
     (tmp_path / "empty").mkdir()
     for folder, words in [
         (twice, "two results of 'x' on split"), (again, "two results of 'x' on 'A'"), (other, "rename one"),
-        (seed, "seed is 'zero'"), (partial, "mean/e/ap_trapezoid is missing"), (tmp_path / "empty", "needs results"),
+        (partial, "mean/e/ap_trapezoid is missing"), (tmp_path / "empty", "needs results"),
         (tmp_path / "nowhere.json", "cannot be read"),
     ]:  # fmt: skip
         with pytest.raises((ArgumentError, FileError)) as caught:

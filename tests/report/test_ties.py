@@ -9,7 +9,7 @@ from made_results import grids, hpatches, row, written
 from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.report.blocks import RAISED, Grid, ReportedMethod, best_of
 from matchkernel.report.charts import LEFT, RIGHT, bar_chart
 from matchkernel.report.tables import grid_html, grid_markdown

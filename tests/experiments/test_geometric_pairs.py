@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from matchkernel.data.pairs import PatchPlaces, draw_geometric_pairs
+from experiments.paper.geometric_pairs import draw_geometric_pairs
+from matchkernel.data.pairs import PatchPlaces
 
 
 @pytest.fixture
