@@ -27,8 +27,9 @@ from run import BASE
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
-from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.filters import THRESHOLD
 from matchkernel.storage.files import check_output, replacing

@@ -1,4 +1,4 @@
-"""Detect keypoints of an image: DoG with OpenCV's SIFT detector, or Key.Net; which of them are kept, and how turned."""
+"""Detect keypoints of an image with DoG (OpenCV's SIFT detector) or Key.Net, choose among them, and orient them."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from matchkernel.storage.settings import check_ranges, setting, short_repr
 SIFT_PIXELS = 16_000_000
 # Key.Net takes about 510 bytes per pixel: images for it are smaller by this factor, and take 2 GB.
 KEYNET_SHARE = 4
-MOST_POOLED = 16
+MAX_POOLED = 16
 NETWORKS: tuple[Literal["keynet", "affnet", "orinet"], ...] = ("keynet", "affnet", "orinet")  # fields: weight files
 
 
@@ -32,7 +32,17 @@ class Detection:
 
 @dataclass(frozen=True)
 class Detector:
-    """How keypoints are found. Options of functions and verbs are derived from these fields."""
+    """How keypoints are detected. Options of functions and commands are derived from these fields.
+
+    Example:
+        >>> import numpy as np
+        >>> from matchkernel.geometry.detect import Detector
+        >>> y, x = np.mgrid[:80, :100]
+        >>> blob = 40 + 180 * np.exp(-((x - 60) ** 2 + (y - 30) ** 2) / 32)
+        >>> found = Detector(keypoints=1).detect(blob.astype(np.uint8))
+        >>> found.frames.centers.round().tolist()
+        [[60.0, 30.0]]
+    """
 
     keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image; 0 for all")
     contrast: float = setting(0.01, above=0, high=1000, about="contrast threshold of the detector")
@@ -73,19 +83,19 @@ class Detector:
             found = tuple(float(part) for part in self.pooling.split(",")) if self.pooling else ()
         except ValueError:
             found = (0.0,)
-        if not all(0 < number <= 1000 for number in found) or len(found) > MOST_POOLED:
+        if not all(0 < number <= 1000 for number in found) or len(found) > MAX_POOLED:
             raise ArgumentError(
-                f"pooling must be up to {MOST_POOLED} numbers above 0, such as 6,8,10, got {short_repr(self.pooling)}"
+                f"pooling must be up to {MAX_POOLED} numbers above 0, such as 6,8,10, got {short_repr(self.pooling)}"
             )
         return found
 
     @property
     def has_networks(self) -> bool:
-        """Whether networks of kornia take part."""
+        """True if a network of kornia is used."""
         return any(getattr(self, name) is not None for name in NETWORKS)
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded with features; of weight files their sha256. Files that cannot be used are refused here."""
+        """What is recorded with features; a weight file by its sha256. Files that cannot be used are refused here."""
         dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
         for name in (name for name in NETWORKS if found[name] is not None):
@@ -144,7 +154,7 @@ class Detector:
         return rows, shapes
 
     def _dog_points(self, gray: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """OpenCV's precise upscaling is on: without it, keypoints are 0.25 pixels too far to the right and down."""
+        """Rows of DoG keypoints. Without OpenCV's precise upscaling they lie 0.25 pixels too far right and down."""
         sift = need_opencv().SIFT_create(
             contrastThreshold=self.contrast, edgeThreshold=self.edge, enable_precise_upscale=True
         )

@@ -16,7 +16,7 @@ from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.runtime.describe import describe_patches, resize_weights
 from matchkernel.runtime.engine import Engine
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, adding, within
+from matchkernel.storage.progress import Progress, part_progress, progress_counter
 from matchkernel.storage.threads import in_threads, spare_threads
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -101,7 +101,7 @@ def describe(
     most = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
     step = batch_size or (min(most, max(1, -(-B // spare_threads()))) if runner.takes_one_core else most)
     transfer = open_transfer(patches, rows, valid, place, dtype, step)
-    add = adding(progress, B)
+    add = progress_counter(progress, B)
     starts = range(0, B, step)
     threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
     described = in_threads(lambda start: describe_piece(transfer.upload(start, start + step), runner), starts, threads)
@@ -154,7 +154,7 @@ def describe_file(
                 batch_size=batch_size,
                 device=device,
                 engine=runner,
-                progress=within(progress, start, len(patches)),
+                progress=part_progress(progress, start, len(patches)),
                 return_valid=True,
             )
             if out.suffix.lower() == ".npy":

@@ -10,9 +10,8 @@ from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.storage.ending import ends_soon
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.system import cores
+from matchkernel.storage.system import cores, is_ending
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,7 +67,7 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
     """The results of work on each item, in their order; so many items are worked on at the same time.
 
     Items are taken, and results are kept, at most twice that many ahead. After an error, or if the caller stops, only
-    work that has begun is finished; not even that if the process is about to end (see ending.py). Variables of the
+    work that has begun is finished; not even that if the process is about to end (see announce_end). Variables of the
     context are those of the caller.
 
     Args:
@@ -95,4 +94,4 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
         while waiting:
             yield waiting.popleft().result()
     finally:
-        pool.shutdown(wait=not ends_soon(), cancel_futures=True)
+        pool.shutdown(wait=not is_ending(), cancel_futures=True)

@@ -11,7 +11,7 @@ from made_images import texture, turned
 import matchkernel
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.errors import ArgumentError, MissingExtraError
-from matchkernel.evaluation.photos.methods import open_method
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_points
@@ -85,7 +85,7 @@ def test_a_missing_distance_is_told_before_the_work(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError, match="no distance is recorded"):
         reconstruct(tmp_path, tmp_path / "out", network, ReconstructSettings(filter="both"))
     with pytest.raises(ArgumentError, match="no distance is recorded"):
-        open_method("untrained:fc", Detector(), Filter("either"))
+        MethodSpec("untrained:fc", Detector(), "either").open()
 
 
 def test_every_shipped_model_has_a_distance():
