@@ -47,7 +47,7 @@ FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output wi
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
-# that patches are cut from, 220 were measured (benchmarks/collection_memory.py).
+# that patches are cut from, 220 were measured (benchmarks/collection.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
 Result = TypeVar("Result")
 

@@ -105,7 +105,7 @@ class Descriptor(nn.Module):
 
         On a CPU a half-precision model becomes float32, which is faster there, more accurate, and gives the same
         rows on every processor. Convolutions are laid out channels last, which is faster on CPUs
-        (benchmarks/describe_speed.py). A folded model is returned as it is, if nothing has to be done.
+        (benchmarks/describe.py). A folded model is returned as it is, if nothing has to be done.
 
         Args:
             device: of the copy (default: the model's device).

@@ -8,7 +8,7 @@ from matchkernel.model.precision import unit_rows
 from matchkernel.runtime.engine import ENGINE, TORCH
 
 # On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
-# (benchmarks/describe_speed.py). A GPU needs more to be kept busy.
+# (benchmarks/describe.py). A GPU needs more to be kept busy.
 CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
 
 
