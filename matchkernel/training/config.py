@@ -197,7 +197,14 @@ def without_removed(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training run: what is trained on what, and how. See docs/training.md for all settings."""
+    """A training run: what is trained on what, and how. See docs/training.md for all settings.
+
+    Example:
+        >>> from matchkernel.training.config import TrainingConfig
+        >>> config = TrainingConfig.from_dict({"data": {"train": "sets/mine"}, "sampling": {"pairs": 1024}})
+        >>> config.sampling.pairs, config.sampling.steps, config.model.variant  # the others are the preset's
+        (1024, 39060, 'dual')
+    """
 
     data: Data
     model: DescriptorConfig = field(default_factory=DescriptorConfig)

@@ -1,7 +1,6 @@
 """The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,12 +10,9 @@ from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
 from matchkernel.storage.files import json_digest
-from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
-from matchkernel.training.config import Synthetic, TrainingConfig
+from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.validation import validation_pairs
-
-OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and may replace its sets
 
 
 class TrainingSet:
@@ -75,16 +71,16 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
     if synthetic is None:
         training = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
         return training, _validation_sets(config.data.validation)
+    train, validation = folder / "sets" / "train", folder / "sets" / "validation"
+    wanted = {train: SyntheticSettings(synthetic.points, synthetic.patches, seed=synthetic.seed)}
+    if synthetic.validation_points:
+        settings = SyntheticSettings(synthetic.validation_points, synthetic.patches, seed=synthetic.seed + 1)
+        wanted[validation] = settings
     if team.is_first:
-        found = find_checkpoint(folder)
-        if found is not None:  # refuse other settings before sets are replaced for them
-            checkpoint = read_checkpoint(found)
-            check_same_run(checkpoint, config, checkpoint.data, found)
-        _render(synthetic, folder)
+        _render(wanted)
     team.wait()
-    names = ["train", "validation"] if synthetic.validation_points else ["train"]
-    rendered, *validation = [str(folder / "sets" / name) for name in names]
-    return TrainingSet(open_sets([rendered])), _validation_sets([*validation, *config.data.validation])
+    names = [str(place) for place in wanted if place != train]
+    return TrainingSet(open_sets([train])), _validation_sets([*names, *config.data.validation])
 
 
 def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
@@ -95,30 +91,14 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
     return sets
 
 
-def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Render the sets of a run. Sets of a run with other settings are replaced; sets from elsewhere are refused."""
-    home = folder / "sets"
-    if not home.exists():
-        home.mkdir()
-        (home / OWN_SETS).write_text("made by matchkernel train, which may replace these sets\n", encoding="utf-8")
-    amounts = {"train": (synthetic.points, synthetic.seed)}
-    if synthetic.validation_points:
-        amounts["validation"] = (synthetic.validation_points, synthetic.seed + 1)
-    wanted = {home / name: SyntheticSettings(k, synthetic.patches, seed=seed) for name, (k, seed) in amounts.items()}
+def _render(wanted: Mapping[Path, SyntheticSettings]) -> None:
+    """Render the sets that do not exist yet; a set with other settings or from elsewhere is refused and kept."""
     for place, settings in wanted.items():
-        if place.exists() and not _is_made_with(settings, place):
-            shutil.rmtree(place)
+        if place.exists():
+            source = open_patch_set(place).manifest.get("source")
+            if not isinstance(source, dict) or source.get("settings") != asdict(settings):
+                raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
     for place, settings in wanted.items():
         if not place.exists():
+            place.parent.mkdir(exist_ok=True)
             build_synthetic(place, settings)
-
-
-def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set was made with these settings; refused unless a run made it."""
-    source = open_patch_set(place).manifest.get("source")
-    source = source if isinstance(source, dict) else {}
-    if source.get("settings") == asdict(settings):
-        return True
-    if source.get("kind") != "synthetic" or not (place.parent / OWN_SETS).exists():
-        raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
-    return False
