@@ -5,6 +5,7 @@ import json
 import onnx
 import pytest
 import torch
+from helpers import refuses, trained_like
 from typer.testing import CliRunner
 
 import matchkernel
@@ -17,8 +18,6 @@ from matchkernel.evaluation.int8 import calibrate_int8, export_int8
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    from helpers import trained_like
-
     path = tmp_path_factory.mktemp("weights") / "mine.safetensors"
     model = trained_like(matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0)))
     matchkernel.save(model, path, {"licence": "CC0-1.0"})
