@@ -29,7 +29,7 @@ import torch
 
 import matchkernel
 from matchkernel.cli.console import run_script
-from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.photos.describers import open_describer

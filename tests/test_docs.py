@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from matchkernel.cli.app import app
 from matchkernel.data import sample_pair
 from matchkernel.data.phototourism import write_mosaics, write_tables
-from matchkernel.runtime.overview import overview
-from matchkernel.runtime.table_1 import table_1
+from matchkernel.runtime.overview import overview, table_1
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "commands.md"})]

@@ -158,7 +158,7 @@ def InferenceSession(*_, **__):
     [
         ("onnxruntime", BROKEN.format("ImportError"), "pip install --force-reinstall --no-deps onnxruntime"),
         ("onnxruntime", "", "onnxruntime is installed but incomplete"),
-        ("onnxruntime", TOO_OLD, "IR version: 7): pip install --upgrade onnxruntime"),
+        ("onnxruntime", TOO_OLD, "pip install --upgrade onnxruntime"),
         ("cv2", BROKEN.format("ImportError"), "--force-reinstall --no-deps opencv-python-headless"),
         ("cv2", "", "perhaps as two packages of different versions"),
         ("h5py", BROKEN.format("OSError"), "--force-reinstall --no-deps h5py"),

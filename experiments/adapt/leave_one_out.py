@@ -4,7 +4,6 @@ python experiments/adapt/leave_one_out.py cut DATA WORK
 python experiments/adapt/leave_one_out.py run WORK [--results FOLDER] [--workers 3] [--seconds 1500] [--only NAME...]
 python experiments/adapt/leave_one_out.py run WORK --steps 3 --device cpu --results elsewhere    # to try it out
 python experiments/adapt/leave_one_out.py laptop WORK [--results FOLDER] [--minutes 10]
-python experiments/adapt/adapt_tables.py [--results FOLDER]
 
 `cut` needs no GPU: it cuts every training scene whole, for the bases, and the scenes of the domains in parts, of which
 half of the photos and places are for the test (see matchkernel/data/split.py). `run` trains three seeds of a base

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import describe_frames, recorded_settings

@@ -22,7 +22,7 @@ from one_folder import Mixed, mix
 
 from matchkernel.cli.console import run_script
 from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
-from matchkernel.evaluation.photos.bootstrap import estimate, paired_difference
+from matchkernel.evaluation.uncertainty import estimate, paired_difference
 from matchkernel.storage.files import replacing
 
 PARTNER = 30  # shared points

@@ -22,10 +22,10 @@ from one_folder import shared_points
 from recall import PARTNER
 
 from matchkernel.cli.console import run_script
-from matchkernel.evaluation.photos.bootstrap import estimate, paired_difference
 from matchkernel.evaluation.photos.poses import View, score_pose
-from matchkernel.evaluation.photos.rows import accuracy
 from matchkernel.evaluation.photos.scenes import read_scene
+from matchkernel.evaluation.photos.scores import accuracy
+from matchkernel.evaluation.uncertainty import estimate, paired_difference
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS

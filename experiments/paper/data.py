@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from geometric_pairs import draw_geometric_pairs
 
 from matchkernel.cli.console import run_script
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.colmap.scene import Scene, read_scene
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap, frames_of, places_of, select_patches
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
-from matchkernel.data.pairs import draw_geometric_pairs
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames

@@ -3,9 +3,9 @@
 python experiments/paper/run.py EXPERIMENT... --sets SETS --keep WEIGHTS [--only JOB...] [--workers 3]
 python experiments/paper/run.py EXPERIMENT --sets SETS --keep WEIGHTS --only JOB... --scores test strips
 
-Results go to `<results>/<experiment>.json` after every model. SIGTERM stops trainings with a checkpoint in WEIGHTS,
-from which the same command goes on. The sets are cut by data.py; a job that names another cut of them finds it in
-SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
+The models are in jobs.json. Results go to `<results>/<experiment>.json` after every model. SIGTERM stops trainings with
+a checkpoint in WEIGHTS, from which the same command goes on. The sets are cut by data.py; a job that names another cut
+of them finds it in SETS/<cut>. --scores adds scores to those in the results, from the weights kept by --keep.
 """
 
 import argparse
@@ -21,15 +21,13 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo
 from data import GROUPS, RESULTS, scenes_of, sequences_folder
-from job import Job
-from jobs import EXPERIMENTS
 from score import (
     method_of,
     score_geometry,
@@ -56,6 +54,57 @@ from matchkernel.training.loop import train
 # Beyond those of validation:
 MORE_SCORES = ("test", "strips", "groups", "sizes", "tolerance", "maps", "separability", "pole", "geometry", "places")
 SIZES = (32, 48, 64, 96)  # at which resolution-free descriptors are tried
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model of jobs.json.
+
+    Attributes:
+        name: the key of its results.
+        train: a group of scenes, see data.scenes_of.
+        settings: override the preset `paper`.
+        scores: beyond validation, some of MORE_SCORES.
+        train_cut: trained on SETS/<train_cut>/<scene>, another cut of the same photos.
+        score_cut: scored on SETS/<score_cut>/...
+        teachers: KEEP/<teacher>.safetensors each.
+    """
+
+    name: str
+    train: str
+    settings: dict[str, Any]
+    scores: tuple[str, ...] = ()
+    train_cut: str = ""
+    score_cut: str = ""
+    teachers: tuple[str, ...] = ()
+
+
+def read_jobs() -> dict[str, list[Job]]:
+    """Experiment -> its models; every model with its first seed before any with its second."""
+    experiments = json.loads((Path(__file__).parent / "jobs.json").read_text(encoding="utf-8"))
+    found: dict[str, list[Job]] = {}
+    for experiment, table in experiments.items():
+        by_turn: list[tuple[int, Job]] = []
+        for name, own in table["jobs"].items():
+            job = {**table["all"], **own}
+            flat = {**table["all"].get("set", {}), **own.get("set", {})}
+            more = {key: job[key] for key in ("train_cut", "score_cut") if key in job}
+            more |= {key: tuple(job[key]) for key in ("scores", "teachers") if key in job}
+            for turn, seed in enumerate(job.get("seeds", [None])):
+                settings = nested(flat if seed is None else {**flat, "seed": seed})
+                full_name = name if seed is None else f"{name}-seed{seed}"
+                by_turn.append((turn, Job(full_name, job["train"], settings, **more)))
+        found[experiment] = [job for _, job in sorted(by_turn, key=lambda both: both[0])]
+    return found
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Settings by `table.key` as tables."""
+    tables: dict[str, Any] = {}
+    for name, value in flat.items():
+        table, _, key = name.rpartition(".")
+        (tables.setdefault(table, {}) if table else tables)[key] = value
+    return tables
 
 
 def configuration(job: Job, sets: Path, keep: Path, steps: int | None = None) -> TrainingConfig:
@@ -224,7 +273,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
 def main() -> None:
     """Do the jobs that have no results yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiments", nargs="+", choices=list(EXPERIMENTS))
+    parser.add_argument("experiments", nargs="+", choices=list(read_jobs()))
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", help="these jobs, in this order")
@@ -238,7 +287,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="steps of every job, for trying out")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no job after this time")
     options = parser.parse_args()
-    names = {job.name for experiment in options.experiments for job in EXPERIMENTS[experiment]}
+    names = {job.name for experiment in options.experiments for job in read_jobs()[experiment]}
     if not names.issuperset(options.only or ()):
         parser.error(f"no such jobs: {', '.join(sorted(set(options.only) - names))}")
     with tempfile.TemporaryDirectory() as folder:
@@ -247,7 +296,7 @@ def main() -> None:
 
 def wanted_jobs(experiments: Sequence[str], only: Sequence[str] | None) -> list[tuple[str, Job]]:
     """All jobs of the experiments, or those named by `only`, in its order."""
-    jobs = [(experiment, job) for experiment in experiments for job in EXPERIMENTS[experiment]]
+    jobs = [(experiment, job) for experiment in experiments for job in read_jobs()[experiment]]
     return jobs if only is None else [found for name in only for found in jobs if found[1].name == name]
 
 
@@ -309,8 +358,8 @@ def line(name: str, result: dict[str, Any]) -> str:
     scenes = scores["scenes"].values()
     hard = 100 * sum(s["fpr95"]["hard"] for s in scenes) / len(scenes)
     mean = 100 * sum(s["map"] for s in scenes) / len(scenes)
-    words = f"ver/match/retr {' '.join(three)}  hard FPR {hard:.2f} mAP {mean:.2f}"
-    return f"{name:28s} {words}  ({result.get('seconds')} s, scored in {result['scoring_seconds']} s)"
+    text = f"ver/match/retr {' '.join(three)}  hard FPR {hard:.2f} mAP {mean:.2f}"
+    return f"{name:28s} {text}  ({result.get('seconds')} s, scored in {result['scoring_seconds']} s)"
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ import torch
 
 from matchkernel.data.hpatches import HPatchesSet, open_hpatches
 from matchkernel.data.patch_set import PatchSet
-from matchkernel.evaluation.bootstrap import fpr95_by_points
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.method import Method
 from matchkernel.evaluation.methods import configuration_name
 from matchkernel.evaluation.patch_sets import score_patch_set
+from matchkernel.evaluation.uncertainty import fpr95_by_points
 from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.devices import open_device

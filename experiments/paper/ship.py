@@ -8,17 +8,12 @@ weights are not there keeps those it has, with a new card.
 
 import argparse
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "photos"))
-
 from data import RESULTS
-from jobs import EXPERIMENTS
-from own_jobs import FROM_POSES, FROM_STUDENTS, PACKAGE
-from rules import taken_filters  # of experiments/photos
+from run import read_jobs
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
@@ -26,6 +21,16 @@ from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
 from matchkernel.runtime.card import SHIPPED, Card, read_card
 
+# Weights of the package -> experiment and job of jobs.json.
+PACKAGE = {
+    "dual": ("ship", "dual-x6"),
+    "light": ("ship", "light-cartesian-x6"),
+    "dual-paper": ("ship", "dual-paper"),
+    "fc": ("ship", "fc"),
+    "light-wide": ("poses", "light-x6-to-x12-seed0"),
+    "tiny": ("students", "tiny-seed0"),
+}
+TAKEN = Path(__file__).parents[1] / "photos" / "taken.json"  # calibrated ratios
 MATCHING = (
     "matching_validation",
     "matching_validation_wide",
@@ -41,7 +46,7 @@ LICENCE = (
 def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
     """The card of a weight file, with scores, command, licence and calibrated limits; sets by cut and name."""
     card = read_card(weights)
-    made = next(each for each in EXPERIMENTS[experiment] if each.name == job)
+    made = next(each for each in read_jobs()[experiment] if each.name == job)
     cut = Path("sets", made.train_cut)
     training = {
         **card.training,
@@ -51,9 +56,10 @@ def card_of(name: str, experiment: str, job: str, weights: Path) -> Card:
         },
     }
     if made.teachers:
-        names = {f"ship/{teacher}": known for known, teacher in PACKAGE.items()}
+        names = {"/".join(teacher): known for known, teacher in PACKAGE.items()}
         training["teacher"] = {**training["teacher"], "weights": [names[teacher] for teacher in made.teachers]}
-    ratio = float(taken_filters()[name].removeprefix("ratio:"))
+    filters = json.loads(TAKEN.read_text(encoding="utf-8"))["filters"]
+    ratio = float(filters[name].removeprefix("ratio:"))
     scores = json.loads((RESULTS / f"{experiment}.json").read_text(encoding="utf-8"))[job]["scores"]
     return replace(
         card,
@@ -90,8 +96,7 @@ def main() -> None:
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder")
     SHIPPED.mkdir(exist_ok=True)
-    shipped = {"ship": PACKAGE, "poses": FROM_POSES, "students": FROM_STUDENTS}
-    for experiment, name, job in ((each, *pair) for each, jobs in shipped.items() for pair in jobs.items()):
+    for name, (experiment, job) in PACKAGE.items():
         path = SHIPPED / f"{name}.safetensors"
         kept = folder / experiment / f"{job}.safetensors"
         weights = kept if kept.is_file() else path

@@ -2,8 +2,8 @@
 
     python experiments/photos/sequences.py DATA/homography --models sift rootsift weights.safetensors
 
-`matchkernel evaluate photos` does the work, with the keypoints that were used before docs/photos.md chose others. Right
-matches are counted among all mutual nearest neighbours. MAGSAC estimates the homography from those within the
+`matchkernel evaluate photos` does the work, with the keypoints that were used before the study of poses chose others.
+Right matches are counted among all mutual nearest neighbours. MAGSAC estimates the homography from those within the
 descriptor's calibrated distance (from all, where it has none); it is right if the mean error of image A's corners is at
 most 1, 3 or 5 px, averaged over ten orders of the matches. Every sequence counts once, whatever its number of images.
 
@@ -22,38 +22,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from candidates import BASE
+from run import BASE
 
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
-from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.filters import THRESHOLD
-from matchkernel.report.tables import markdown_table
 from matchkernel.storage.files import check_output, replacing
 
 KINDS = {
     "validation": {
-        "viewpoint, zoom": ["oxford_graf", "v_churchill", "homogr_adam", "homogr_ExtremeZoom"],
-        "extreme viewpoint": ["evd_adam"],
-        "blur": ["oxford_bikes"],
-        "light": ["oxford_leuven", "webcam_chamonix", "webcam_courbevoie"],
+        "viewpoint, zoom": "oxford_graf v_churchill homogr_adam homogr_ExtremeZoom",
+        "extreme viewpoint": "evd_adam",
+        "blur": "oxford_bikes",
+        "light": "oxford_leuven webcam_chamonix webcam_courbevoie",
     },
     "test": {
-        "viewpoint, zoom": [
-            "oxford_bark",
-            "oxford_boat",
-            "oxford_wall",
-            "v_dogman",
-            "homogr_BruggeTower",
-            "homogr_LePoint2",
-        ],
-        "extreme viewpoint": ["evd_girl"],
-        "blur": ["oxford_trees"],
-        "JPEG": ["oxford_ubc"],
-        "light": ["webcam_mexico", "webcam_frankfurt", "exposure_memorial"],
+        "viewpoint, zoom": "oxford_bark oxford_boat oxford_wall v_dogman homogr_BruggeTower homogr_LePoint2",
+        "extreme viewpoint": "evd_girl",
+        "blur": "oxford_trees",
+        "JPEG": "oxford_ubc",
+        "light": "webcam_mexico webcam_frankfurt exposure_memorial",
     },
 }
 PROTOCOL = Protocol(repeats=10)
@@ -61,7 +54,7 @@ COLUMNS = ("matches", "right", "accuracy 3 px", "H 1 px", "H 3 px", "H 5 px")
 
 
 def main() -> None:
-    """Score descriptors and print a table."""
+    """Score descriptors, print and store what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of sequences: 1.jpg, 2.jpg, ..., H_1_2, ...")
     parser.add_argument("--models", nargs="+", default=["sift", "rootsift"], help="names or files of weights, or sift")
@@ -74,7 +67,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write, with all pairs")
     options = parser.parse_args()
     start = time.perf_counter()
-    kinds = {name: kind for kind, names in KINDS[options.split].items() for name in names}
+    kinds = {name: kind for kind, names in KINDS[options.split].items() for name in names.split()}
     unknown = set(options.sequences or []) - set(kinds)
     if unknown:
         parser.error(f"not in the {options.split} split: {', '.join(sorted(unknown))}")
@@ -90,7 +83,7 @@ def main() -> None:
         for key, value in about.items():
             facts[key][name] = value
         print(f"{name} done", flush=True)
-    print_table(pairs, list(facts["models"]))
+    print_means(pairs, list(facts["models"]))
     print("\nlargest distance at which matches are more often right than wrong:", facts["thresholds"])
     if options.split != "validation":
         del facts["thresholds"]
@@ -151,20 +144,13 @@ def rows_of(name: str, every: dict[str, Any], kept: dict[str, Any]) -> Iterator[
             }
 
 
-def print_table(pairs: list[dict[str, Any]], models: list[str]) -> None:
-    """Print means of sequences, by kind and over all."""
-    kinds = {pair["sequence"]: pair["kind"] for pair in pairs}
-    rows = []
-    for kind in [*dict.fromkeys(kinds.values()), "mean of sequences"]:
-        names = [name for name in kinds if kind in (kinds[name], "mean of sequences")]
-        for model in models:
-            cells = [f"{kind} ({len(names)})", model]
-            for column in COLUMNS:
-                values = [[p[column] for p in pairs if (p["sequence"], p["model"]) == (name, model)] for name in names]
-                mean = np.mean([np.mean(part) for part in values])
-                cells.append(f"{mean:.0f}" if column in COLUMNS[:2] else f"{100 * mean:.1f}")
-            rows.append(cells)
-    print(f"\n{markdown_table(['kind (sequences)', 'descriptor', *COLUMNS], rows)}")
+def print_means(pairs: list[dict[str, Any]], models: list[str]) -> None:
+    """Print the mean of every descriptor over the pairs of a sequence, then over sequences."""
+    sequences = list(dict.fromkeys(pair["sequence"] for pair in pairs))
+    for model in models:
+        own = [[pair for pair in pairs if (pair["sequence"], pair["model"]) == (name, model)] for name in sequences]
+        means = {c: np.mean([np.mean([pair[c] for pair in part]) for part in own]) for c in COLUMNS}
+        print(f"{model:20}", ", ".join(f"{column} {value:.4g}" for column, value in means.items()))
 
 
 if __name__ == "__main__":

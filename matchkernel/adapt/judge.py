@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.patch_set import PatchSet
-from matchkernel.evaluation.bootstrap import fpr95_by_points
 from matchkernel.evaluation.patch_sets import average_precisions
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
-from matchkernel.evaluation.photos.rows import difference
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene
-from matchkernel.evaluation.photos.work import MethodSpec
+from matchkernel.evaluation.photos.scores import difference
+from matchkernel.evaluation.uncertainty import INTERVAL, fpr95_by_points, interval_by_points
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
@@ -27,7 +27,6 @@ from matchkernel.photos.nearest import find_nearest
 from matchkernel.storage.progress import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
-INTERVAL = (2.5, 97.5)  # percentiles
 LEAST_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
 KEYPOINTS = 2000
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
@@ -85,7 +84,7 @@ def retrieval_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) 
         place: name of the data.
     """
     (queries, before), (_, after) = (average_precisions(part, patch_set.labels, queries=QUERIES) for part in rows)
-    low, high = _interval(after - before, patch_set.labels[queries])
+    low, high = interval_by_points(after - before, patch_set.labels[queries], DRAWS, SEED)
     return Gain(RETRIEVAL, place, float(before.mean()), float(after.mean()), low, high)
 
 
@@ -105,7 +104,7 @@ def matching_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -
     before, after = found
     if not len(before):
         return None
-    low, high = _interval(after[:, 1] - before[:, 1], before[:, 0])
+    low, high = interval_by_points(after[:, 1] - before[:, 1], before[:, 0], DRAWS, SEED)
     return Gain(MATCHING, place, float(before[:, 1].mean()), float(after[:, 1].mean()), low, high)
 
 
@@ -173,16 +172,3 @@ def pose_gain(
 def is_kept(gains: Sequence[Gain]) -> bool:
     """Whether adapted weights are better on the test part: see the module. The first gain is retrieval there."""
     return gains[0].verdict == "better" and all(gain.verdict != "worse" for gain in gains)
-
-
-def _interval(differences: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the mean difference, if other points were drawn."""
-    group = np.unique(labels, return_inverse=True)[1]
-    sums, counts = np.bincount(group, differences), np.bincount(group)
-    random = np.random.default_rng(SEED)
-    means = []
-    for _ in range(DRAWS):
-        drawn = random.integers(len(sums), size=len(sums))
-        means.append(sums[drawn].sum() / counts[drawn].sum())
-    low, high = np.percentile(means, INTERVAL)
-    return float(low), float(high)

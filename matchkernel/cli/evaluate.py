@@ -226,8 +226,9 @@ def photos(
     from dataclasses import replace
 
     from matchkernel.evaluation.photos.evaluate import evaluate_photos
+    from matchkernel.evaluation.photos.methods import MethodSpec
     from matchkernel.evaluation.photos.scenes import read_scenes
-    from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+    from matchkernel.evaluation.photos.work import Protocol
     from matchkernel.evaluation.results import check_target
     from matchkernel.model.devices import open_device
     from matchkernel.storage.files import check_folder
@@ -281,15 +282,15 @@ def _checking(out: Path | None) -> "Planned | None":
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:
     """Write results, show them, and repeat their warnings."""
-    from matchkernel.evaluation.notes import note_of
-    from matchkernel.evaluation.results import WORDS, table_of, write_results
+    from matchkernel.evaluation.results import write_results
+    from matchkernel.evaluation.tables import TEXT_COLUMNS, note_of, table_of
 
     paths = [] if out is None else write_results(out, results)
     if as_json:
         print(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False))
     else:
         headings, rows = table_of(results)
-        table = plain_table(*headings, numbers=tuple(h for h in headings if h not in WORDS))
+        table = plain_table(*headings, numbers=tuple(h for h in headings if h not in TEXT_COLUMNS))
         for row in rows:
             table.add_row(*row)
         table.caption, table.caption_justify = note_of(results), "left"

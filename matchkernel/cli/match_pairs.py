@@ -37,7 +37,7 @@ def match_pairs(
     as_json: Json = False,
 ) -> None:
     """Match many pairs of images whose features were extracted; run it again to resume."""
-    from matchkernel.collection.match_pairs import match_pairs as run
+    from matchkernel.collection.match import match_pairs as run
     from matchkernel.photos.files import read_pairs
     from matchkernel.photos.pipeline import MatchSettings
 

@@ -1,11 +1,9 @@
 """Features and matches of earlier runs that a reconstruction need not compute again."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
-from matchkernel.collection.extract_shards import ExtractWork, check_same_settings
-from matchkernel.collection.feature_files import IMAGE_HASH
+from matchkernel.collection.extract import IMAGE_HASH, ExtractJob, Extractor, check_same_settings
 from matchkernel.collection.workspace import MATCHES, Finished, link_or_copy
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
@@ -67,8 +65,7 @@ def features_to_take(
     """The features that a folder has of these photos; those made with other settings are refused."""
     if place is None:
         return {}
-    work = ExtractWork(describer, detector, place, place, is_h5=False, store=store)
-    facts = json.loads(json.dumps(work.here().facts))
+    facts = Extractor(describer, ExtractJob(detector, place, store)).facts
     files = {name: place / f"{name}{SUFFIX}" for name in now}
     taken = {name: path for name, path in files.items() if _photo_of(path) == now[name]}
     for name, path in taken.items():

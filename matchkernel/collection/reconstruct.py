@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from matchkernel.collection.batch_extract import extract_images
 from matchkernel.collection.choose_pairs import PairChoice, parse_choice
 from matchkernel.collection.colmap_import import Cameras, ColmapImport
 from matchkernel.collection.earlier_work import (
@@ -19,9 +18,9 @@ from matchkernel.collection.earlier_work import (
     take_features,
     take_over,
 )
-from matchkernel.collection.extract_shards import check_masks, mask_of, photo_digest
+from matchkernel.collection.extract import check_masks, extract_images, mask_of, photo_digest
 from matchkernel.collection.make_pairs import make_pairs
-from matchkernel.collection.match_pairs import match_pairs
+from matchkernel.collection.match import match_pairs
 from matchkernel.collection.shards import key_of
 from matchkernel.collection.workspace import (
     MATCHES,

@@ -40,8 +40,8 @@ class CutSettings:
     seed: int = setting(0, low=0)
     mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
     least_side: float = setting(0.0, low=0)  # regions of fewer pixels across are left out
-    # Regions are moved at random as HPatches does: e(asy), h(ard) or t(ough); see jitter.py. One that would leave its
-    # photo stays.
+    # Regions are moved at random as HPatches does: e(asy), h(ard) or t(ough); see jitter.py. A region that would leave
+    # its photo is not moved.
     jitter: str = setting("", choices=("", *LEVELS))
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ def build_from_colmap(
     """
     settings = settings or CutSettings()
     check_new_folder(target, images, sparse)
-    scene, chosen, files = _chosen(images, sparse, database, settings, all_keypoints, taken)
-    return _cut(target, scene, chosen, settings, Path(images), {"files": files}, {}, progress)
+    source = _Source.read(images, sparse, database, settings, all_keypoints, taken)
+    return _cut(target, source, source.chosen, settings, {}, {}, progress)
 
 
 def build_parts(
@@ -104,91 +104,116 @@ def build_parts(
     counted: Callable[[dict[str, Counts]], object] = lambda counts: None,
     progress: Progress | None = None,
 ) -> dict[str, PatchSet]:
-    """The same as three patch sets in a folder, training, validation and test; see split.py. Parts there are kept.
+    """Cut three patch sets of separate photos and places: training, validation and test; see split.py.
 
-    Labels come from keypoints that were matched, so that nearly every patch finds its own: too easy to tell two
-    descriptors apart. So regions of validation and test are moved as those of HPatches' level "hard".
+    The labels come from keypoints that COLMAP has matched, so that nearly every patch finds its match, which is too
+    easy to compare two descriptors. Therefore regions of validation and test are moved as in HPatches' level "hard".
 
     Args:
         images: folder of the photos.
         sparse: folder of the model.
         database: COLMAP's database.db.
-        target: folder of the three sets; made if missing. An interrupted build resumes.
+        target: folder of the three sets; made if missing. An interrupted build resumes, finished sets are kept.
         settings: how patches are chosen and cut.
         shares: of the three parts.
-        counted: called with what each part has, before they are cut; what it raises ends the build.
+        counted: called with the counts of each part before they are cut; an error that it raises ends the build.
         progress: called with the number of photos done and their total.
     """
     settings, target = settings or CutSettings(), Path(target)
     check_folder(target, images, sparse)
-    scene, chosen, files = _chosen(images, sparse, database, settings, None)
+    source = _Source.read(images, sparse, database, settings)
+    scene, chosen = source.scene, source.chosen
     where = places_of(scene, chosen, frames_of(scene, chosen))
     parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes), shares)
     counted(count_parts(where, parts))
     for number, name in enumerate(PARTS):
         if (target / name).exists():
             continue
-        rows = np.flatnonzero(parts == number)
-        mine = chosen[rows]
+        mine = chosen[np.flatnonzero(parts == number)]
         others = int((~chosen.geometric).sum() - (~mine.geometric).sum())
-        identity = {"files": files, "part": name, "shares": list(shares)}
         how = settings if name == "training" else replace(settings, jitter=MOVED)
-        left_out = {"in another part, or between parts": others}
-        _cut(target / name, scene, mine, how, Path(images), identity, left_out, progress)
+        identity = {"part": name, "shares": list(shares)}
+        _cut(target / name, source, mine, how, identity, {"in another part, or between parts": others}, progress)
     return {name: open_patch_set(target / name) for name in PARTS}
 
 
-def _chosen(
-    images: str | Path,
-    sparse: str | Path,
-    database: str | Path,
-    settings: CutSettings,
-    all_keypoints: str | Path | None,
-    taken: Sequence[str] = (),
-) -> tuple[Scene, Selection, list[str]]:
-    """The scene, the patches to cut, and hashes of all files they come from."""
-    scene = read_scene(
-        images, sparse, database, all_keypoints=all_keypoints, taken=taken, magnification=settings.magnification
-    )
-    if not scene.photos:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
-        raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
-    chosen = select_patches(scene, settings)
-    if not len(chosen.labels):
-        raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
-    inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
-    files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
-    return scene, chosen, files
+@dataclass(frozen=True)
+class _Source:
+    """A scene and the patches to cut from it."""
+
+    images: Path
+    scene: Scene
+    chosen: Selection
+    files: list[str]  # hashes of everything that the patches come from
+
+    @classmethod
+    def read(
+        cls,
+        images: str | Path,
+        sparse: str | Path,
+        database: str | Path,
+        settings: CutSettings,
+        all_keypoints: str | Path | None = None,
+        taken: Sequence[str] = (),
+    ) -> "_Source":
+        scene = read_scene(
+            images, sparse, database, all_keypoints=all_keypoints, taken=taken, magnification=settings.magnification
+        )
+        if not scene.photos:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in scene.photos_left_out.items())
+            raise FileError(f"{images}: no photo of the model {sparse} can be used ({reasons})")
+        chosen = select_patches(scene, settings)
+        if not len(chosen.labels):
+            raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
+        inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
+        files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
+        return cls(Path(images), scene, chosen, files)
 
 
 def _cut(
     target: str | Path,
-    scene: Scene,
+    source: _Source,
     chosen: Selection,
     settings: CutSettings,
-    images: Path,
     identity: dict[str, Any],
     left_out: dict[str, int],
     progress: Progress | None,
 ) -> PatchSet:
     """Cut the chosen patches and write them as a patch set."""
-    names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
-    identity = {**identity, "settings": asdict(settings), "sampler": SAMPLER}
-    frames = _moved(scene, chosen, settings)
+    photos = source.scene.photos
+    names = [f"{number} {photo.name}" for number, photo in enumerate(photos)]
+    identity = {"files": source.files, **identity, "settings": asdict(settings), "sampler": SAMPLER}
+    frames = _moved(source.scene, chosen, settings)
     with create_patch_set(target, len(chosen.labels), settings.size, identity) as build:
-        for number, _ in build.steps(names):
+        for number in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
-            photo = scene.photos[number]
             if len(rows):
-                build.patches[rows] = extract_patches(read_gray(photo.path), frames[rows], settings.size)
+                build.patches[rows] = extract_patches(read_gray(photos[number].path), frames[rows], settings.size)
             if progress is not None:
                 progress(number + 1, len(names))
-        _finish(build, scene, chosen, frames, settings, images, left_out)
+        pairs = _pairs(build.patches, source.scene, chosen, settings)
+        octaves = np.log2(frames.half_widths / settings.magnification)
+        interest = np.column_stack([chosen.photos, frames.centers, frames.angles, octaves])
+        write_tables(build.build.folder, chosen.labels, interest, pairs)
+        if settings.mosaics and settings.size == PATCH:
+            write_mosaics(build.build.folder, build.patches)
+        columns = {
+            "geometric": chosen.geometric,
+            "photo": chosen.photos.astype(np.int32),
+            "frame": np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1).astype(np.float32),
+        }
+        scene_name = source.images.resolve().parent.name
+        manifest = {
+            "source": {"kind": "colmap", "name": scene_name, "photos": [photo.name for photo in photos]},
+            "selection": _counts(source.scene, chosen, left_out),
+            "settings": {**asdict(settings), "sampler": SAMPLER, "tolerances": asdict(Tolerances())},
+        }
+        build.finish(chosen.labels, pairs, columns, manifest)
     return open_patch_set(target)
 
 
 def _moved(scene: Scene, chosen: Selection, settings: CutSettings) -> Frames:
-    """The regions to cut: where the settings ask for it moved, apart from those that would leave their photo."""
+    """The regions to cut, moved at random if the settings say so; a region that would leave its photo is not moved."""
     frames = frames_of(scene, chosen)
     for number, photo in enumerate(scene.photos if settings.jitter else ()):
         rows = np.flatnonzero(chosen.photos == number)
@@ -216,51 +241,32 @@ def select_patches(scene: Scene, settings: CutSettings) -> Selection:
     return Selection(labels, table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool))
 
 
-def _finish(
-    build: Any,
-    scene: Scene,
-    chosen: Selection,
-    frames: Frames,
-    settings: CutSettings,
-    images: Path,
-    left_out: dict[str, int],
-) -> None:
-    pairs = _pairs(build.patches, scene, chosen, settings)
-    interest = np.column_stack(
-        [chosen.photos, frames.centers, frames.angles, np.log2(frames.half_widths / settings.magnification)]
-    )
-    write_tables(build.build.folder, chosen.labels, interest, pairs)
-    if settings.mosaics and settings.size == PATCH:
-        write_mosaics(build.build.folder, build.patches)
-    columns = {
-        "geometric": chosen.geometric,
-        "photo": chosen.photos.astype(np.int32),
-        "frame": np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1).astype(np.float32),
-    }
-    origin = {"kind": "colmap", "name": images.resolve().parent.name, "photos": [photo.name for photo in scene.photos]}
+def _counts(scene: Scene, chosen: Selection, left_out: dict[str, int]) -> dict[str, Any]:
+    """How many keypoints and photos were used and left out, for the manifest."""
     used = int((~chosen.geometric).sum())
-    tracked_left_out = {reason: count for reason, count in sorted(scene.tracked_left_out.items()) if count}
-    tracked_left_out |= left_out
+    tracked_left_out = {reason: count for reason, count in scene.tracked_left_out.items() if count} | left_out
     alone = scene.tracked - used - sum(tracked_left_out.values())
-    counts = {
+    return {
         "from tracks": used,
         "from geometry": int(chosen.geometric.sum()),
         "tracked keypoints": scene.tracked,
         "tracked keypoints left out": {**tracked_left_out, "alone with their point": alone},
         "photos": len(scene.photos),
-        "photos left out": dict(sorted(scene.photos_left_out.items())),
+        "photos left out": dict(scene.photos_left_out),
         "photos without geometric positives": [
             photo.name for photo in scene.photos if photo.camera.model not in PROJECTABLE
         ],
     }
-    how = {**asdict(settings), "sampler": SAMPLER, "tolerances": asdict(Tolerances())}
-    build.finish(chosen.labels, pairs, columns, {"source": origin, "selection": counts, "settings": how})
 
 
 def frames_of(scene: Scene, chosen: Selection) -> Frames:
     """The regions of selected patches in their photos."""
-    picked = [scene.photos[p].frames[[k]] for p, k in zip(chosen.photos, chosen.keypoints, strict=True)]
-    return Frames(np.concatenate([f.centers for f in picked]), np.concatenate([f.shapes for f in picked]))
+    frames = Frames(np.empty((len(chosen.labels), 2)), np.empty((len(chosen.labels), 2, 2)))
+    for number, photo in enumerate(scene.photos):
+        rows = np.flatnonzero(chosen.photos == number)
+        found = photo.frames[chosen.keypoints[rows]]
+        frames.centers[rows], frames.shapes[rows] = found.centers, found.shapes
+    return frames
 
 
 def places_of(scene: Scene, chosen: Selection, frames: Frames) -> PatchPlaces:

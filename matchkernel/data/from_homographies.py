@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.hpatches import NOISES, SIDE, draw_retrieval, draw_verification, open_hpatches, write_tasks
-from matchkernel.data.patch_set import FORMAT, MANIFEST, content_hashes
+from matchkernel.data.patch_set import write_manifest
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
@@ -17,7 +17,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
+from matchkernel.storage.files import check_new_folder, file_hash, read_small_text, write_json
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.progress import Progress
@@ -74,46 +74,39 @@ def build_from_homographies(
     }
     identity = {"files": files, "settings": asdict(settings), "sampler": SAMPLER}
     with resumable_build(target, identity) as build:
-        for number, sequence in enumerate(found):
+        for number, sequence in enumerate(found, 1):
             entry = build.folder / f"{sequence.name}.json"
-            if sequence.name not in build.done or not entry.is_file():
+            if not entry.is_file():  # written last: its presence marks the sequence as done
                 written = _write_sequence(build.folder, sequence, settings)
                 if sequences and not written["patches"]:
                     raise FileError(f"{sequence.name}: {written['why']}")
-                entry.write_text(json.dumps(written), encoding="utf-8")
-                build.mark(sequence.name)
+                write_json(entry, written)
             if progress is not None:
-                progress(number + 1, len(found))
+                progress(number, len(found))
         return _finish(build.folder, [sequence.name for sequence in found], settings)
 
 
 def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
     if not source.is_dir():
         raise FileError(f"{source}: no such folder")
-    folders = (
-        [source / name for name in dict.fromkeys(names)]
-        if names
-        else sorted(path for path in source.iterdir() if path.is_dir())
-    )
-    found = []
-    for folder in folders:
-        images = [_image(folder, k) for k in range(1, 7)]
-        if None in images and names is None:
+    folders = [source / name for name in names] if names else sorted(path for path in source.iterdir() if path.is_dir())
+    found: dict[str, _Sequence] = {}
+    for folder in dict.fromkeys(folders):
+        images = [path for number in range(1, 7) if (path := _image(folder, number))]
+        if len(images) < 6:
+            if names:
+                raise FileError(f"{folder}: has {len(images)} of the images 1 to 6")
             continue  # a single pair, or some other folder
-        missing = next((k + 1 for k, path in enumerate(images) if path is None), None)
-        if missing:
-            raise FileError(f"{folder}: image {missing} is missing")
         if any("\ud800" <= letter <= "\udfff" for letter in folder.name):  # bytes that are not UTF-8
             raise FileError(f"{source}: task lists are written in UTF-8; rename the sequence {folder.name!a}")
-        homographies = [read_homography(folder / f"H_1_{k}") for k in range(2, 7)]
-        found.append(_Sequence(folder.name, [path for path in images if path], homographies))
-    names_twice = [name for name, count in Counter(sequence.name for sequence in found).items() if count > 1]
-    if names_twice:
-        raise ArgumentError(f"two sequences are called {names_twice[0]}; rename the folder of one")
+        if folder.name in found:
+            raise ArgumentError(f"two sequences are called {folder.name}; rename the folder of one")
+        homographies = [read_homography(folder / f"H_1_{number}") for number in range(2, 7)]
+        found[folder.name] = _Sequence(folder.name, images, homographies)
     if not found:
         inside = f"; is it a sequence itself? Then give {source.parent}" if _image(source, 1) else ""
         raise FileError(f"{source}: contains no sequence of six images{inside}")
-    return found
+    return list(found.values())
 
 
 def _image(folder: Path, number: int) -> Path | None:
@@ -121,7 +114,18 @@ def _image(folder: Path, number: int) -> Path | None:
 
 
 def read_homography(path: str | Path) -> np.ndarray:
-    """Read a 3 x 3 matrix from a text file; it may be singular."""
+    """Read a 3 x 3 matrix from a text file; it may be singular.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        ...     _ = file.write("1 0 5  0 1 -3  0 0 1")
+        ...     file.flush()
+        ...     read_homography(file.name)
+        array([[ 1.,  0.,  5.],
+               [ 0.,  1., -3.],
+               [ 0.,  0.,  1.]])
+    """
     text = read_small_text(path, 2**16, what="nine numbers", encoding="ascii")
     try:
         values = [float(word) for word in text.split()]
@@ -144,8 +148,8 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
     detected = Detector(keypoints=0, contrast=0.04, magnification=settings.magnification).detect(images[0]).frames
     reference = _spread_out(detected)
     dropped["nearly repeats another"] = len(detected) - len(reference)
-    regions = _regions(reference, images, homographies, random, dropped, settings.least_side)
-    usable = np.flatnonzero(regions.pop("usable"))
+    regions, is_usable = _regions(reference, images, homographies, random, dropped, settings.least_side)
+    usable = np.flatnonzero(is_usable)
     chosen = usable[: settings.most]
     dropped["beyond the strongest"] = len(usable) - len(chosen)
     if len(chosen) < 2:
@@ -167,37 +171,34 @@ def _regions(
     homographies: list[np.ndarray],
     random: np.random.Generator,
     dropped: Counter[str],
-    least_side: float = 0.0,
-) -> dict[str, Any]:
-    """For each strip its image, its jittered frames and the exact frames; and which keypoints are usable in all."""
-    usable = reference.are_inside(images[0].shape[1], images[0].shape[0])
-    dropped["leaves image 1"] = int((~usable).sum())
-    usable &= _not_smaller(reference, least_side, usable, dropped)
-    regions: dict[str, Any] = {}
+    least_side: float,
+) -> tuple[dict[str, tuple[int, Frames, Frames]], np.ndarray]:
+    """For each strip the number of its image, its jittered frames and the exact ones; and (K,) usable in all strips."""
+    usable = np.ones(len(reference), bool)
+
+    def keep(fits: np.ndarray, otherwise: str) -> None:
+        nonlocal usable
+        dropped[otherwise] += int((usable & ~fits).sum())
+        usable = usable & fits
+
+    def keep_large(frames: Frames) -> None:
+        keep(2 * frames.half_widths >= least_side, "smaller than the least side")
+
+    keep(reference.are_inside(images[0].shape[1], images[0].shape[0]), "leaves image 1")
+    keep_large(reference)
+    regions = {}
     for number, H in enumerate(homographies, 1):
         exact, in_front = warp_frames(H, reference)
-        dropped["behind the plane"] += int((usable & ~in_front).sum())
-        usable &= in_front
+        keep(in_front, "behind the plane")
         values = np.linalg.svd(np.where(in_front[:, None, None], exact.shapes, np.eye(2)), compute_uv=False)
-        smeared = values[:, 0] > LARGEST_STRETCH * values[:, 1]
-        dropped["stretched to a smear"] += int((usable & smeared).sum())
-        usable &= ~smeared
-        usable &= _not_smaller(exact, least_side, usable, dropped)
+        keep(~(values[:, 0] > LARGEST_STRETCH * values[:, 1]), "stretched to a smear")
+        keep_large(exact)
         height, width = images[number].shape
         for noise in NOISES:
             frames = jittered(exact, LEVELS[noise], random)
-            inside = frames.are_inside(width, height)
-            dropped[f"leaves image {number + 1}"] += int((usable & ~inside).sum())
-            usable &= inside
+            keep(frames.are_inside(width, height), f"leaves image {number + 1}")
             regions[f"{noise}{number}"] = (number, frames, exact)
-    return {"usable": usable, **regions}
-
-
-def _not_smaller(frames: Frames, least_side: float, usable: np.ndarray, dropped: Counter[str]) -> np.ndarray:
-    """Which regions have enough pixels; those that lack them are counted."""
-    is_large = 2 * frames.half_widths >= least_side
-    dropped["smaller than the least side"] += int((usable & ~is_large).sum())
-    return np.asarray(is_large)
+    return regions, usable
 
 
 def _spread_out(frames: Frames) -> Frames:
@@ -221,20 +222,11 @@ def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dic
     if not kept:
         raise FileError(f"no sequence gave two patches: {next(iter(entries.values()))['why']}")
     patches = open_hpatches(folder)
-    (folder / "tasks" / "splits").mkdir(parents=True, exist_ok=True)
-    splits = {"full": {"name": "full", "test": kept}}
-    (folder / "tasks" / "splits" / "splits.json").write_text(json.dumps(splits, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "tasks" / "splits" / "splits.json", {"full": {"name": "full", "test": kept}})
     verification = draw_verification(patches.counts, kept, settings.verification)
     write_tasks(folder / "tasks", "full", verification, *draw_retrieval(patches, kept))
     for name in names:
         (folder / f"{name}.json").unlink()
-    manifest = {
-        "format": FORMAT,
-        "kind": "homographies",
-        "sequences": entries,
-        "settings": {**asdict(settings), "levels": {noise: asdict(level) for noise, level in LEVELS.items()}},
-        "sampler": SAMPLER,
-        "sha256": content_hashes(folder),
-    }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return manifest
+    levels = {noise: asdict(level) for noise, level in LEVELS.items()}
+    content = {"kind": "homographies", "sequences": entries, "sampler": SAMPLER}
+    return write_manifest(folder, {**content, "settings": {**asdict(settings), "levels": levels}})

@@ -83,7 +83,7 @@ class HPatchesTasks:
     verification: VerificationLists
     queries: PatchList
     distractors: PatchList
-    lists: dict[str, str] = field(default_factory=dict)  # where the lists of each task come from, for the result
+    lists: dict[str, str] = field(default_factory=dict)  # task -> "read" or how its lists were drawn
 
     @cached_property
     def digest(self) -> str:
@@ -97,7 +97,21 @@ class HPatchesTasks:
 
 
 def open_hpatches(root: str | Path) -> HPatchesSet:
-    """Find the sequences of a set: the folders that hold ref.png. Every sequence must have all 16 strips."""
+    """Find the sequences of a set: the folders that contain ref.png. Every sequence must have all 16 strips.
+
+    Args:
+        root: a folder in the HPatches layout, such as `hpatches-release`.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.storage.images import write_png
+        >>> folder = Path(tempfile.mkdtemp()) / "v_wall"
+        >>> for image in IMAGES:
+        ...     write_png(folder / f"{image}.png", np.zeros((3 * 65, 65), np.uint8))
+        >>> patches = open_hpatches(folder.parent)
+        >>> patches.counts, patches.read("v_wall", "e1").shape
+        ({'v_wall': 3}, (3, 65, 65))
+    """
     root = Path(root)
     if not root.is_dir():
         raise FileError(f"{root}: no such folder")
@@ -107,26 +121,27 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
         if missing:
             raise FileError(f"{folder}: {missing[0]}.png is missing")
         counts[folder.name] = len(_read_strip(folder / "ref.png"))
-    if not counts and (root / "patches.npy").is_file():
-        raise FileError(f"{root}: is a patch set, not a set in the HPatches layout")
-    if not counts and (root / "ref.png").is_file():
-        raise FileError(f"{root}: is one sequence; give its parent folder")
     if not counts:
-        raise FileError(f"{root}: contains no sequences (folders with ref.png)")
+        is_sequence = (root / "ref.png").is_file()
+        why = "is one sequence; give its parent" if is_sequence else "has no sequences (folders with ref.png)"
+        raise FileError(f"{root}: {why}")
     return HPatchesSet(root, counts)
 
 
 def read_splits(path: str | Path) -> dict[str, dict[str, list[str]]]:
     """The official splits.json: name -> {"test": [...], "train": [...]}; some splits have no train list."""
-    path = Path(path)
-    text = read_small_text(path, what="a splits file")
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not a splits file ({error})") from None
-    if not isinstance(content, dict):
-        raise FileError(f"{path}: not a splits file (no names of splits)")
-    return {str(name): _split(path, str(name), entry) for name, entry in content.items()}
+        content = json.loads(read_small_text(path, what="a splits file"))
+        splits = {
+            str(name): {part: entry[part] for part in ("test", "train") if part == "test" or part in entry}
+            for name, entry in content.items()
+        }
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        raise FileError(f"{path}: not a splits file (JSON of splits, each with a list of names, `test`)") from None
+    for name, parts in splits.items():
+        if not all(isinstance(part, list) and all(isinstance(s, str) for s in part) for part in parts.values()):
+            raise FileError(f"{path}: not a splits file (split {name[:60]!r} needs lists of names)")
+    return splits
 
 
 def read_split(folder: str | Path, split: str) -> tuple[list[str], list[str]]:
@@ -200,6 +215,11 @@ def draw_verification(
         test: the split's test sequences, in its order.
         pairs: rows of each list.
         seed: of NumPy's legacy generator.
+
+    Example:
+        >>> lists = draw_verification({"v_wall": 100}, ["v_wall"], pairs=3)
+        >>> lists.first.indices.tolist() == lists.positives.indices.tolist(), len(lists.inter)
+        (True, 3)
     """
     _check_sequences(counts, test)
     random = np.random.RandomState(seed)
@@ -237,27 +257,19 @@ def draw_retrieval(
 
 def read_verification(tasks: str | Path, split: str) -> VerificationLists:
     """Read verif_pos, verif_neg_intra and verif_neg_inter of a split from an official tasks folder."""
-    lists = {}
-    for kind in ("pos", "neg_intra", "neg_inter"):
-        path = Path(tasks) / f"verif_{kind}_split-{split}.csv"
-        rows = _read_rows(path, VERIFICATION_COLUMNS)
-        lists[kind] = _columns(path, rows, 0), _columns(path, rows, 3)
+    paths = {kind: Path(tasks) / f"verif_{kind}_split-{split}.csv" for kind in ("pos", "neg_intra", "neg_inter")}
+    lists = {kind: _read_lists(path, VERIFICATION_COLUMNS) for kind, path in paths.items()}
     first = lists["pos"][0]
     for kind, (other, _) in lists.items():
-        same = len(other) == len(first) and all(
-            np.array_equal(getattr(other, part), getattr(first, part)) for part in ("sequences", "images", "indices")
-        )
-        if not same:
-            raise FileError(
-                f"{Path(tasks) / f'verif_{kind}_split-{split}.csv'}: its first patches differ from verif_pos"
-            )
-    return VerificationLists(first, lists["pos"][1], lists["neg_intra"][1], lists["neg_inter"][1])
+        if not all(np.array_equal(getattr(other, part), getattr(first, part)) for part in vars(first)):
+            raise FileError(f"{paths[kind]}: its first patches differ from verif_pos")
+    return VerificationLists(first, *(second for _, second in lists.values()))
 
 
 def read_retrieval(tasks: str | Path, split: str) -> tuple[PatchList, PatchList]:
     """Read queries and distractors of a split from an official tasks folder."""
     paths = [Path(tasks) / f"retr_{kind}_split-{split}.csv" for kind in ("queries", "distractors")]
-    queries, distractors = (_columns(path, _read_rows(path, RETRIEVAL_COLUMNS), None) for path in paths)
+    queries, distractors = (_read_lists(path, RETRIEVAL_COLUMNS)[0] for path in paths)
     return queries, distractors
 
 
@@ -284,18 +296,15 @@ def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -
         what: the list's name for the error.
     """
     known = {name: number for number, name in enumerate(counts)}
-    sizes = np.array([*counts.values()], np.int64)
-    try:
-        found = np.fromiter(map(known.__getitem__, patches.sequences.tolist()), np.int64, len(patches))
-        is_there = (patches.indices >= 0) & (patches.indices < sizes[found])
-    except KeyError:
-        is_there = np.zeros(1, bool)
+    sizes = np.array([*counts.values(), 0])  # the last for a sequence that is not in the set
+    found = np.fromiter((known.get(name, -1) for name in patches.sequences.tolist()), np.int64, len(patches))
+    is_there = (patches.indices >= 0) & (patches.indices < sizes[found])
+    is_there &= (patches.images >= 0) & (patches.images <= 5)
     if not is_there.all():
-        raise FileError(f"{what}, {_first_missing(patches, counts)}")
-    wrong = (patches.images < 0) | (patches.images > 5)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise FileError(f"{what}, row {row + 1}: image {patches.images[row]} is outside 0 .. 5")
+        row = int(is_there.argmin())
+        name, index, image = str(patches.sequences[row]), patches.indices[row], patches.images[row]
+        has = f"{name} has {counts[name]} patches" if name in counts else f"sequence {name!r} is not in the set"
+        raise FileError(f"{what}, row {row + 1}: {has}, the list refers to patch {index} in image {image} of 0 .. 5")
     return found
 
 
@@ -306,16 +315,6 @@ def _read_strip(path: Path) -> np.ndarray:
             f"{path}: a strip must have 8-bit patches of {SIDE} px, got {patches.dtype} of {patches.shape[-1]} px"
         )
     return patches
-
-
-def _split(path: Path, name: str, entry: object) -> dict[str, list[str]]:
-    parts = {part: entry[part] for part in ("test", "train") if part in entry} if isinstance(entry, dict) else {}
-    is_sound = all(isinstance(part, list) and all(isinstance(s, str) for s in part) for part in parts.values())
-    if "test" not in parts or not is_sound:
-        raise FileError(
-            f"{path}: not a splits file (split {name[:60]!r} needs lists of names, test and optionally train)"
-        )
-    return parts
 
 
 def _lists_of(tasks: HPatchesTasks) -> Iterator[tuple[str, PatchList]]:
@@ -331,16 +330,6 @@ def _splits_file(folder: str | Path) -> Path:
         raise FileError(f"{folder}: no such folder; --tasks gives that of the splits, `tasks` of hpatches-benchmark")
     nested = Path(folder) / "splits" / "splits.json"
     return nested if nested.is_file() else Path(folder) / "splits.json"
-
-
-def _first_missing(patches: PatchList, counts: Mapping[str, int]) -> str:
-    """The first row of a list that refers to a sequence or a patch that is not in the set."""
-    for row, (name, index) in enumerate(zip(patches.sequences, patches.indices, strict=True), 1):
-        if name not in counts:
-            return f"row {row}: sequence {str(name)!r} is not in the set"
-        if not 0 <= index < counts[name]:
-            return f"row {row}: {name} has {counts[name]} patches, the list refers to patch {index}"
-    raise AssertionError("every patch is there")
 
 
 def _check_sequences(counts: Mapping[str, int], test: Sequence[str]) -> None:
@@ -359,35 +348,22 @@ def _listed(patches: Sequence[tuple[str, int]]) -> PatchList:
     return PatchList(names, np.zeros(len(patches), np.int64), np.array([index for _, index in patches], np.int64))
 
 
-def _read_rows(path: Path, columns: tuple[str, ...]) -> list[list[str]]:
-    text = read_small_text(path, LONG_TEXT, what="a list")
+def _read_lists(path: Path, header: tuple[str, ...]) -> list[PatchList]:
+    """The patches of each row: two of a verification list, one of a retrieval list, which has no image column."""
     try:
-        rows = list(csv.reader(text.splitlines()))
-    except csv.Error as error:
-        raise FileError(f"{path}: not a list ({error})") from None
-    if not rows or tuple(rows[0]) != columns:
-        raise FileError(f"{path}, line 1: expected the columns {','.join(columns)}")
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(columns):
-            raise FileError(f"{path}, line {number}: expected {len(columns)} values, got {len(row)}")
-        if max(map(len, row)) > LONGEST_NAME:
-            raise FileError(f"{path}, line {number}: a name of more than {LONGEST_NAME} characters")
-    return rows[1:]
-
-
-def _columns(path: Path, rows: list[list[str]], start: int | None) -> PatchList:
-    """Three columns from `start`, or sequence and index of a retrieval list (start None)."""
-    name_at, image_at, index_at = (0, None, 1) if start is None else (start, start + 1, start + 2)
-    values = []
-    for number, row in enumerate(rows, 2):
-        try:
-            values.append((0 if image_at is None else int(row[image_at]), int(row[index_at])))
-        except ValueError:
-            raise FileError(f"{path}, line {number}: not a whole number in {','.join(row)[:60]!r}") from None
-        if not 0 <= values[-1][0] <= 5 or not 0 <= values[-1][1] < 2**31:
-            raise FileError(f"{path}, line {number}: image {values[-1][0]}, patch {values[-1][1]} is impossible")
-    numbers = np.array(values, np.int64).reshape(-1, 2)
-    return PatchList(np.array([row[name_at] for row in rows], str), numbers[:, 0], numbers[:, 1])
+        first, *rows = csv.reader(read_small_text(path, LONG_TEXT, what="a list").splitlines())
+        columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
+        if tuple(first) != header:
+            raise ValueError(f"its columns are {','.join(first)[:60]}")
+        if max((len(name) for row in rows for name in row), default=0) > LONGEST_NAME:
+            raise ValueError(f"a name of more than {LONGEST_NAME} characters")
+        names = [np.array(columns[name], str) for name in header if name.startswith("s")]
+        images, indices = (
+            [np.array(columns[name], np.int64) for name in header if name.startswith(start)] for start in ("t", "idx")
+        )
+    except (csv.Error, ValueError, OverflowError) as error:
+        raise FileError(f"{path}: not a list with the columns {','.join(header)} ({error})") from None
+    return [PatchList(*parts) for parts in zip(names, images or [np.zeros(len(rows), np.int64)], indices, strict=True)]
 
 
 def _write_rows(path: Path, header: tuple[str, ...], columns: list[np.ndarray]) -> None:

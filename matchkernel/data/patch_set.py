@@ -1,15 +1,14 @@
-"""Patch sets: a memory-mapped array of patches, one label per patch, test pairs, and a manifest that describes them.
+"""Patch sets: a memory-mapped array of patches, one label per patch, test pairs, and a manifest.
 
 <folder>/patches.npy      (K, N, N) uint8
          labels.npy       (K,) int64, the 3-D point; gaps and singletons are allowed
          <column>.npy     (K, ...) further columns, one row per patch, such as `geometric`
          pairs/<name>.npy (M, 3) int64: patch, patch, 1 if they show the same point
-         manifest.json    counts, shapes, sha256 of every file, source, settings; written last
+         manifest.json    counts, sha256 of every file, source, settings; written last
 """
 
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from matchkernel.storage.locks import LOCK
 MANIFEST, FORMAT = "manifest.json", 1
 LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut
 ZEROS = bytes(1 << 20)
+ALLOCATED = "patches.npy"  # step of a build
 
 
 class Groups(NamedTuple):
@@ -50,7 +50,13 @@ class Groups(NamedTuple):
 
 
 def group_by_label(labels: np.ndarray) -> Groups:
-    """Group (K,) labels, any whole numbers."""
+    """Group (K,) labels, any whole numbers.
+
+    Example:
+        >>> groups = group_by_label(np.array([7, 2, 7]))
+        >>> [members.tolist() for members in groups.members()], groups.ranks().tolist()
+        ([[1], [0, 2]], [1, 0, 1])
+    """
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     is_first = np.ones(len(order), bool)
@@ -85,11 +91,11 @@ class PatchSetBuild:
     build: Build
     patches: np.ndarray
 
-    def steps(self, names: Iterable[str]) -> Iterator[tuple[int, str]]:
-        """The steps not done yet, numbered; each is marked done when the next one is requested."""
+    def steps(self, names: Iterable[str]) -> Iterator[int]:
+        """The numbers of the steps not done yet; each is marked done when the next one is requested."""
         for number, name in enumerate(names):
             if name not in self.build.done:
-                yield number, name
+                yield number
                 if isinstance(self.patches, np.memmap):  # an empty file cannot be memory-mapped
                     self.patches.flush()
                 self.build.mark(name)
@@ -109,9 +115,7 @@ class PatchSetBuild:
         for name, rows in pairs.items():
             (folder / "pairs").mkdir(exist_ok=True)
             np.save(folder / "pairs" / f"{name}.npy", rows.astype(np.int64))
-        counts = {"patches": len(labels), "points": len(np.unique(labels))}
-        content = {"format": FORMAT, "counts": counts, **manifest, "sha256": content_hashes(folder)}
-        (folder / MANIFEST).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_manifest(folder, {"counts": _counts(labels), **manifest})
 
 
 @contextmanager
@@ -120,39 +124,57 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
     shape = (count, side, side)
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
-        if not _is_allocated(path, shape):
+        if ALLOCATED not in build.done:
             check_free_space(target, math.prod(shape))
-            build.forget()  # the finished steps belonged to the incomplete file
+            build.forget()
             _allocate(path, shape)
-        # The file's blocks are allocated first, so that a full disk is an error here and not a crash later.
+            build.mark(ALLOCATED)
         made = PatchSetBuild(build, np.lib.format.open_memmap(path, "r+") if count else np.load(path))
         try:
             yield made
         finally:
-            del made.patches  # Windows renames no folder in which a file is open
+            del made.patches  # Windows cannot rename a folder in which a file is open
 
 
 def open_patch_set(folder: str | Path) -> PatchSet:
-    """Open a patch set. Shapes and counts are checked; bytes are checked by summary.verify."""
+    """Open a patch set; its patches are memory-mapped.
+
+    The number of patches, labels and rows is checked. `matchkernel data verify` checks every byte.
+
+    Args:
+        folder: made by one of the builders of `matchkernel data`.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+        >>> folder = tempfile.mkdtemp() + "/set"
+        >>> _ = build_synthetic(folder, SyntheticSettings(points=3, patches=2, size=8))
+        >>> patches = open_patch_set(folder)
+        >>> patches.patches.shape, patches.labels.tolist()
+        ((6, 8, 8), [0, 0, 1, 1, 2, 2])
+    """
     folder = Path(folder)
-    _refuse_other_kinds(folder)
+    if folder.is_file():
+        raise FileError(f"{folder}: is a file; a patch set is a folder")
+    if (folder / "ref.png").is_file() or any(folder.glob("*/ref.png")):
+        raise FileError(
+            f"{folder}: has the HPatches layout, not a patch set; `matchkernel evaluate hpatches` scores it"
+        )
     manifest = read_manifest(folder)
-    patches = _read_array(folder / "patches.npy", 3, np.uint8)
-    labels = _read_array(folder / "labels.npy", 1, np.int64)
-    if len(patches) != len(labels):
-        raise FileError(f"{folder}: {len(patches)} patches but {len(labels)} labels")
-    if patches.shape[1] != patches.shape[2]:
-        raise FileError(f"{folder / 'patches.npy'}: patches must be square, got {patches.shape[1:]}")
-    counts = {"patches": len(labels), "points": len(np.unique(labels))}
-    if manifest.get("counts") != counts:
-        raise FileError(f"{folder / MANIFEST}: records {manifest.get('counts')}, the set has {counts}")
-    columns = {}
-    for path in sorted(folder.glob("*.npy")):
-        if path.stem not in ("patches", "labels"):
-            columns[path.stem] = _read_array(path)
-            if len(columns[path.stem]) != len(labels):
-                raise FileError(f"{path}: {len(columns[path.stem])} rows for {len(labels)} patches")
-    pairs = {path.stem: _read_pairs(path, len(labels)) for path in sorted((folder / "pairs").glob("*.npy"))}
+    columns = {path.stem: map_npy(path) for path in sorted(folder.glob("*.npy"))}
+    pairs = {path.stem: map_npy(path) for path in sorted((folder / "pairs").glob("*.npy"))}
+    patches, labels = (columns.pop(name, np.empty(0)) for name in ("patches", "labels"))
+    fits = (
+        labels.dtype == np.int64
+        and labels.ndim == 1
+        and manifest.get("counts") == _counts(labels)
+        and patches.dtype == np.uint8
+        and patches.shape == (len(labels), *patches.shape[-1:] * 2)
+        and all(column.shape[:1] == labels.shape for column in columns.values())
+        and all(rows.dtype == np.int64 and rows.shape[1:] == (3,) for rows in pairs.values())
+    )
+    if not fits:
+        raise FileError(f"{folder}: its files do not fit together; `matchkernel data verify` names the damaged one")
     return PatchSet(folder, patches, labels, columns, pairs, manifest)
 
 
@@ -166,24 +188,19 @@ def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str
     if not folders:
         raise ArgumentError("give a patch set to test on")
     opened: dict[str, list[PatchSet]] = defaultdict(list)
-    unnamed = set()
     for name, folder in folders:
-        shown = name or Path(folder).resolve().name
-        opened[shown].append(_intact(open_patch_set(folder)))
-        unnamed |= {shown} if name is None else set()
+        part = open_patch_set(folder)
+        # Results identify a set by the hash in its manifest, so that must be the hash of the patches.
+        if file_hash(part.folder / "patches.npy") not in patches_sha256(part):
+            raise FileError(f"{part.folder}: patches.npy is damaged, its sha256 does not match the manifest")
+        opened[name or Path(folder).resolve().name].append(part)
+    unnamed = {Path(folder).resolve().name for name, folder in folders if name is None}
     clash = next((name for name, parts in opened.items() if len(parts) > 1 and name in unnamed), None)
     if clash:
         raise ArgumentError(
             f"two sets have the name {clash!r}: name them with NAME=FOLDER (giving both the same name joins them)"
         )
     return {name: parts[0] if len(parts) == 1 else join_patch_sets(name, parts) for name, parts in opened.items()}
-
-
-def _intact(patches: PatchSet) -> PatchSet:
-    """Refuse a set whose patches have changed: results tell sets apart by what the manifest says of them."""
-    if file_hash(patches.folder / "patches.npy") not in patches_sha256(patches):
-        raise FileError(f"{patches.folder}: patches.npy is damaged, its sha256 does not match the manifest")
-    return patches
 
 
 def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
@@ -198,12 +215,9 @@ def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
         is_same_folder = one.folder.resolve() == two.folder.resolve()
         if is_same_folder or not patches_sha256(one).isdisjoint(patches_sha256(two)):
             raise ArgumentError(f"{one.folder} and {two.folder} contain the same patches; use one of them")
-    labels, first = [], 0
-    for part in sets:
-        groups = part.groups()
-        labels.append(groups.ranks() + first)
-        first += len(groups.sizes)
-    return np.concatenate(labels)
+    groups = [part.groups() for part in sets]
+    firsts = np.cumsum([0, *(len(group.sizes) for group in groups)])
+    return np.concatenate([group.ranks() + first for group, first in zip(groups, firsts, strict=False)])
 
 
 def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
@@ -224,29 +238,25 @@ def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
             )
     pairs = {}
     for kind in lists[0]:
-        rows = [own[kind] + [first, first, 0] for own, first in zip(lists, firsts, strict=False)]
-        pairs[f"{kind}_{sum(map(len, rows))}_{sum(map(len, rows))}_0"] = np.concatenate(rows)
+        rows = np.concatenate([own[kind] + [first, first, 0] for own, first in zip(lists, firsts, strict=False)])
+        pairs[f"{kind}_{len(rows)}_{len(rows)}_0"] = rows
     manifest = {
         "joined": sorted(frozenset[str]().union(*map(known_names, sets))),
-        "sha256": {"patches.npy": [part.manifest.get("sha256", {}).get("patches.npy") for part in sets]},
+        "sha256": {"patches.npy": sorted(frozenset[str]().union(*map(patches_sha256, sets)))},
     }
     return PatchSet(Path(name), np.concatenate([part.patches for part in sets]), labels, {}, pairs, manifest)
 
 
 def known_names(patches: PatchSet) -> frozenset[str]:
     """The names of a set's folder and of the scene that it was cut from, or those of the sets it was joined from."""
-    if isinstance(joined := patches.manifest.get("joined"), list):
-        return frozenset(map(str, joined))
-    source = patches.manifest.get("source")
-    scene = source.get("name") if isinstance(source, Mapping) else None
-    return frozenset([patches.folder.resolve().name, *([scene] if isinstance(scene, str) else [])])
+    own = [patches.folder.resolve().name, patches.manifest.get("source", {}).get("name")]
+    return frozenset(name for name in patches.manifest.get("joined", own) if name)
 
 
 def patches_sha256(patches: PatchSet) -> frozenset[str]:
     """The sha256 of a set's patches as recorded in its manifest, or those of the sets it was joined from."""
-    known = patches.manifest.get("sha256")
-    found = known.get("patches.npy") if isinstance(known, Mapping) else None
-    return frozenset(sha for sha in (found if isinstance(found, list) else [found]) if isinstance(sha, str))
+    found = patches.manifest.get("sha256", {}).get("patches.npy", [])
+    return frozenset([found] if isinstance(found, str) else found)
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
@@ -259,23 +269,25 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
             raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
         why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
         raise FileError(f"{folder}: {why}")
-    text = read_small_text(path, LONG_TEXT, what="a manifest")
     try:
-        manifest = json.loads(text)
+        manifest = json.loads(read_small_text(path, LONG_TEXT, what="a manifest"))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(manifest, dict):
-        raise FileError(f"{path}: not a JSON object")
-    if manifest.get("format") != FORMAT:
-        raise FileError(f"{path}: format {repr(manifest.get('format'))[:40]}, this version reads {FORMAT}")
-    if not isinstance(manifest.get("sha256"), dict):
-        raise FileError(f"{path}: does not list the sha256 of its files")
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format") != FORMAT
+        or not isinstance(manifest.get("sha256"), dict)
+    ):
+        raise FileError(f"{path}: not the manifest of a set of format {FORMAT}, which this version reads")
     return manifest
 
 
-def content_hashes(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a set except its manifest, by relative name."""
-    return {name: file_hash(folder / name) for name in _content(folder)}
+def write_manifest(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifest of a set whose other files are complete; returns it."""
+    hashes = {name: file_hash(folder / name) for name in _content(folder)}
+    manifest = {"format": FORMAT, **content, "sha256": hashes}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return manifest
 
 
 def check_hashes(folder: str | Path) -> dict[str, Any]:
@@ -293,17 +305,6 @@ def check_hashes(folder: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def _refuse_other_kinds(folder: Path) -> None:
-    if folder.is_file():
-        raise FileError(f"{folder}: is a file; a patch set is a folder")
-    if (folder / "ref.png").is_file():
-        raise FileError(f"{folder}: is an HPatches sequence, not a patch set")
-    if any(folder.glob("*/ref.png")):
-        raise FileError(
-            f"{folder}: is a set in the HPatches layout, not a patch set; `matchkernel evaluate hpatches` scores it"
-        )
-
-
 def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
     """Pair lists by kind: their name before the first underscore."""
     found: dict[str, np.ndarray] = {}
@@ -315,51 +316,20 @@ def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
     return found
 
 
+def _counts(labels: np.ndarray) -> dict[str, int]:
+    return {"patches": len(labels), "points": len(np.unique(labels))}
+
+
 def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
+    """Write zeros, so that a full disk is an error here and not a crash when a memory-mapped page is written."""
     with path.open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        file.flush()
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         size = math.prod(shape)
-        if size and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), file.tell(), size)
-        else:  # macOS has no such call; writing zeros allocates the blocks as well
-            for start in range(0, size, len(ZEROS)):
-                file.write(ZEROS[: size - start])
-
-
-def _is_allocated(path: Path, shape: tuple[int, int, int]) -> bool:
-    """Whether the file exists with its full size (NumPy would extend a shorter one with zeros)."""
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            header = np.lib.format.read_array_header_1_0(file) if version == (1, 0) else None
-            expected = file.tell() + math.prod(shape)
-        return header == (shape, False, np.dtype(np.uint8)) and path.stat().st_size == expected
-    except (OSError, ValueError):
-        return False
-
-
-def _read_array(path: Path, ndim: int | None = None, dtype: type | None = None) -> np.ndarray:
-    array = map_npy(path)
-    if array.ndim < 1 or (ndim and array.ndim != ndim) or (dtype and array.dtype != dtype):
-        raise FileError(f"{path}: not the kind of array that belongs in a patch set")
-    return array
-
-
-def _read_pairs(path: Path, count: int) -> np.ndarray:
-    pairs = _read_array(path, 2, np.int64)
-    if pairs.shape[1] != 3 or (len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= count)):
-        raise FileError(f"{path}: pairs must be (M, 3) and refer to patches below {count}")
-    if not np.isin(pairs[:, 2], (0, 1)).all():
-        raise FileError(f"{path}: the third column of pairs must be 0 or 1")
-    return pairs
+        for start in range(0, size, len(ZEROS)):
+            file.write(ZEROS[: size - start])
 
 
 def _content(folder: Path) -> list[str]:
     own = (MANIFEST, JOURNAL, LOCK)
-    return [
-        path.relative_to(folder).as_posix()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in own
-    ]
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in own)
+    return [path.relative_to(folder).as_posix() for path in paths]

@@ -37,7 +37,11 @@ def read_phototourism(folder: str | Path) -> PhotoTourismFolder:
         raise FileError(f"{folder}: no such folder")
     mosaics = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name.lower()))
     labels = read_table(folder / "info.txt", 1)[:, 0]
-    _check_count(folder, mosaics, len(labels))
+    wanted, found = -(-len(labels) // PER_MOSAIC), [path.stem.lower() for path in mosaics]
+    missing = next((name for k in range(wanted) if (name := f"patches{k:04}") not in found), None)
+    if missing or not wanted or len(mosaics) != wanted:
+        which = f"{missing} is missing" if missing else f"there are {len(mosaics)}"
+        raise FileError(f"{folder}: info.txt has {len(labels)} lines, which fill {wanted} mosaics, but {which}")
     interest = folder / "interest.txt"
     reference_images = read_table(interest, 1)[:, 0] if interest.is_file() else None
     if reference_images is not None and len(reference_images) != len(labels):
@@ -106,7 +110,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
     # Hashing the mosaics would read everything twice; size and time reveal a changed file, as in make.
     steps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in found.mosaics]
     with create_patch_set(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
-        for number, _ in build.steps(steps):
+        for number in build.steps(steps):
             start = number * PER_MOSAIC
             build.patches[start : start + PER_MOSAIC] = read_mosaic(found.mosaics[number])[: count - start]
             if progress is not None:
@@ -122,27 +126,19 @@ def read_table(path: str | Path, columns: int) -> np.ndarray:
     Returns:
         (rows, columns) int64.
     """
-    path = Path(path)
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").rstrip().splitlines()
     rows = np.empty((len(lines), columns), np.int64)
     for number, line in enumerate(lines, 1):
-        words = line.split()[:columns]
+        fields = line.split()[:columns]
         try:
-            if len(words) < columns or "_" in line:  # int() would read 1_0 as 10
+            if len(fields) < columns:
                 raise ValueError
-            rows[number - 1] = [int(word) for word in words]
+            rows[number - 1] = [int(field) for field in fields]
         except (ValueError, OverflowError):
             raise FileError(
                 f"{path}, line {number}: expected {columns} whole numbers, got {line.strip()[:60]!r}"
             ) from None
     return rows
-
-
-def check_range(path: str | Path, values: np.ndarray, limit: int, what: str) -> None:
-    """Refuse a table with a value outside 0 .. limit - 1, naming its line."""
-    wrong = np.flatnonzero((values < 0) | (values >= limit))
-    if len(wrong):
-        raise FileError(f"{path}, line {wrong[0] + 1}: {what} {values[wrong[0]]} is outside 0 .. {limit - 1}")
 
 
 def _pack_cache(source: Path, target: str | Path) -> None:
@@ -158,63 +154,34 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """torchvision's (patches, labels, matches), loaded without executing code."""
     try:
         is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be memory-mapped
-        patches, labels, matches = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
-        arrays = patches.numpy(), labels.numpy().astype(np.int64), matches.numpy().astype(np.int64)
+        tensors = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
+        patches, labels, matches = (tensor.numpy() for tensor in tensors)
+        labels, matches = labels.astype(np.int64), matches.astype(np.int64)
     except Exception:  # torch.load passes on any error of the unpickler or the zip reader
         raise FileError(
             f"{path}: not torchvision's cache (.pt) of patches, labels and matches, nor a PhotoTourism folder"
         ) from None
-    if arrays[0].dtype != np.uint8 or arrays[0].shape[1:] != (PATCH, PATCH) or arrays[1].shape != (len(arrays[0]),):
+    if patches.dtype != np.uint8 or patches.shape[1:] != (PATCH, PATCH) or labels.shape != (len(patches),):
         raise FileError(f"{path}: expected (N, 64, 64) uint8 patches and N labels")
-    if arrays[2].ndim != 2 or arrays[2].shape[1] != 3:
-        raise FileError(f"{path}: expected (M, 3) matches, got {arrays[2].shape}")
-    for column in (0, 1):
-        check_range(path, arrays[2][:, column], len(arrays[0]), "patch")
-    same = arrays[1][arrays[2][:, 0]] == arrays[1][arrays[2][:, 1]]
-    wrong = np.flatnonzero(arrays[2][:, 2] != same)
-    if len(wrong):
-        raise FileError(
-            f"{path}: match {wrong[0]} is marked {arrays[2][wrong[0], 2]}, but its labels give {int(same[wrong[0]])}"
-        )
-    return arrays
-
-
-def _check_count(folder: Path, mosaics: list[Path], count: int) -> None:
-    wanted = -(-count // PER_MOSAIC)
-    if len(mosaics) < wanted:
-        raise FileError(
-            f"{folder}: info.txt has {count} lines, which fill {wanted} mosaics, but {len(mosaics)} are there; "
-            f"{_missing_name(mosaics, wanted)} is missing"
-        )
-    if _missing_name(mosaics[:wanted], wanted):
-        raise FileError(f"{folder}: {_missing_name(mosaics[:wanted], wanted)} is missing")
-    if len(mosaics) > wanted:
-        raise FileError(
-            f"{folder / 'info.txt'}, line {count}: ends early, {count} lines fill {wanted} of {len(mosaics)} mosaics"
-        )
-
-
-def _missing_name(mosaics: list[Path], wanted: int) -> str:
-    """The first name that is missing from the series patches0000, ..., or nothing."""
-    names = {path.stem.lower() for path in mosaics}
-    suffix = mosaics[0].suffix if mosaics else ".bmp"
-    return next((f"patches{k:04}{suffix}" for k in range(wanted) if f"patches{k:04}" not in names), "")
+    is_table = matches.ndim == 2 and matches.shape[1] == 3 and matches.min(initial=0) >= 0
+    if not is_table or matches[:, :2].max(initial=0) >= len(patches):
+        raise FileError(f"{path}: expected (M, 3) matches: patch, patch, 1 if of the same point")
+    if not np.array_equal(matches[:, 2], labels[matches[:, 0]] == labels[matches[:, 1]]):
+        raise FileError(f"{path}: its matches contradict its labels")
+    return patches, labels, matches
 
 
 def _read_pairs(path: Path, labels: np.ndarray) -> np.ndarray:
     table = read_table(path, 6)
     wanted = int(path.stem.split("_")[1]) if path.stem.split("_")[1].isdecimal() else len(table)
     if not len(table) or len(table) < wanted:
-        raise FileError(f"{path}: has {len(table):,} pairs, its name says {wanted:,}: is it whole?")
+        raise FileError(f"{path}: has {len(table):,} pairs, its name announces {wanted:,}; is it complete?")
     for patch, point in ((0, 1), (3, 4)):
-        check_range(path, table[:, patch], len(labels), "patch")
-        wrong = np.flatnonzero(labels[table[:, patch]] != table[:, point])
+        inside = table[:, patch].clip(0, len(labels) - 1)
+        wrong = np.flatnonzero((inside != table[:, patch]) | (labels[inside] != table[:, point]))
         if len(wrong):
-            row = table[wrong[0]]
-            raise FileError(
-                f"{path}, line {wrong[0] + 1}: says patch {row[patch]} is of point {row[point]}, "
-                f"info.txt says {labels[row[patch]]}"
-            )
+            number, label = table[wrong[0], [patch, point]]
+            raise FileError(f"{path}, line {wrong[0] + 1}: in info.txt, patch {number} is not of point {label}")
     return np.column_stack([table[:, 0], table[:, 3], table[:, 1] == table[:, 4]])
 
 

@@ -1,13 +1,13 @@
-"""Split the patches of a scene into training, validation and test, so that no photo and no place is on two sides.
+"""Split the patches of a scene into training, validation and test, so that no photo and no place is in two parts.
 
-The scene is cut by two parallel planes. A point belongs to the slab that its region, a ball around it, lies in; a
-point whose ball touches a plane is left out, so that regions on two sides never overlap. Every photo belongs to one
-part too, and a patch is kept where its photo and its point belong to the same part. Of three directions for the
-planes, the principal axes of the points, the one is taken that leaves the most. Only counts decide, never a score.
+Two parallel planes cut the scene into three slabs. A point belongs to the slab that contains its region, a ball around
+it; a point whose ball touches a plane is left out, so that regions of two parts never overlap. Every photo belongs to
+one part too, and a patch is kept if its photo and its point belong to the same part. The planes are perpendicular to
+the principal axis of the points that keeps the most patches; no score of a model influences the choice.
 
-What is too little for an answer to trust was written down before anything was measured: see LEAST_PHOTOS and
-LEAST_POINTS. With 100 points the mean of scores from 0 to 1 has a standard error of at most 5 points, and differences
-of two models on the same points a fraction of that.
+LEAST_PHOTOS and LEAST_POINTS were fixed before anything was measured: with 100 points, the mean of scores from 0 to 1
+has a standard error of at most 5 percentage points, and the difference of two models on the same points a fraction of
+that.
 """
 
 from collections.abc import Mapping
@@ -47,20 +47,15 @@ def split_places(where: PatchPlaces, shares: tuple[float, float, float] = SHARES
     """
     if len(shares) != len(PARTS) or min(shares) <= 0 or not abs(sum(shares) - 1) <= 1e-9:
         raise ArgumentError(f"shares of {', '.join(PARTS)} must be positive and have the sum 1, got {shares}")
-    K = len(where.labels)
-    best, most = np.full(K, LEFT_OUT), -1.0
-    if not K or not np.isfinite(where.places).all() or not np.isfinite(where.sizes).all():
-        usable = np.isfinite(where.places).all(1) & np.isfinite(where.sizes) if K else np.empty(0, bool)
-        if not usable.any():
-            return best
-        best[usable] = split_places(where[np.flatnonzero(usable)], shares)
-        return best
-    for axis in _axes(where.places):
-        parts = _split_along(where, where.places @ axis, shares)
-        kept = min(np.count_nonzero(parts == part) / share for part, share in enumerate(shares))
-        if kept > most:
-            best, most = parts, kept
-    return best
+    parts = np.full(len(where.labels), LEFT_OUT)
+    usable = np.flatnonzero(np.isfinite(where.places).all(1) & np.isfinite(where.sizes))
+    if len(usable):
+        here = where[usable]
+        candidates = [_split_along(here, here.places @ axis, shares) for axis in _axes(here.places)]
+        parts[usable] = max(
+            candidates, key=lambda found: min((found == k).sum() / shares[k] for k in range(len(PARTS)))
+        )
+    return parts
 
 
 def count_parts(where: PatchPlaces, parts: np.ndarray) -> dict[str, Counts]:
@@ -73,18 +68,18 @@ def count_parts(where: PatchPlaces, parts: np.ndarray) -> dict[str, Counts]:
 
 
 def check_enough(counts: Mapping[str, Counts], what: str) -> None:
-    """Refuse parts that are too small for an answer to trust, naming the first and what it lacks."""
+    """Refuse parts that are too small for a reliable comparison, naming the first and what it lacks."""
     for name in PARTS:
         found, photos, points = counts[name], LEAST_PHOTOS[name], LEAST_POINTS[name]
         if found.photos < photos or found.points < points:
             raise ArgumentError(
-                f"{what}: too little for an answer to trust: {name} has {found.photos} photos and {found.points} points"
-                f" of its own, {photos} and {points} are needed; take more photos of more places"
+                f"{what}: too little for a reliable comparison: {name} has {found.photos} photos and {found.points}"
+                f" points of its own, {photos} and {points} are needed; take more photos of more places"
             )
 
 
 def _axes(places: np.ndarray) -> np.ndarray:
-    """(3, 3) principal axes of the points as rows, not moved by the few that lie far away."""
+    """(3, 3) principal axes of the points as rows, without the influence of the few that lie far away."""
     low, high = np.percentile(places, (5, 95), axis=0)
     inner = places[((places >= low) & (places <= high)).all(1)]
     inner = inner if len(inner) > 3 else places
@@ -96,7 +91,7 @@ def _axes(places: np.ndarray) -> np.ndarray:
 def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
     """The part of each patch with planes across this direction: validation, training, test from one end to the other.
 
-    Training lies between the others, so that these are as far from each other as can be.
+    Training lies in the middle, so that validation and test are as far apart as possible.
     """
     training, validation, test = range(len(PARTS))
     lower, upper = np.quantile(along, (shares[validation], 1 - shares[test]))
@@ -108,7 +103,7 @@ def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, flo
     places[far < lower] = validation
     places[(near > lower) & (far < upper)] = training
     places[near > upper] = test
-    # A point is one place, though rounding may give its patches different ones.
+    # Rounding may put patches of a point into different slabs; such a point is left out.
     agreed = np.full((len(reach), 2), [len(PARTS), LEFT_OUT])
     np.minimum.at(agreed[:, 0], group, places)
     np.maximum.at(agreed[:, 1], group, places)
@@ -118,7 +113,7 @@ def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, flo
 
 
 def _photo_parts(photos: np.ndarray, places: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
-    """(K,) the part of each patch's photo: test and validation get those that show the most of their places."""
+    """(K,) the part of each patch's photo: test and validation get the photos that show the most of their points."""
     names, number = np.unique(photos, return_inverse=True)
     shown = np.zeros((len(names), len(PARTS)))
     np.add.at(shown, (number[places != LEFT_OUT], places[places != LEFT_OUT]), 1)

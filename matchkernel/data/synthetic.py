@@ -42,12 +42,18 @@ def build_synthetic(
         target: folder to create.
         settings: size of the set, and how much the patches of a point differ.
         progress: called with the number of points done and their total.
+
+    Example:
+        >>> import tempfile
+        >>> patches = build_synthetic(tempfile.mkdtemp() + "/set", SyntheticSettings(points=3, patches=2, size=8))
+        >>> len(patches), patches.groups().sizes.tolist()
+        (6, [2, 2, 2])
     """
     settings = settings or SyntheticSettings()
     count = settings.points * settings.patches
     textures = map(str, range(-(-settings.points // POINTS_PER_TEXTURE)))
     with create_patch_set(target, count, settings.size, {"settings": asdict(settings), "sampler": SAMPLER}) as build:
-        for number, _ in build.steps(textures):
+        for number in build.steps(textures):
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
             random = np.random.default_rng((settings.seed, number))  # so that textures are independent of each other

@@ -14,7 +14,7 @@ from matchkernel.evaluation.distances import comparable_rows, count_closer, row_
 from matchkernel.evaluation.method import Method
 from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
-from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance, Distances
 from matchkernel.storage.progress import Progress, Say
 
@@ -235,7 +235,7 @@ def _warnings(result: Mapping[str, Any]) -> list[str]:
         if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
     ]
     if result["blank"]:
-        words.append(blank_words(result["blank"], result["patches"]))
+        words.append(blank_warning(result["blank"], result["patches"]))
     low, high = result["retrieval_map"], result["retrieval_map_highest"]
     if low is not None and high - low > NOTICEABLE:
         words.append(

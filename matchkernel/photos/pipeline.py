@@ -18,9 +18,8 @@ from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.engine import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
-from matchkernel.storage.stages import recording, stage
 
 if TYPE_CHECKING:
     import torch

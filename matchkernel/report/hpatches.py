@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.report.blocks import RAISED, Block, Grid, PerSequence, ReportedMethod, Section
 from matchkernel.report.runs import ScoredRun, value_at
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.photos.bootstrap import Estimate
-from matchkernel.evaluation.photos.rows import SCORES, difference
-from matchkernel.evaluation.photos.tables import HEADINGS, SHOWN, labels_of, licence_words
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.photos.scores import SCORES, difference
+from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, short_licence
+from matchkernel.evaluation.uncertainty import Estimate, Spread
 from matchkernel.report.blocks import Block, ReportedMethod, Scatter, Section, TextTable
 from matchkernel.report.runs import ScoredRun
 from matchkernel.report.tables import NOTHING
@@ -81,7 +80,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         by_scene = [f"{100 * result['scenes'][name][SHOWN[kind]]:.1f}" for name in scenes]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
-        rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, licence_words(result)))
+        rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, short_licence(result)))
     return TextTable(TITLES[kind], head, tuple(rows), f"{HEADINGS[SHOWN[kind]]} by scene.")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.report.blocks import Block, Curves, Grid, ReportedMethod, Section
 from matchkernel.report.runs import ScoredRun, value_at
 

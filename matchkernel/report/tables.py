@@ -7,7 +7,7 @@ each column is bold. The `grid_` and `sequences_` functions draw the blocks of a
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.report.blocks import (
     RAISED,
     Grid,

@@ -20,13 +20,8 @@ SQUARE = np.array(
     np.float64,
 )  # fmt: skip
 FLIPS = {"none": 1, "hardnet4": 4, "dihedral8": 8}
-PHOTOMETRIC_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "quality", "noise_seed")
+PHOTOMETRIC_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "noise_seed")
 BLUR_RADIUS = 9  # three standard deviations of the strongest blur
-LUMINANCE = (
-    (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55), (14, 13, 16, 24, 40, 57, 69, 56),
-    (14, 17, 22, 29, 51, 87, 80, 62), (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
-    (49, 64, 78, 87, 103, 121, 120, 101), (72, 92, 95, 98, 112, 100, 103, 99),
-)  # quantisation of the JPEG standard (annex K), quality 50  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,6 @@ class Augmentation:
         light_gradient: brightness changes linearly from the centre to the border by up to +- this fraction, in x and y.
         blur: Gaussian of standard deviation uniform from 0 to this, in pixels of the network's input.
         noise: Gaussian of standard deviation uniform from 0 to this, in gray levels.
-        jpeg: the lowest JPEG quality, uniform from it to 100; 0 for no JPEG.
     """
 
     flips: str = setting("dihedral8", choices=FLIPS)
@@ -60,7 +54,6 @@ class Augmentation:
     light_gradient: float = setting(0.0, low=0, high=0.5)
     blur: float = setting(0.0, low=0, high=3)
     noise: float = setting(0.0, low=0, high=255)
-    jpeg: int = setting(0, low=0, high=100)
 
     def __post_init__(self) -> None:
         check_ranges(self, "augmentation")
@@ -68,7 +61,7 @@ class Augmentation:
     @property
     def is_photometric(self) -> bool:
         """Whether gray values are changed, not only the geometry."""
-        return any((self.gamma, self.contrast, self.light_gradient, self.blur, self.noise, self.jpeg))
+        return any((self.gamma, self.contrast, self.light_gradient, self.blur, self.noise))
 
 
 def draw_warps(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:
@@ -89,9 +82,9 @@ def draw_warps(settings: Augmentation, random: np.random.Generator, pairs: int) 
 
 
 def draw_photometric(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:
-    """The photometric change of each patch: (2, pairs, 8) float32, see PHOTOMETRIC_COLUMNS."""
+    """The photometric change of each patch: (2, pairs, 7) float32, see PHOTOMETRIC_COLUMNS."""
     gamma, contrast, slope_x, slope_y = random.uniform(-1, 1, (4, 2, pairs))
-    blur, noise, quality = random.uniform(0, 1, (3, 2, pairs))
+    blur, noise, _ = random.uniform(0, 1, (3, 2, pairs))  # the third was a JPEG quality: seeds keep their meaning
     columns = [
         np.exp(gamma * settings.gamma),
         np.exp(contrast * settings.contrast),
@@ -99,7 +92,6 @@ def draw_photometric(settings: Augmentation, random: np.random.Generator, pairs:
         slope_y * settings.light_gradient,
         blur * settings.blur,
         noise * settings.noise,
-        settings.jpeg + quality * (100 - settings.jpeg),
         random.integers(2**23, size=(2, pairs)),  # exact in float32
     ]
     return np.stack(columns, -1).astype(np.float32)
@@ -157,15 +149,15 @@ def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -
 
     Args:
         patches: (B, 1, N, N) gray levels 0 to 255.
-        drawn: (B, 8) from draw_photometric.
+        drawn: (B, 7) from draw_photometric.
         settings: which changes to compute.
     """
     column = {name: drawn[:, k, None, None, None] for k, name in enumerate(PHOTOMETRIC_COLUMNS)}
-    values = patches
+    values, N = patches, patches.shape[-1]
     if settings.blur:
-        values = blurred(values, drawn[:, PHOTOMETRIC_COLUMNS.index("blur")])
+        values = blurred(values, column["blur"].flatten())
     if settings.light_gradient:
-        t = _axis(values)
+        t = (torch.arange(N, device=patches.device) + 0.5) * (2 / N) - 1
         values = values * (1 + column["slope_x"] * t + column["slope_y"] * t[:, None])
     if settings.contrast:
         mean = values.mean((-2, -1), keepdim=True)
@@ -175,9 +167,7 @@ def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -
     if settings.gamma:
         values = 255 * (values / 255) ** column["gamma"]
     if settings.noise:
-        values = values + column["noise"] * _noise(values, drawn[:, PHOTOMETRIC_COLUMNS.index("noise_seed")])
-    if settings.jpeg:
-        values = jpeg(values.clamp(0, 255), drawn[:, PHOTOMETRIC_COLUMNS.index("quality")])
+        values = values + column["noise"] * _noise(values, column["noise_seed"].flatten())
     return values.clamp(0, 255)
 
 
@@ -191,44 +181,16 @@ def blurred(patches: Tensor, sigma: Tensor) -> Tensor:
     return (rows.unfold(2, 2 * BLUR_RADIUS + 1, 1) * weights[:, None, None, None]).sum(-1)
 
 
-def jpeg(patches: Tensor, quality: Tensor) -> Tensor:
-    """Patches (B, 1, N, N) after JPEG compression, each at its own quality 1 to 100 (B,)."""
-    N = patches.shape[-1]
-    extra = -N % 8
-    padded = nnf.pad(patches, (0, extra, 0, extra), mode="replicate") - 128
-    blocks = padded.unflatten(3, (-1, 8)).unflatten(2, (-1, 8)).transpose(3, 4)  # (B, 1, rows, columns, 8, 8)
-    basis = _cosines(patches.device)
-    quality = quality.floor().clamp(1, 100)
-    percent = torch.where(quality < 50, (5000 / quality).floor(), 200 - 2 * quality)[:, None, None]  # as libjpeg
-    table = ((torch.tensor(LUMINANCE, device=patches.device) * percent + 50) / 100).floor().clamp(1, 255)
-    table = table[:, None, None, None]
-    kept = torch.round(basis @ blocks @ basis.t() / table) * table
-    decoded = torch.round(basis.t() @ kept @ basis) + 128
-    return decoded.transpose(3, 4).flatten(4, 5).flatten(2, 3)[..., :N, :N].clamp(0, 255)
-
-
-def _axis(patches: Tensor) -> Tensor:
-    N = patches.shape[-1]
-    return (torch.arange(N, device=patches.device) + 0.5) * (2 / N) - 1
-
-
-def _cosines(device: torch.device) -> Tensor:
-    """The orthonormal cosine transform of 8 numbers, (8, 8)."""
-    k = torch.arange(8, device=device, dtype=torch.float32)
-    basis = torch.cos((2 * k + 1) * k[:, None] * (math.pi / 16)) / 2
-    return torch.cat([basis[:1] / math.sqrt(2), basis[1:]])
-
-
 def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
     """Standard normal numbers that depend only on the seed of the patch and the pixel (Box-Muller)."""
     pixels = torch.arange(patches[0].numel(), device=patches.device)
-    key = _mixed(seeds.long()[:, None] + 1)
-    first, second = (_uniform(_mixed(key ^ _mixed(2 * pixels + k + 1))) for k in range(2))
+    key = _hashed(seeds.long()[:, None] + 1)
+    first, second = (_uniform(_hashed(key ^ _hashed(2 * pixels + k + 1))) for k in range(2))
     normal = torch.sqrt(-2 * torch.log(first)) * torch.cos(2 * math.pi * second)
     return normal.view(patches.shape)
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def _hashed(numbers: Tensor) -> Tensor:
     """32 bits that depend on every bit of the number: murmur3's finalizer."""
     mask = 0xFFFFFFFF
     h = numbers & mask

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from matchkernel.storage.locks import LOCK
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.stored import digest, readable
 from matchkernel.storage.tensors import as_stored, write_tensors
-from matchkernel.training.config import TrainingConfig
+from matchkernel.training.config import TrainingConfig, without_removed
 from matchkernel.training.optimizer import Updater
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"  # checkpoints
@@ -46,18 +46,14 @@ class Checkpoint:
 
 def collect(model: Descriptor, updater: Updater) -> dict[str, Tensor]:
     """The tensors of a checkpoint, copied to the CPU."""
-    named = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for name, tensors in updater.state.items():
-        named |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+    named = _named_tensors(model, updater)
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
 
 
 @torch.no_grad()
 def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: Path) -> None:
     """Load a checkpoint's tensors into a model and an optimiser of the same configuration."""
-    targets = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for name, tensors in updater.state.items():
-        targets |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+    targets = _named_tensors(model, updater)
     for name in sorted(targets.keys() | checkpoint.tensors.keys()):
         old, new = targets.get(name), checkpoint.tensors.get(name)
         if old is None or new is None or old.shape != new.shape or old.dtype != new.dtype:
@@ -65,16 +61,16 @@ def restore(checkpoint: Checkpoint, model: Descriptor, updater: Updater, path: P
         old.copy_(new)
 
 
+def _named_tensors(model: Descriptor, updater: Updater) -> dict[str, Tensor]:
+    named = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, tensors in updater.state.items():
+        named |= {f"optimizer.{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+    return named
+
+
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write the last checkpoint and keep the one before it; the last one is complete even if the process is killed."""
-    facts = {
-        "step": checkpoint.step,
-        "config": checkpoint.config,
-        "data": checkpoint.data,
-        "validation": checkpoint.validation,
-        "best": checkpoint.best,
-        "loss_sum": checkpoint.loss_sum,
-    }
+    facts = {name: value for name, value in vars(checkpoint).items() if name != "tensors"}
     last = folder / LAST
     try:
         if last.exists():
@@ -108,9 +104,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no dict); copies: the file will be replaced
         if metadata.get("sha256") != digest(metadata, as_stored(tensors)):
             raise FileError(f"{path}: damaged, its contents do not match its recorded sha256")
-        return _parsed(metadata["checkpoint"], tensors, path)
+        return Checkpoint(tensors=tensors, **json.loads(metadata["checkpoint"]))
     except MatchKernelError as error:
         raise FileError(f"{error}{offer}") from None
+    except (ValueError, TypeError):
+        raise FileError(f"{path}: was written by another version{offer}") from None
 
 
 def find_checkpoint(folder: Path) -> Path | None:
@@ -120,8 +118,7 @@ def find_checkpoint(folder: Path) -> Path | None:
 
 def nothing_to_resume(folder: Path) -> FileError:
     """The error of a folder without a checkpoint."""
-    looked = f"neither {LAST} nor {PREVIOUS} is there"
-    return FileError(f"{folder}: nothing to resume: {looked}; leave out --resume to start a new run")
+    return FileError(f"{folder}: nothing to resume: it has no checkpoint; leave out --resume to start a new run")
 
 
 @contextmanager
@@ -129,42 +126,33 @@ def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator
     """Keep other processes out of the folder of a run, which is created if it does not exist.
 
     Args:
-        folder: the folder; removed again if the run wrote nothing.
+        folder: the folder; if the run fails before it has written a log, it is left as it was.
         inputs: folders that are read, and must not be written to.
         resume: whether a run continues there; otherwise the folder must not hold weights or checkpoints.
     """
-    is_new = not folder.exists()
-    if resume and is_new:
+    if resume and find_checkpoint(folder) is None:
         raise nothing_to_resume(folder)
+    before = _entries(folder)
     check_folder(folder, *inputs)
     with exclusive(folder, f"{folder}: another run is using this folder"):
         try:
-            _check_contents(folder, resume=resume)
+            for name in () if resume else (LAST, PREVIOUS, BEST, FINAL):
+                if (folder / name).exists():
+                    raise FileError(f"{folder}: holds {name} of an earlier run; use --resume, or choose another --out")
             yield
-        finally:
-            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # the run wrote nothing
+        except BaseException:
+            if _entries(folder) - before <= {LOCK, "sets"} and "sets" not in before:  # the run wrote nothing else
                 shutil.rmtree(folder / "sets", ignore_errors=True)
+            raise
 
 
-def _check_contents(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder with nothing to resume, and one whose run would be lost."""
-    checkpoint = find_checkpoint(folder)
-    if resume:
-        if checkpoint is None:
-            raise nothing_to_resume(folder)
-        return
-    if checkpoint is not None:
-        raise FileError(
-            f"{folder}: already holds a run; continue it with --resume, or start a new one with another --out"
-        )
-    for name in (BEST, FINAL):
-        if (folder / name).exists():
-            raise FileError(f"{folder}: holds {name} of an earlier run; choose another --out, or remove it")
+def _entries(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, path: Path) -> None:
     """Refuse to resume with another configuration or other data, naming the difference."""
-    difference = first_difference(config.binding(), checkpoint.config)
+    difference = first_difference(config.binding(), without_removed(checkpoint.config))
     if difference:
         name, mine, theirs = difference
         raise ArgumentError(
@@ -175,19 +163,3 @@ def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, pa
             f"{path}: was trained on other patches, by another teacher or from other weights (data.train differs:"
             f" sha256 {checkpoint.data[:12]}, now {data[:12]})"
         )
-
-
-def _parsed(text: str, tensors: Mapping[str, Tensor], path: Path) -> Checkpoint:
-    try:
-        facts = json.loads(text)
-        return Checkpoint(
-            int(facts["step"]),
-            dict(tensors),
-            dict(facts["config"]),
-            str(facts["data"]),
-            str(facts["validation"]),
-            {str(key): float(value) for key, value in facts["best"].items()},
-            float(facts["loss_sum"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise FileError(f"{path}: its description cannot be read") from None

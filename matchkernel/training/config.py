@@ -23,7 +23,6 @@ from matchkernel.training.optimizer import Optimizer
 from matchkernel.training.start import base_config
 
 PRESETS = Path(__file__).parent / "presets"
-REMOVED: Mapping[str, Mapping[str, Any]] = {"sampling": {"patch_sizes": []}}  # former settings and their defaults
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Data:
     train: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
     synthetic: Synthetic | None = None
-    # Sets that a share of every batch comes from, `sampling.mixed`, however small those of `train` are beside them.
+    # Sets that a fixed share of every batch comes from, `sampling.mixed`, whatever the sizes of the sets in `train`.
     mix: tuple[str, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
@@ -65,9 +64,6 @@ class Sampling:
     pairs: int = setting(512, low=2, high=2**20)
     steps: int = setting(39_060, low=1, high=10**9)
     epoch_pairs: int = 0  # above 0: an epoch ends with a smaller batch if `pairs` does not divide it (HardNet)
-    # Above 1: pairs are drawn in groups of this many points that the same two photos see, so that the negatives of a
-    # pair include other places of its own photos, as in matching.
-    per_photo: int = setting(1, low=1, high=2**20, omit_default=True)
     mixed: float = setting(0.5, above=0, below=1, omit_default=True)  # share of the pairs that comes from data.mix
 
     def __post_init__(self) -> None:
@@ -78,8 +74,6 @@ class Sampling:
                 f"sampling.epoch_pairs must be 0 or from `pairs` to 10^12, and not leave a single pair,"
                 f" got {short_repr(self.epoch_pairs)}"
             )
-        if self.per_photo > self.pairs:
-            raise ArgumentError(f"sampling.per_photo must be at most `pairs`, {self.pairs}, got {self.per_photo}")
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -95,26 +89,22 @@ class Sampling:
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """Trained models that the model learns from as well: an ensemble, whose similarity is the mean of theirs.
+    """Trained models whose rows the model copies: an ensemble, whose similarity is the mean of theirs.
 
     Attributes:
         weights: weight files, or names of the package's weights.
         rows: weight of the squared distance of each row to the teacher's, reduced to D principal dimensions.
-        similarities: weight of the length of the difference of each patch's similarities to all others in the batch.
         pairs: weight of the ordinary loss of pairs; 0 leaves it out.
     """
 
     weights: tuple[str, ...] = ()
-    rows: float = setting(1.0, low=0, high=1e6)
-    similarities: float = setting(0.0, low=0, high=1e6)
+    rows: float = setting(1.0, above=0, high=1e6)
     pairs: float = setting(1.0, low=0, high=1e6)
 
     def __post_init__(self) -> None:
         check_ranges(self, "teacher")
         if not all(self.weights) or not self.weights:
             raise ArgumentError("teacher.weights must name one or more weight files")
-        if not self.rows + self.similarities:
-            raise ArgumentError("teacher.rows or teacher.similarities must be above 0, or nothing is learned from it")
 
 
 @dataclass(frozen=True)
@@ -138,13 +128,12 @@ class StartSettings:
 
 @dataclass(frozen=True)
 class Loop:
-    """How the run is carried out. Only `precision`, `statistics` and `sync_batch_norm` affect what is learned.
+    """How the run is carried out. Only `precision` and `statistics` affect what is learned.
 
     Attributes:
         precision: "bf16" (autocast; float32 on a CPU without bfloat16 arithmetic), "fp32", or "auto": bf16 on a GPU.
         compile: compile the step and replay it as a CUDA graph: "yes", "no", or "auto": on one GPU.
         statistics: BatchNorm statistics of anchors and positives "separate", as in two forward passes, or "joint".
-        sync_batch_norm: share the statistics among processes.
         resident: keep all patches in GPU memory: "yes", "no", or "auto": if they take less than half of what is free.
         log_every: steps between lines of the log.
         save_every: steps between checkpoints.
@@ -156,7 +145,6 @@ class Loop:
     precision: str = setting("auto", choices=("auto", "bf16", "fp32"))
     compile: str = setting("auto", choices=("auto", "yes", "no"))
     statistics: str = setting("separate", choices=("separate", "joint"))
-    sync_batch_norm: bool = False
     resident: str = setting("auto", choices=("auto", "yes", "no"))
     log_every: int = setting(100, low=1)
     save_every: int = setting(2000, low=1)
@@ -168,18 +156,55 @@ class Loop:
         check_ranges(self, "loop")
 
 
-FREE_TO_CHANGE = {
+NOT_BINDING = {  # a resumed run may change these
     "data": ("train", "validation"),
     "teacher": ("weights",),
     "start": ("weights",),
-    "loop": tuple(field.name for field in fields(Loop)),
+    "loop": ("compile", "resident", "log_every", "save_every", "validate_every", "tensorboard"),
 }
-BINDING_IN_LOOP = ("precision", "statistics", "sync_batch_norm", "select_by")
+REMOVED: dict[str, dict[str, Any]] = {  # settings of version 0.2 that no longer exist, and their defaults
+    "sampling": {"patch_sizes": [], "per_photo": 1},
+    "augmentation": {"jpeg": 0},
+    "loss": {
+        "form": "triplet_margin",
+        "squared": False,
+        "negatives": "hardest",
+        "second_order": 0.0,
+        "neighbours": 8,
+        "norm_penalty": 0.0,
+        "reduction": "mean",
+    },
+    "optimizer": {"kind": "sgd", "beta_first": 0.9, "beta_second": 0.999, "average": 0.0},
+    "teacher": {"similarities": 0.0},
+    "loop": {"sync_batch_norm": False},
+}
+
+
+def without_removed(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables without the settings that no longer exist; refused if one of them is not at its default."""
+    result = dict(tables)
+    for table, defaults in REMOVED.items():
+        if not isinstance(values := tables.get(table), Mapping):
+            continue
+        for name, default in defaults.items():
+            if values.get(name, default) != default:
+                raise ArgumentError(
+                    f"{table}.{name} = {short_repr(values[name])}: this setting was removed; matchkernel 0.2 has it"
+                )
+        result[table] = {name: value for name, value in values.items() if name not in defaults}
+    return result
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training run: what is trained on what, and how. See docs/training.md for all settings."""
+    """A training run: what is trained on what, and how. See docs/training.md for all settings.
+
+    Example:
+        >>> from matchkernel.training.config import TrainingConfig
+        >>> config = TrainingConfig.from_dict({"data": {"train": "sets/mine"}, "sampling": {"pairs": 1024}})
+        >>> config.sampling.pairs, config.sampling.steps, config.model.variant  # the others are the preset's
+        (1024, 39060, 'dual')
+    """
 
     data: Data
     model: DescriptorConfig = field(default_factory=DescriptorConfig)
@@ -200,15 +225,15 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
-        """Build from nested names and values, which override the preset they name (default: paper)."""
+        """Build from nested tables, which override the preset they name (default: paper)."""
         if not isinstance(values, Mapping):
             raise ArgumentTypeError(f"a run must be a table of names and values, got {short_repr(values)}")
+        values = without_removed(values)
         preset = values.get("preset", "paper")
         if not isinstance(preset, str) or preset not in presets():
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
         if "data" not in values:
             raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
-        values = _without_removed(values)
         return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), _started(values), values))
 
     @classmethod
@@ -229,14 +254,12 @@ class TrainingConfig:
     def binding(self) -> dict[str, Any]:
         """The settings that a resumed run must share: those that determine what is learned.
 
-        The places of patches, of the teacher's weights and of those it starts from may change; hashes show that they
-        are the same.
+        The paths of patch sets and weights may change; their contents are compared by hashes.
         """
         settings = self.to_dict()
-        for table, names in FREE_TO_CHANGE.items():
+        for table, names in NOT_BINDING.items():
             for name in names:
-                if name not in BINDING_IN_LOOP:
-                    settings.get(table, {}).pop(name, None)
+                settings.get(table, {}).pop(name, None)
         return settings
 
 
@@ -246,23 +269,12 @@ def presets() -> list[str]:
 
 
 def _started(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of the weights that a run starts from, which its own table `model` may change."""
+    """The model of the weights that a run starts from; the run's own table `model` may change some settings."""
     start, model = values.get("start"), values.get("model", {})
     weights = start.get("weights") if isinstance(start, Mapping) else None
     if not isinstance(weights, str) or not weights or not isinstance(model, Mapping):
         return {}  # no start, or to be refused with the other settings
     return {"model": base_config(weights, model)}
-
-
-def _without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without removed ones that have their former default; with another value they are refused later."""
-    kept = dict(values)
-    for table, defaults in REMOVED.items():
-        if isinstance(found := kept.get(table), Mapping):
-            kept[table] = {
-                name: value for name, value in found.items() if name not in defaults or value != defaults[name]
-            }
-    return kept
 
 
 def _table(value: Any) -> Any:

@@ -22,7 +22,6 @@ from matchkernel.training.optimizer import rate_at
 from matchkernel.training.sets import TrainingSet
 
 AHEAD, WORKERS = 8, 2  # batches prepared in advance; threads that prepare them
-SPACING = 6  # pixels: side of a cell of a photo that holds at most one point of a batch
 CLASSES, WARPS, PHOTOMETRIC, NETWORK = range(4)  # purposes of random numbers: independent streams
 
 
@@ -66,85 +65,22 @@ class PairSampler:
         return self.order[np.stack([start + first, start + second])]
 
 
-class PhotoPairSampler:
-    """Draw pairs in groups: points seen by the same two photos, anchors from one photo, positives from the other.
-
-    A group starts with a point drawn as PairSampler does, and two of its photos. No point is drawn twice in a batch,
-    and points of a photo keep a distance, so that one place found at two sizes or orientations is not a negative.
-
-    Args:
-        labels: (K,) the point of each patch.
-        photos: (K,) the photo of each patch.
-        centers: (K, 2) its place there, in pixels.
-        pairs: the largest batch that will be drawn.
-        per_photo: pairs in a group.
-        seed: of the draws.
-    """
-
-    def __init__(
-        self, labels: np.ndarray, photos: np.ndarray, centers: np.ndarray, pairs: int, per_photo: int, seed: int
-    ) -> None:
-        self.seed, self.per_photo = seed, per_photo
-        entries = _pairs_of_points(labels)
-        entries = entries[photos[entries[:, 0]] != photos[entries[:, 1]]]
-        is_swapped = photos[entries[:, 0]] > photos[entries[:, 1]]
-        entries[is_swapped] = entries[is_swapped, ::-1]
-        _, both = np.unique(photos[entries], axis=0, return_inverse=True)
-        by_photos = group_by_label(both.ravel())
-        self.entries = entries[by_photos.order]  # (E, 2) patches of one point; those of the same two photos together
-        self.group = np.repeat(np.arange(len(by_photos.sizes)), by_photos.sizes)  # (E,) their two photos
-        self.starts, self.sizes = by_photos.starts, by_photos.sizes
-        self.points = group_by_label(labels[self.entries[:, 0]])
-        self.labels = labels
-        cells = (centers // SPACING).astype(np.int64) + 2**20
-        self.cells = (photos.astype(np.int64) * 2**22 + cells[:, 0]) * 2**22 + cells[:, 1]  # (K,) one number per place
-        if len(self.points.sizes) < pairs:
-            raise ArgumentError(
-                f"a batch of {pairs} pairs needs {pairs} points seen in two photos, the set has"
-                f" {len(self.points.sizes)}; lower sampling.pairs"
-            )
-
-    def draw(self, step: int, pairs: int) -> np.ndarray:
-        """(2, pairs) patch indices of update `step`: anchors and positives."""
-        random = generator_at(self.seed, step, CLASSES)
-        seeds = random.permutation(len(self.points.sizes))
-        first = self.points.order[self.points.starts[seeds] + random.integers(self.points.sizes[seeds])]
-        count = min(len(seeds), 3 * pairs // self.per_photo + 1)
-        group = self.group[first[:count]]
-        shape = (count, self.per_photo - 1)
-        others = self.starts[group][:, None] + random.integers(self.sizes[group][:, None], size=shape)
-        rows = self.entries[np.concatenate([first[:count, None], others], 1)]  # (count, per_photo, 2)
-        is_swapped = random.random(count) < 0.5
-        rows[is_swapped] = rows[is_swapped, :, ::-1]
-        rows = rows.reshape(-1, 2)
-        for keys in (self.labels[rows[:, 0]], self.cells[rows[:, 0]], self.cells[rows[:, 1]]):
-            rows[_repeats(keys)] = -1
-        rows = rows[(rows >= 0).all(1)]
-        if len(rows) < pairs:  # a small set: fill up with points on their own
-            alone = self.entries[first]
-            alone = alone[~np.isin(self.labels[alone[:, 0]], self.labels[rows[:, 0]])]
-            rows = np.concatenate([rows, alone])
-        return rows[:pairs].T
-
-
 class MixedSampler:
-    """Draw a share of every batch from other sets, the rest from one's own; both as PairSampler does.
+    """Draw a share of every batch from mixed-in sets and the rest from the run's own, both as PairSampler does.
 
     Args:
-        labels: (K,) the point of each patch: one's own, then the others.
-        first: index of the first patch of the others.
+        labels: (K,) the point of each patch: the run's own sets first, then the mixed-in ones.
+        first: index of the first mixed-in patch.
         pairs: the largest batch that will be drawn.
-        share: of the pairs that come from the others.
+        share: fraction of the pairs that comes from the mixed-in sets.
         seed: of the draws.
     """
 
     def __init__(self, labels: np.ndarray, first: int, pairs: int, share: float, seed: int) -> None:
         self.first, self.share = first, share
         mixed = self._mixed(pairs)
-        self.own, self.others = (
-            PairSampler(labels[:first], pairs - mixed, seed),
-            PairSampler(labels[first:], mixed, seed),
-        )
+        self.own = PairSampler(labels[:first], pairs - mixed, seed)
+        self.others = PairSampler(labels[first:], mixed, seed)
 
     def draw(self, step: int, pairs: int) -> np.ndarray:
         """(2, pairs) patch indices of update `step`: anchors and positives."""
@@ -156,36 +92,6 @@ class MixedSampler:
         return min(max(1, round(self.share * pairs)), pairs - 1)
 
 
-def _repeats(keys: np.ndarray) -> np.ndarray:
-    """(M,) whether a key has occurred before."""
-    repeats = np.ones(len(keys), bool)
-    repeats[np.unique(keys, return_index=True)[1]] = False
-    return repeats
-
-
-def _pairs_of_points(labels: np.ndarray) -> np.ndarray:
-    """(E, 2) all pairs of patches with the same label."""
-    groups, parts = group_by_label(labels), [np.empty((0, 2), np.int64)]
-    for size in np.unique(groups.sizes[groups.sizes > 1]):
-        members = groups.order[groups.starts[groups.sizes == size][:, None] + np.arange(size)]
-        one, two = np.triu_indices(size, 1)
-        parts.append(np.stack([members[:, one], members[:, two]], -1).reshape(-1, 2))
-    return np.concatenate(parts)
-
-
-def open_sampler(config: TrainingConfig, data: TrainingSet) -> PairSampler | PhotoPairSampler | MixedSampler:
-    """The sampler that a run asks for."""
-    sampling = config.sampling
-    if config.data.mix:
-        if sampling.per_photo > 1:
-            raise ArgumentError("sampling.per_photo and data.mix cannot be combined")
-        return MixedSampler(data.labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
-    if sampling.per_photo == 1:
-        return PairSampler(data.labels, sampling.pairs, config.seed)
-    photos, centers = data.photos()
-    return PhotoPairSampler(data.labels, photos, centers, sampling.pairs, sampling.per_photo, config.seed)
-
-
 @dataclass(frozen=True)
 class Batch:
     """What one update needs. B is this process's share of the pairs."""
@@ -194,7 +100,7 @@ class Batch:
     rate: float
     index: Tensor  # (2, B) int64 into the source
     warps: Tensor  # (2, B, 2, 3)
-    photometric: Tensor | None  # (2, B, 8)
+    photometric: Tensor | None  # (2, B, 7)
     patches: Tensor | None  # (2 B, S, S) uint8, the source, where the set is not on the device
 
 
@@ -214,8 +120,13 @@ class Feed:
     ) -> None:
         self.config, self.data, self.team = config, data, team
         self.streams, self.pins = streams, pins
-        self.sampler = open_sampler(config, data)
-        for pairs in config.sampling.sizes:
+        labels, sampling = data.labels, config.sampling
+        self.sampler: PairSampler | MixedSampler
+        if config.data.mix:
+            self.sampler = MixedSampler(labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
+        else:
+            self.sampler = PairSampler(labels, sampling.pairs, config.seed)
+        for pairs in sampling.sizes:
             team.share(pairs)  # refuse this now rather than at the end of an epoch
 
     def batch(self, step: int) -> Batch:

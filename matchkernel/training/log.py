@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from matchkernel.errors import FileError, WriteError
@@ -19,19 +17,18 @@ from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
 SCORES = {"fpr95": "FPR@95", "map": "mAP"}  # of a validation, as they are shown
-Moment = torch.cuda.Event | float  # on a GPU an event in its queue, on a CPU seconds
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a run reports from time to time."""
+    """What a run reports at regular intervals."""
 
     step: int
     steps: int
     loss: float = math.nan  # mean since the last line
     rate: float = math.nan
     patches_per_second: float = math.nan
-    validation: dict[str, float] | None = None  # instead of the others, if a validation is reported
+    validation: dict[str, float] | None = None  # scores of a validation, reported without loss, rate and speed
 
     def __str__(self) -> str:
         """The line as `matchkernel train` shows it."""
@@ -44,24 +41,17 @@ class LogLine:
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The entries of a log; a truncated last line is ignored, any other line that is not an entry is refused."""
-    path = Path(path)
+    entries = []
     lines = read_small_text(path, LONG_TEXT, what="a training log", errors="replace").split("\n")
-    entries = [_entry(line) for line in lines[:-1]]
-    if None in entries and not any(entries):
-        raise FileError(f"{path}: not a training log; it is called log.jsonl, in the folder of a run")
-    if None in entries:
-        number = entries.index(None) + 1
-        raise FileError(f"{path}, line {number}: not an entry of a training log; remove that line to continue")
-    return [entry for entry in entries if entry is not None]
-
-
-def _entry(line: str) -> dict[str, Any] | None:
-    """An entry of a log; None if the line is none."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            raise FileError(f"{path}, line {number}: not an entry of a training log (log.jsonl of a run)")
+        entries.append(entry)
+    return entries
 
 
 class Log:
@@ -73,7 +63,12 @@ class Log:
         with replacing(self.path) as part:
             part.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
         self.file = self.path.open("a", encoding="utf-8")
-        self.board = _board(folder, step) if tensorboard else None
+        self.board: Any = None
+        if tensorboard:
+            need("tensorboard", "tensorboard", "loop.tensorboard")
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def write(self, step: int, event: str, **values: Any) -> None:
         """Add an entry."""
@@ -89,45 +84,27 @@ class Log:
     def __enter__(self) -> "Log":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(OSError):  # write has already reported a full disk
             self.file.close()
         if self.board is not None:
             self.board.close()
 
 
-def _board(folder: Path, step: int) -> Any:
-    need("tensorboard", "tensorboard", "loop.tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)
-
-
 class Meter:
-    """Mean loss and speed between lines of the log, read from the device without waiting for it.
+    """Mean loss and speed between lines of the log.
 
     Args:
         monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite, else 0.
         patches: per step.
-        write: called with (step, loss, rate, patches per second) when the numbers of a line have arrived.
         fail: called with the first step whose loss was not finite; raises.
     """
 
-    def __init__(
-        self,
-        monitor: Tensor,
-        patches: int,
-        write: Callable[[int, float, float, float], None],
-        fail: Callable[[int], None],
-    ) -> None:
-        self.monitor, self.patches, self.write, self.fail = monitor, patches, write, fail
-        self._is_cuda = monitor.device.type == "cuda"
+    def __init__(self, monitor: Tensor, patches: int, fail: Callable[[int], None]) -> None:
+        self.monitor, self.patches, self.fail = monitor, patches, fail
         self._logged = (0, 0.0)  # step and sum of losses of the last line
-        self._since: tuple[int, Moment] | None = None  # step and moment since which the speed is measured
-        self._paused = 0.0  # seconds of it that were not training
-        self._pending: tuple[int, float, Tensor, Moment] | None = None  # a line whose numbers are still being computed
+        self._since: tuple[int, float] | None = None  # step and time since which the speed is measured
+        self._paused = 0.0  # seconds since then that were not training
 
     def resume(self, step: int, loss_sum: float) -> None:
         """Continue after a checkpoint."""
@@ -137,68 +114,32 @@ class Meter:
     def count(self, step: int) -> None:
         """Note that a step was queued; the speed is measured from the end of the first one, which is slow."""
         if self._since is None:
-            self._since, self._paused = (step, self._now()), 0.0
-        if not self._is_cuda and float(self.monitor[1]):
+            self.settle()
+            self._since, self._paused = (step, time.perf_counter()), 0.0
+        elif self.monitor.device.type == "cpu":
             self.settle()
 
-    def read(self, step: int, rate: float) -> None:
-        """Request the numbers of a line; on a GPU they are written when the next ones are requested."""
-        self._write_pending()
-        if self._is_cuda:
-            values = torch.empty(2, dtype=torch.float64, pin_memory=True).copy_(self.monitor, non_blocking=True)
-        else:
-            values = self.monitor.clone()
-        self._pending = (step, rate, values, self._now())
-        if not self._is_cuda:
-            self._write_pending()
+    def settle(self) -> float:
+        """Wait for the device, and fail unless every loss up to here is finite; returns the sum of the losses."""
+        total, first_bad = self.monitor.tolist()
+        if first_bad:
+            self.fail(int(first_bad))
+        return float(total)
 
-    def settle(self) -> None:
-        """Wait for the device, write the pending line, and fail unless every loss up to here is finite."""
-        self._write_pending()
-        self._check(self.monitor.tolist()[1])
+    def read(self, step: int) -> tuple[float, float]:
+        """Mean loss and patches per second since the last call."""
+        assert self._since is not None
+        total, now = self.settle(), time.perf_counter()
+        (last_step, last_total), (first, start) = self._logged, self._since
+        steps, seconds = step - first, now - start - self._paused
+        self._logged, self._since, self._paused = (step, total), (step, now), 0.0
+        speed = self.patches * steps / seconds if steps and seconds > 0 else 0.0
+        return (total - last_total) / (step - last_step), speed
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the block from the measured speed."""
-        self.settle()  # the device has nothing left to do: the host's clock is its own
+        self.settle()  # the device is idle now, so the host's clock measures the block
         start = time.perf_counter()
         yield
         self._paused += time.perf_counter() - start
-
-    def _write_pending(self) -> None:
-        if self._pending is None:
-            return
-        step, rate, values, moment = self._pending
-        self._pending = None
-        if isinstance(moment, torch.cuda.Event):
-            moment.synchronize()
-        total, first_bad = values.tolist()
-        self._check(first_bad)
-        last_step, last_total = self._logged
-        self._logged = (step, total)
-        self.write(step, (total - last_total) / (step - last_step), rate, self._speed(step, moment))
-
-    def _check(self, first_bad: float) -> None:
-        if first_bad:
-            self.fail(int(first_bad))
-
-    def _now(self) -> Moment:
-        if not self._is_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def _speed(self, step: int, moment: Moment) -> float:
-        """Patches per second since the last call."""
-        assert self._since is not None
-        last_step, last = self._since
-        steps, seconds = step - last_step, _seconds_between(last, moment) - self._paused
-        self._since, self._paused = (step, moment), 0.0
-        return self.patches * steps / seconds if steps and seconds > 0 else 0.0
-
-
-def _seconds_between(start: Moment, end: Moment) -> float:
-    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-        return start.elapsed_time(end) / 1e3
-    return float(end) - float(start)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A descriptor in training: BatchNorm statistics by group or over all processes, layouts and kernels for the device."""
+"""A descriptor in training: BatchNorm statistics by group, layouts and kernels for the device."""
 
 import importlib.util
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
@@ -15,16 +15,15 @@ from matchkernel.model.precision import has_bfloat16, widened
 from matchkernel.runtime.config import DescriptorConfig
 
 
-def prepare_for_training(model: Descriptor, *, groups: int, synchronize: bool = False, fuse: bool = False) -> None:
+def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) -> None:
     """Prepare a model for training, in place; the names and shapes of its tensors do not change.
 
     Args:
         model: the descriptor, on its device.
         groups: number of parts of a batch with separate BatchNorm statistics: 2 for anchors and positives.
-        synchronize: share the statistics among processes.
         fuse: run the first convolution with its BatchNorm as one kernel (GPU, bfloat16).
     """
-    group_statistics(model, groups, synchronize=synchronize)
+    group_statistics(model, groups)
     if fuse:
         for backbone in model.backbones:
             assert isinstance(backbone, Backbone)
@@ -90,13 +89,12 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
     """
 
     groups: int = 1
-    is_synchronized: bool = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x (B, C, ...)."""
         if not self.training:
             return super().forward(x)
-        if torch.compiler.is_compiling() or self.is_synchronized:
+        if torch.compiler.is_compiling():
             return self._by_formula(x)
         assert self.momentum is not None
         parts = x.chunk(self.groups)
@@ -107,14 +105,11 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
         )
 
     def _by_formula(self, x: Tensor) -> Tensor:
-        """Written out, so that the compiler can fuse it with its neighbours and other processes can take part."""
+        """Written out, so that the compiler can fuse it with its neighbours."""
         values = widened(x.unflatten(0, (self.groups, -1)))  # (groups, B / groups, C, ...)
         dims = [1, *range(3, values.ndim)]
-        if self.is_synchronized:
-            mean, variance, count = _shared_statistics(values, dims)
-        else:
-            variance, mean = torch.var_mean(values, dims, correction=0, keepdim=True)
-            count = values.numel() // (self.groups * values.shape[2])
+        variance, mean = torch.var_mean(values, dims, correction=0, keepdim=True)
+        count = values.numel() // (self.groups * values.shape[2])
         self.track(mean.flatten(1), variance.flatten(1), count)
         normalized = (values - mean) * torch.rsqrt(variance + self.eps)
         return normalized.to(x.dtype).flatten(0, 1)
@@ -143,7 +138,7 @@ class GroupedBatchNorm2d(_Grouped, nn.BatchNorm2d):
     """See _Grouped: (B, C, H, W)."""
 
 
-def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False) -> None:
+def group_statistics(model: nn.Module, groups: int) -> None:
     """Give every BatchNorm of a model grouped statistics, in place; its tensors and their names do not change."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -152,29 +147,5 @@ def group_statistics(model: nn.Module, groups: int, *, synchronize: bool = False
                 grouped = kind(child.num_features, child.eps, child.momentum, affine=False)
                 for buffer in ("running_mean", "running_var", "num_batches_tracked"):
                     setattr(grouped, buffer, getattr(child, buffer))
-                grouped.groups, grouped.is_synchronized = groups, synchronize
+                grouped.groups = groups
                 setattr(parent, name, grouped.train(child.training))
-
-
-def _shared_statistics(values: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, int]:
-    """Mean and variance over `dims` and all processes, with gradients through the exchange."""
-    count = values.numel() // (values.shape[0] * values.shape[2]) * distributed.get_world_size()
-    mean = _SumOverProcesses.apply(values.sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
-    variance = _SumOverProcesses.apply((values - mean).square().sum(dims, keepdim=True)) / count  # type: ignore[no-untyped-call]
-    return mean, variance, count
-
-
-class _SumOverProcesses(torch.autograd.Function):
-    """Sum a tensor over the processes; gradients of the sum are summed over them too."""
-
-    @staticmethod
-    def forward(ctx: object, values: Tensor) -> Tensor:
-        total = values.clone()
-        distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        total = gradient.contiguous().clone()
-        distributed.all_reduce(total)
-        return total

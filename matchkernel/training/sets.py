@@ -1,7 +1,6 @@
 """The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,14 +8,11 @@ import numpy as np
 
 from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import FileError
 from matchkernel.storage.files import json_digest
-from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
-from matchkernel.training.config import Synthetic, TrainingConfig
+from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.validation import validation_pairs
-
-OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and may replace its sets
 
 
 class TrainingSet:
@@ -24,7 +20,7 @@ class TrainingSet:
 
     Args:
         sets: to train on.
-        mixed: sets that a share of every batch comes from; they follow the others.
+        mixed: sets that a share of every batch comes from; joined after the others.
     """
 
     def __init__(self, sets: Sequence[PatchSet], mixed: Sequence[PatchSet] = ()) -> None:
@@ -40,8 +36,6 @@ class TrainingSet:
     def gather(self, index: np.ndarray) -> np.ndarray:
         """Patches (..., S, S) uint8 at these indices, read from the memory maps."""
         flat = index.ravel()
-        if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
-            raise ArgumentError(f"patch indices must be 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}")
         patches = np.empty((len(flat), self.side, self.side), np.uint8)
         which = np.searchsorted(self.firsts, flat, side="right") - 1
         for number, patch_set in enumerate(self.sets):
@@ -53,21 +47,6 @@ class TrainingSet:
     def gather_all(self) -> np.ndarray:
         """All patches (K, S, S) uint8, in memory."""
         return np.concatenate([patch_set.patches for patch_set in self.sets])
-
-    def photos(self) -> tuple[np.ndarray, np.ndarray]:
-        """(K,) the photo of each patch, numbered through all sets, and (K, 2) its centre there in pixels."""
-        photos, centers, first = [], [], 0
-        for part in self.sets:
-            photo, frame = part.columns.get("photo"), part.columns.get("frame")
-            if photo is None or frame is None or photo.ndim != 1 or frame.shape[1:] != (6,):
-                raise ArgumentError(
-                    f"{part.folder}: does not record photos and frames, which sampling.per_photo needs;"
-                    " sets by `matchkernel data from-colmap` do"
-                )
-            photos.append(np.unique(photo, return_inverse=True)[1] + first)
-            first = int(photos[-1].max(initial=first - 1)) + 1
-            centers.append(np.nan_to_num(np.asarray(frame[:, :2], np.float64)).clip(-1e6, 1e6))
-        return np.concatenate(photos), np.concatenate(centers)
 
     @property
     def identity(self) -> str:
@@ -92,16 +71,16 @@ def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[Trainin
     if synthetic is None:
         training = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
         return training, _validation_sets(config.data.validation)
+    train, validation = folder / "sets" / "train", folder / "sets" / "validation"
+    wanted = {train: SyntheticSettings(synthetic.points, synthetic.patches, seed=synthetic.seed)}
+    if synthetic.validation_points:
+        settings = SyntheticSettings(synthetic.validation_points, synthetic.patches, seed=synthetic.seed + 1)
+        wanted[validation] = settings
     if team.is_first:
-        found = find_checkpoint(folder)
-        if found is not None:  # refuse other settings before sets are replaced for them
-            checkpoint = read_checkpoint(found)
-            check_same_run(checkpoint, config, checkpoint.data, found)
-        _render(synthetic, folder)
+        _render(wanted)
     team.wait()
-    names = ["train", "validation"] if synthetic.validation_points else ["train"]
-    rendered, *validation = [str(folder / "sets" / name) for name in names]
-    return TrainingSet(open_sets([rendered])), _validation_sets([*validation, *config.data.validation])
+    names = [str(place) for place in wanted if place != train]
+    return TrainingSet(open_sets([train])), _validation_sets([*names, *config.data.validation])
 
 
 def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
@@ -112,30 +91,14 @@ def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
     return sets
 
 
-def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Make the sets of a run. Sets made by a run with other settings are replaced; any others are refused and kept."""
-    home = folder / "sets"
-    if not home.exists():
-        home.mkdir()
-        (home / OWN_SETS).write_text("made by matchkernel train, which may replace these sets\n", encoding="utf-8")
-    amounts = {"train": (synthetic.points, synthetic.seed)}
-    if synthetic.validation_points:
-        amounts["validation"] = (synthetic.validation_points, synthetic.seed + 1)
-    wanted = {home / name: SyntheticSettings(k, synthetic.patches, seed=seed) for name, (k, seed) in amounts.items()}
+def _render(wanted: Mapping[Path, SyntheticSettings]) -> None:
+    """Render the sets that do not exist yet; a set with other settings or from elsewhere is refused and kept."""
     for place, settings in wanted.items():
-        if place.exists() and not _is_made_with(settings, place):
-            shutil.rmtree(place)
+        if place.exists():
+            source = open_patch_set(place).manifest.get("source")
+            if not isinstance(source, dict) or source.get("settings") != asdict(settings):
+                raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
     for place, settings in wanted.items():
         if not place.exists():
+            place.parent.mkdir(exist_ok=True)
             build_synthetic(place, settings)
-
-
-def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set was made with these settings; False if a run made it with others, refused if no run made it."""
-    source = open_patch_set(place).manifest.get("source")
-    source = source if isinstance(source, dict) else {}
-    if source.get("settings") == asdict(settings):
-        return True
-    if source.get("kind") != "synthetic" or not (place.parent / OWN_SETS).exists():
-        raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
-    return False

@@ -1,4 +1,4 @@
-"""Start a run from trained weights: which fit, and which layers go on learning."""
+"""Start a run from trained weights: which weights fit, and which layers continue to learn."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.weights import load, state_digest
 from matchkernel.runtime.card import Card, read_card
+from matchkernel.storage.settings import differences
 
 FREE = ("D", "patch_size", "dropout")  # settings of the model that may differ from those of the weights
 CONVOLUTION = 3  # modules of a convolution in a backbone: itself, BatchNorm, ReLU
@@ -23,13 +24,11 @@ class Start:
 
     Args:
         base: the trained model.
-        layers: which layers are trained.
-        has_new_head: the head has another D than the weights, and starts at random.
+        has_new_head: the run has another D than the weights, so that its head starts at random.
     """
 
-    def __init__(self, base: Descriptor, layers: str, *, has_new_head: bool) -> None:
-        self.card, self.layers, self.has_new_head = base.card, layers, has_new_head
-        digest = state_digest(base)
+    def __init__(self, base: Descriptor, *, has_new_head: bool) -> None:
+        self.card, digest = base.card, state_digest(base)
         self.digest = hashlib.sha256(f"start {digest}".encode()).hexdigest()
         self.described = f"{base.name} {digest[:16]}{' with a new head' if has_new_head else ''}"
 
@@ -51,55 +50,47 @@ def base_config(weights: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         weights: a file, or a name of the package's weights.
-        wanted: settings of the model that the run gives itself.
+        wanted: the run's own settings of the model.
     """
     config = read_card(weights).config
     assert config is not None  # read
     settings = config.to_dict()
-    _check_fits(weights, settings, wanted)
+    _check_fits(weights, settings, {**settings, **wanted})
     if config.variant in ("sum", "concat"):
         settings.pop("D")  # follows from the other settings
     return settings
 
 
 def _check_fits(weights: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse settings of a model that its weights do not have, except those that may differ."""
-    for name, value in wanted.items():
-        if name not in FREE and value != found.get(name):
+    """Refuse a model whose settings are not those of the weights, except the ones that may differ."""
+    for name, theirs, mine in differences(found, wanted):
+        if name not in FREE and theirs != mine:
             raise ArgumentError(
-                f"start.weights {weights} have {name} = {found.get(name)!r}, the model {value!r}: only D, the patch"
-                f" size and dropout may differ; leave model.{name} out"
+                f"start.weights {weights} have {name} = {theirs!r}, the model {mine!r}: only D, the patch size and"
+                f" dropout may differ; leave model.{name} out"
             )
 
 
 @torch.no_grad()
-def start_from(weights: str, layers: str, model: Descriptor) -> Start:
-    """Copy trained weights and their BatchNorm statistics into a new model, and fix the layers that are not trained.
+def start_from(weights: str, model: Descriptor) -> Start:
+    """Copy trained weights and their BatchNorm statistics into a new model.
 
-    A model with another D than the weights keeps its own head, M or W and the BatchNorm after it.
+    A model with another D than the weights keeps its own head: M or W, and the BatchNorm after it.
     """
     base = load(weights)
     _check_fits(weights, base.config.to_dict(), model.config.to_dict())
-    try:
-        check_patch_size(base.config, model.config.patch_size)
-    except ArgumentError as error:
-        raise ArgumentError(f"start.weights {weights}: {error}") from None
-    is_new = base.config.D != model.config.D
-    kept = {
-        name: tensor
-        for name, tensor in base.state_dict().items()
-        if not (is_new and name.startswith(("projection.", "output_norm.")))
-    }
-    own: dict[str, Tensor] = dict(model.state_dict())
-    for name, tensor in kept.items():
-        own[name].copy_(tensor)
-    return Start(base, layers, has_new_head=is_new)
+    check_patch_size(base.config, model.config.patch_size)
+    has_new_head, own = base.config.D != model.config.D, dict(model.state_dict())
+    for name, tensor in base.state_dict().items():
+        if not (has_new_head and name.startswith(("projection.", "output_norm."))):
+            own[name].copy_(tensor)
+    return Start(base, has_new_head=has_new_head)
 
 
 def fix_layers(model: Descriptor, layers: str) -> None:
-    """Let only some layers learn, in place: "all", "last" (the last convolution and the head), or "head".
+    """Train only some layers, in place: "all", "last" (the last convolution and the head), or "head".
 
-    A fixed layer keeps its weights, and its BatchNorm the statistics, by which it normalises also in training.
+    A fixed layer keeps its weights; its BatchNorm keeps its statistics and normalises by them in training too.
     """
     if layers == "all":
         return

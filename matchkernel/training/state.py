@@ -30,7 +30,7 @@ from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Batch
 from matchkernel.training.log import Log, LogLine, Meter
 from matchkernel.training.network import can_fuse, is_half_precision, prepare_for_training
-from matchkernel.training.optimizer import Updater, averaged, running_statistics
+from matchkernel.training.optimizer import Updater
 from matchkernel.training.sets import TrainingSet, identity
 from matchkernel.training.start import fix_layers, start_from
 from matchkernel.training.step import Update
@@ -78,18 +78,15 @@ class TrainingState:
             raise ArgumentError("loop.compile = 'yes' needs a GPU and a single process; 'auto' compiles where it can")
         self.model = Descriptor(config.model, torch.Generator().manual_seed(config.seed)).to(device)
         groups = 2 if loop.statistics == "separate" else 1
-        shared = loop.sync_batch_norm and team.size > 1
         layers = "all" if config.start is None else config.start.layers
-        can = can_fuse(config.model, device, is_half=self.is_half) and layers == "all"
-        self.start = None if config.start is None else start_from(config.start.weights, layers, self.model)
-        prepare_for_training(
-            self.model, groups=groups, synchronize=shared, fuse=can and not shared and self.is_captured
-        )
+        fuse = self.is_captured and layers == "all" and can_fuse(config.model, device, is_half=self.is_half)
+        self.start = None if config.start is None else start_from(config.start.weights, self.model)
+        prepare_for_training(self.model, groups=groups, fuse=fuse)
         fix_layers(self.model, layers)
         learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.updater = Updater(learned, config.optimizer, running_statistics(self.model))
+        self.updater = Updater(learned, config.optimizer)
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
-        self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
+        self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._fail)
         self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
         self.teacher = None
         if config.teacher is not None:
@@ -125,7 +122,9 @@ class TrainingState:
         self.step = batch.step
         self.meter.count(self.step)
         if self.step % self.config.loop.log_every == 0:
-            self.meter.read(self.step, batch.rate)
+            loss, speed = self.meter.read(self.step)
+            self.write_log("training", loss=loss, rate=batch.rate, patches_per_second=speed)
+            self._report(LogLine(self.step, self.config.sampling.steps, loss, batch.rate, speed))
 
     def validate(self) -> None:
         """Measure the model, log it, and keep its weights if they are the best so far; if that fails, save first."""
@@ -157,15 +156,14 @@ class TrainingState:
         checkpoint = read_checkpoint(path)
         check_same_run(checkpoint, self.config, self.identity, path)
         restore(checkpoint, self.model, self.updater, path)
-        self.step, self._measured = checkpoint.step, None
-        self.saved_step = self.step
+        self.step = self.saved_step = checkpoint.step
         self.best = checkpoint.best if checkpoint.validation == identity(self.validation) else {}
         self.meter.resume(self.step, checkpoint.loss_sum)
 
     def write_final_weights(self) -> None:
         """Write the weights after the last update."""
         if self.team.is_first:
-            save(averaged(self.model, self.updater), self.folder / FINAL, self._card({}))
+            save(self.model, self.folder / FINAL, self._card({}))
 
     def write_log(self, event: str, **values: Any) -> None:
         """Add an entry for this step to the log, if there is one."""
@@ -174,14 +172,16 @@ class TrainingState:
 
     def _validate(self) -> None:
         start = time.perf_counter()
-        model = averaged(self.model, self.updater)
-        result = validate(model, self.validation)
+        result = validate(self.model, self.validation)
         if is_better(result, self.best, self.config.loop.select_by):
-            save(model, self.folder / BEST, self._card(result))
+            save(self.model, self.folder / BEST, self._card(result))
             self.best = {**result, "step": float(self.step)}
         self.write_log("validation", **result, seconds=time.perf_counter() - start)
-        if self.report is not None:
-            self.report(LogLine(self.step, self.config.sampling.steps, validation=result))
+        self._report(LogLine(self.step, self.config.sampling.steps, validation=result))
+
+    def _report(self, line: LogLine) -> None:
+        if self.report is not None and self.team.is_first:
+            self.report(line)
 
     def _write_checkpoint(self) -> None:
         if self.step == self.saved_step or not self.team.is_first:
@@ -208,14 +208,6 @@ class TrainingState:
         free, _ = torch.cuda.mem_get_info(self.device)
         return len(self.data) * self.data.side**2 < RESIDENT_SHARE * free
 
-    def _write_line(self, step: int, loss: float, rate: float, speed: float) -> None:
-        if not self.team.is_first:
-            return
-        if self.log is not None:
-            self.log.write(step, "training", loss=loss, rate=rate, patches_per_second=speed)
-        if self.report is not None:
-            self.report(LogLine(step, self.config.sampling.steps, loss, rate, speed))
-
     def _fail(self, step: int) -> None:
         bad = first_not_finite(dict(self.model.state_dict()))
         rate = self.config.optimizer.rate
@@ -224,8 +216,9 @@ class TrainingState:
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> Card:
-        own = [_named(patch_set) for patch_set in self.data.sets]
-        taught = () if self.teacher is None else self.teacher.training_sets  # seen by its eyes
+        # A set is recognised by the hash of its patches, whatever its name.
+        own = [(part.folder.resolve().name, str(part.manifest["sha256"].get("patches.npy"))) for part in self.data.sets]
+        taught = () if self.teacher is None else self.teacher.training_sets  # the model has learned from these too
         card = Card(
             training=self.config.to_dict(),
             trained_on=", ".join(name for name, _ in own),
@@ -235,9 +228,3 @@ class TrainingState:
             other={} if self.teacher is None else {"teacher_weights": self.teacher.described},
         )
         return card if self.start is None else self.start.added_to(card)
-
-
-def _named(patch_set: PatchSet) -> tuple[str, str]:
-    """The name of a set and the sha256 of its patches, by which it is recognised under another name."""
-    name, hashes = patch_set.folder.resolve().name, patch_set.manifest["sha256"]
-    return name, str(hashes.get("patches.npy"))

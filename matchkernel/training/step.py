@@ -123,7 +123,7 @@ class Update:
         assert self.teacher is not None
         assert self.config.teacher is not None
         joined = tuple(self.team.gathered(part) for part in taught.chunk(2))
-        copied = self.teacher.loss((anchors, positives), joined, self.config.teacher)
+        copied = self.teacher.loss((anchors, positives), joined, self.config.teacher.rows)
         share = self.config.teacher.pairs
         return copied + share * pair_loss(anchors, positives, self.config.loss) if share else copied
 

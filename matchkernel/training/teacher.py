@@ -1,4 +1,4 @@
-"""Distillation: trained models, an ensemble if there are several, whose rows or similarities a model copies."""
+"""Distillation: trained models, an ensemble if there are several, whose rows a model copies."""
 
 import math
 
@@ -69,26 +69,19 @@ class Teacher(nn.Module):
         largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
         self.register_buffer("basis", (vectors * largest.sign()).float().contiguous(), persistent=False)
 
-    def loss(self, rows: tuple[Tensor, Tensor], joined: tuple[Tensor, ...], settings: TeacherSettings) -> Tensor:
-        """How far a batch is from the teacher.
+    def loss(self, rows: tuple[Tensor, Tensor], joined: tuple[Tensor, ...], weight: float) -> Tensor:
+        """The weighted mean squared distance of a batch's rows to the teacher's.
 
         Args:
             rows: (B, D) of the anchors and of the positives, before l2 normalisation.
             joined: the teacher's joined rows of the same patches.
-            settings: what is copied, and with which weight.
+            weight: of the distance.
         """
-        mine = [unit_rows(part.float()) for part in rows]
-        total = mine[0].new_zeros(())
-        if settings.rows:
-            distances = [
-                (a - unit_rows(b @ self.basis)).square().sum(1).mean() for a, b in zip(mine, joined, strict=True)
-            ]
-            total = total + settings.rows * (distances[0] + distances[1]) / 2
-        if settings.similarities:
-            difference = mine[0] @ mine[1].T - joined[0] @ joined[1].T
-            lengths = (difference.square().sum(1) + 1e-6).sqrt(), (difference.square().sum(0) + 1e-6).sqrt()
-            total = total + settings.similarities * (lengths[0].mean() + lengths[1].mean()) / 2
-        return total
+        distances = [
+            (unit_rows(mine.float()) - unit_rows(theirs @ self.basis)).square().sum(1).mean()
+            for mine, theirs in zip(rows, joined, strict=True)
+        ]
+        return weight * (distances[0] + distances[1]) / 2
 
 
 def open_teacher(
@@ -118,13 +111,11 @@ def open_teacher(
     folded = [model.fold().float().to(device).eval().requires_grad_(False) for model in models]
     teacher = Teacher(folded, names, size=size, in_half=in_half)
     D, dimensions = student.D or 0, sum(model.config.D or 0 for model in models)
-    if settings.rows and dimensions < D:
-        raise ArgumentError(
-            f"the teacher has {dimensions} dimensions in all, the student {D}: copy similarities, not rows"
-        )
-    if settings.rows and dimensions == D and not turns:
+    if dimensions < D:
+        raise ArgumentError(f"the student has {D} dimensions, its teachers only {dimensions} together: lower model.D")
+    if dimensions == D and not turns:
         teacher.register_buffer("basis", torch.eye(D, device=device), persistent=False)
-    elif settings.rows:
+    else:
         every = max(1, len(data) // SAMPLE)
         sample = torch.from_numpy(data.gather(np.arange(0, len(data), every))).to(device)
         teacher.find_basis(resize_patches(sample[:, None].float(), student.patch_size), D)

@@ -328,7 +328,7 @@ def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
     images, model = scene / "images", ("--model", scene / "sparse")
     code, lines = words(images, "-o", tmp_path / "few", *model, "--base", base)
     assert code == 2
-    assert "too little for an answer to trust: validation has" in lines[-1]
+    assert "validation has" in lines[-1]
     assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)  # says what there was
     for arguments, told in (
         ((tmp_path / "none", "-o", tmp_path / "a"), "no such folder"),

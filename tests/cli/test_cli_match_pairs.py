@@ -77,8 +77,8 @@ def test_names_that_a_match_list_cannot_hold_are_all_named(features):
 @pytest.mark.parametrize(
     ("where", "command"),
     [
-        ("collection.batch_extract.extract_images", ("extract", "photos", "-o", "f.h5", "--model", "sift")),
-        ("collection.match_pairs.match_pairs", ("match-pairs", "features.h5", "pairs.txt", "-o", "f.h5")),
+        ("collection.extract.extract_images", ("extract", "photos", "-o", "f.h5", "--model", "sift")),
+        ("collection.match.match_pairs", ("match-pairs", "features.h5", "pairs.txt", "-o", "f.h5")),
         ("collection.reconstruct.reconstruct", ("colmap", "photos", "-o", "f.h5", "--model", "sift")),
         ("data.synthetic.build_synthetic", ("data", "synthetic", "-o", "f.h5")),
     ],

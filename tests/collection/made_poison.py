@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Any
 
-from matchkernel.collection.match_shards import MatchWork
+from matchkernel.collection import match
 from matchkernel.photos.describers import Recipe
 from matchkernel.storage.pool import LocalWorkers
 
@@ -56,6 +56,6 @@ class WorkersThatAPairKills:
     poison: tuple[str, str]
 
     def pool(self, work, tasks):
-        if isinstance(work.open.__self__, MatchWork):
+        if work.memory == match.MEMORY:  # the work is to match
             work = replace(work, open=_PoisonedMatching(work.open, self.poison).open)
         return self.workers.pool(work, tasks)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from made_images import save, texture, write_bad_images
 
-from matchkernel.collection import extract_shards
-from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection import extract as batch
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer
@@ -92,7 +92,7 @@ def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, t
     save(texture(1, 91, 113), photos / "b.png")
     describer = sift
     if is_detecting:
-        monkeypatch.setattr(extract_shards, "detect_in", fail_at_b(extract_shards.detect_in))
+        monkeypatch.setattr(batch, "detect_in", fail_at_b(batch.detect_in))
     else:
         describer = replace(sift, compute=fail_at_b(sift.compute))
     said = []

@@ -11,7 +11,7 @@ import pytest
 import torch
 from made_images import save, texture
 
-from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Describer, open_describer

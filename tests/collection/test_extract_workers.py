@@ -14,7 +14,7 @@ from made_collection import DETECTOR, write_photos
 from made_images import save, texture
 from made_poison import PoisonedRecipe
 
-from matchkernel.collection.batch_extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.describers import Describer, open_recipe
 from matchkernel.photos.files import image_names

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_collection import write_made_features
 
-from matchkernel.collection import match_shards, pair_blocks
-from matchkernel.collection.match_pairs import match_pairs
-from matchkernel.collection.match_shards import FoundPair, Matcher, load_block, save_block
+from matchkernel.collection import match as matching
+from matchkernel.collection import pair_blocks
+from matchkernel.collection.match import FoundPair, Matcher, MatchJob, PairTask, load_block, match_pairs, save_block
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import append_features, read_features, read_matches, write_matches
@@ -60,7 +60,7 @@ def test_the_same_bytes_by_processes_and_after_an_interruption(made, tmp_path, m
     outs = {name: [tmp_path / f"{name}.h5", tmp_path / f"{name}.txt"] for name in ("here", "processes", "stopped")}
     match_pairs(place, pairs, outs["here"], SETTINGS)
     match_pairs(place, pairs, outs["processes"], SETTINGS, workers=LocalWorkers(2))
-    do, calls = Matcher.do, []
+    do, calls = Matcher.match_block, []
 
     def once(self, task):
         if calls:
@@ -68,7 +68,7 @@ def test_the_same_bytes_by_processes_and_after_an_interruption(made, tmp_path, m
         calls.append(task)
         return do(self, task)
 
-    monkeypatch.setattr(Matcher, "do", once)
+    monkeypatch.setattr(Matcher, "match_block", once)
     with pytest.raises(KeyboardInterrupt):
         match_pairs(place, pairs, outs["stopped"], SETTINGS)
     monkeypatch.undo()
@@ -222,19 +222,18 @@ def test_a_full_disk_is_said_and_the_run_resumes(made, tmp_path):
 
 def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
     place, _, pairs = made
-    limit = 2 * match_shards._bytes_of(read_features(place, "00.png"))
-    monkeypatch.setattr(match_shards, "CACHE", limit)
+    limit = 2 * matching._bytes_of(read_features(place, "00.png"))
+    monkeypatch.setattr(matching, "CACHE", limit)
     loads = []
-    load = match_shards.FeatureFiles.load
-    monkeypatch.setattr(match_shards.FeatureFiles, "load", lambda self, name: loads.append(name) or load(self, name))
-    work = match_shards.MatchWork(place, SETTINGS, tmp_path)
-    matcher = work.here()
-    matcher.do([match_shards.PairTask(a, b, f"{a}{b}") for a, b in pairs])
+    load = matching.FeatureFiles.load
+    monkeypatch.setattr(matching.FeatureFiles, "load", lambda self, name: loads.append(name) or load(self, name))
+    matcher = Matcher(MatchJob(place, SETTINGS, tmp_path), "cpu")
+    matcher.match_block([PairTask(a, b, f"{a}{b}") for a, b in pairs])
     assert len(matcher._cache) == 2
     assert len(loads) > 6  # read again, as they did not fit
     loads.clear()
-    monkeypatch.setattr(match_shards, "CACHE", 10**9)
-    work.here().do([match_shards.PairTask(a, b, f"{a}{b}!") for a, b in pairs])
+    monkeypatch.setattr(matching, "CACHE", 10**9)
+    Matcher(MatchJob(place, SETTINGS, tmp_path), "cpu").match_block([PairTask(a, b, f"{a}{b}!") for a, b in pairs])
     assert sorted(loads) == [f"{number:02}.png" for number in range(6)]
 
 
@@ -263,13 +262,13 @@ def test_a_block_file_is_read_whole_or_refused(made, data):
     """Random damage: only our error may come out, or the contents that were written."""
     found = [FoundPair("a", "b", np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0]), 4)]
     path = made[0].parent / "fuzz.npz"
-    save_block(found, path, "k", {"c": "why"})
+    save_block(found, path, {"c": "why"})
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     try:
-        (one,), bad = load_block(path, "k")
+        (one,), bad = load_block(path)
     except FileError:
         return
     finally:

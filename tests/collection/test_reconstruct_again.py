@@ -13,7 +13,7 @@ from made_poison import WorkersThatAPairKills
 from made_reconstruction import SETTINGS, needs_colmap
 from PIL import Image
 
-from matchkernel.collection.batch_extract import extract_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.database import read_database_keypoints

@@ -1,14 +1,13 @@
 import contextlib
-import gc
-import io
 import json
 import os
 import pickle
 import shutil
-import warnings
 
 import numpy as np
 import pytest
+from damage import damaged
+from helpers import refuses
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ FILES = ["geometric.npy", "labels.npy", "pairs/m50_2_2_0.npy", "pairs/none.npy",
 
 def write_set(target):
     with create_patch_set(target, len(PATCHES), 4, {"of": "the tests"}) as build:
-        for number, _ in build.steps([str(k) for k in range(len(PATCHES))]):
+        for number in build.steps([str(k) for k in range(len(PATCHES))]):
             build.patches[number] = PATCHES[number]
         build.finish(LABELS, PAIRS, COLUMNS, {"source": {"kind": "tests"}})
     return target
@@ -42,14 +41,6 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "set")
 
 
-def refused(folder, *words, by=open_patch_set):
-    with pytest.raises(FileError) as caught:
-        by(folder)
-    assert str(caught.value).startswith(str(folder))
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_set_opens_as_it_was_written(whole):
     verify(whole)
     for read in (open_patch_set(whole), open_patch_set(str(whole))):
@@ -64,34 +55,18 @@ def test_a_set_opens_as_it_was_written(whole):
         assert len(read) == 6
 
 
-def test_the_manifest_says_what_the_set_is(whole):
+def test_the_manifest_has_the_counts_the_source_and_a_hash_of_every_file(whole):
     manifest = json.loads((whole / "manifest.json").read_text())
     assert manifest == open_patch_set(whole).manifest
     assert manifest["counts"] == {"patches": 6, "points": 3}
     assert manifest["source"] == {"kind": "tests"}
     assert sorted(manifest["sha256"]) == FILES
-    assert sorted(path.name for path in whole.iterdir()) == sorted(
-        ["manifest.json", "pairs", *(name for name in FILES if "/" not in name)]
-    )
 
 
 def test_the_same_work_gives_the_same_bytes(whole, tmp_path):
     again = write_set(tmp_path / "again")
     for name in [*FILES, "manifest.json"]:
         assert (again / name).read_bytes() == (whole / name).read_bytes()
-
-
-def test_without_posix_fallocate_the_bytes_are_the_same(whole, tmp_path, monkeypatch):
-    """macOS has none. The second set is larger than the piece that is written at once."""
-    with create_patch_set(tmp_path / "large", 300, 64, {}) as build:
-        build.finish(np.arange(300), {}, {}, {})
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    again = write_set(tmp_path / "again")
-    for name in [*FILES, "manifest.json"]:
-        assert (again / name).read_bytes() == (whole / name).read_bytes()
-    with create_patch_set(tmp_path / "large again", 300, 64, {}) as build:
-        build.finish(np.arange(300), {}, {}, {})
-    assert (tmp_path / "large again" / "patches.npy").read_bytes() == (tmp_path / "large" / "patches.npy").read_bytes()
 
 
 def test_what_is_opened_cannot_be_changed(whole):
@@ -115,9 +90,9 @@ def test_steps_that_are_done_are_not_done_again(tmp_path):
     seen = []
     for stop in ("c", None):
         with contextlib.suppress(KeyboardInterrupt), create_patch_set(tmp_path / "set", 4, 2, {}) as build:
-            for number, name in build.steps(names):
-                seen.append(name)
-                if name == stop:
+            for number in build.steps(names):
+                seen.append(names[number])
+                if names[number] == stop:
                     raise KeyboardInterrupt
                 build.patches[number] = number + 1
             build.finish(np.arange(4), {}, {}, {})
@@ -144,121 +119,96 @@ def test_groups_are_the_patches_of_each_label(labels):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_one_flipped_bit_in_any_file_is_noticed(name, folder):
+def test_a_flipped_bit_and_a_missing_file_are_noticed(name, folder):
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 4
     (folder / name).write_bytes(content)
-    refused(folder, name.split("/")[-1], by=verify)
-
-
-def test_a_damaged_array_is_called_damaged(folder):
-    np.save(folder / "geometric.npy", COLUMNS["geometric"] + 1e-9)
-    refused(folder, "geometric.npy is damaged, its sha256 does not match the manifest", by=verify)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(name, folder):
+    with refuses(FileError):
+        verify(folder)
     (folder / name).unlink()
-    refused(folder, name.split("/")[-1], by=verify)
-
-
-def test_a_missing_column_or_pairs_is_said_to_be_missing(folder):
-    (folder / "pairs" / "none.npy").unlink()
-    refused(folder, "pairs/none.npy is missing", by=verify)
+    with refuses(FileError):
+        verify(folder)
 
 
 @pytest.mark.parametrize("name", ["extra.npy", "pairs/extra.npy", "notes.txt", ".hidden", "deep/er/file"])
-def test_an_extra_file_is_named(name, folder):
+def test_an_extra_file_is_noticed(name, folder):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     if name.endswith(".npy"):
         np.save(folder / name, np.zeros((6, 3), np.int64))
     else:
         (folder / name).write_text("mine")
-    refused(folder, f"{name} is not in the manifest", by=verify)
+    with refuses(FileError):
+        verify(folder)
 
 
-def test_a_file_of_another_set_is_noticed(folder):
+def test_a_file_of_another_set_opens_but_is_not_verified(folder):
     np.save(folder / "labels.npy", LABELS[::-1].copy())
-    assert np.array_equal(open_patch_set(folder).labels, LABELS[::-1])  # opening checks shapes only
-    refused(folder, "labels.npy is damaged", by=verify)
+    assert np.array_equal(open_patch_set(folder).labels, LABELS[::-1])  # opening checks shapes and counts only
+    with refuses(FileError):
+        verify(folder)
 
 
-def test_folders_that_are_no_patch_sets(folder, tmp_path):
-    (folder / "manifest.json").unlink()
-    refused(folder, "not a patch set, it has no manifest.json")
-    refused(tmp_path / "absent", "no such folder")
-    (tmp_path / "file").touch()
-    refused(tmp_path / "file", "is a file")
-
-
-def test_an_unfinished_build_says_so(tmp_path):
+def test_an_unfinished_build_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt), create_patch_set(tmp_path / "set", 6, 4, {}):
         raise KeyboardInterrupt
     for name in ("set", "set.part"):
-        refused(tmp_path / name, "a build that was not finished; run it again")
+        with refuses(FileError):
+            open_patch_set(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("manifest", "reason"),
-    [
-        ("", "cannot be read"),
-        ("{", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        ("[]", "not a JSON object"),
-        ('"text"', "not a JSON object"),
-        ("{}", "format None, this version reads 1"),
-        ('{"format": 2, "sha256": {}}', "format 2, this version reads 1"),
-    ],
+    "manifest",
+    ["", "{", "[" * 100_000, "[]", '"text"', "{}", '{"format": 2, "sha256": {}}', '{"format": 1}', None],
 )
-def test_a_foreign_manifest_is_refused(manifest, reason, folder):
-    (folder / "manifest.json").write_text(manifest)
-    refused(folder, "manifest.json", reason)
-
-
-def test_a_manifest_without_hashes_is_refused_for_that_reason(folder):
-    (folder / "manifest.json").write_text('{"format": 1}')
-    refused(folder, "manifest.json", "sha256")
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "reason"),
-    [
-        ("labels.npy", LABELS[:5], "6 patches but 5 labels"),
-        ("patches.npy", PATCHES[:5], "5 patches but 6 labels"),
-        ("geometric.npy", np.zeros((5, 2)), "geometric.npy: 5 rows for 6 patches"),
-        ("labels.npy", LABELS.astype(np.int32), "labels.npy: not the kind of array"),
-        ("labels.npy", LABELS.astype(">i8"), "labels.npy: not the kind of array"),
-        ("labels.npy", LABELS[:, None], "labels.npy: not the kind of array"),
-        ("patches.npy", PATCHES.astype(np.float32), "patches.npy: not the kind of array"),
-        ("patches.npy", PATCHES[:, None], "patches.npy: not the kind of array"),
-        ("geometric.npy", np.float64(3), "geometric.npy: not the kind of array"),
-        ("pairs/none.npy", np.array([[0, 6, 1]]), "none.npy: pairs must be (M, 3) and refer to patches below 6"),
-        ("pairs/none.npy", np.array([[-1, 2, 1]]), "none.npy: pairs must be (M, 3) and refer to patches below 6"),
-        ("pairs/none.npy", np.array([[0, 1]]), "none.npy: pairs must be (M, 3)"),
-        ("pairs/none.npy", np.array([[0.0, 1.0, 1.0]]), "none.npy: not the kind of array"),
-    ],
-)
-def test_arrays_that_do_not_fit(name, array, reason, folder):
-    np.save(folder / name, array)
-    refused(folder, reason)
-
-
-def test_patches_that_are_not_square_are_refused(folder):
-    np.save(folder / "patches.npy", PATCHES[:, :3])
-    refused(folder, "patches.npy")
-
-
-def test_pairs_are_the_same_point_or_not(folder):
-    np.save(folder / "pairs" / "none.npy", np.array([[0, 1, 7]]))
-    refused(folder, "none.npy")
+def test_a_foreign_manifest_is_refused(manifest, folder):
+    (folder / "manifest.json").unlink()
+    if manifest is not None:
+        (folder / "manifest.json").write_text(manifest)
+    with refuses(FileError):
+        open_patch_set(folder)
 
 
 @pytest.mark.parametrize("counts", [{"patches": 7, "points": 3}, None])
-def test_a_manifest_whose_counts_are_not_the_sets_is_refused(counts, folder):
+def test_a_manifest_with_other_counts_is_refused(counts, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["counts"] = counts
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    refused(folder, "manifest.json", by=verify)
+    with refuses(FileError):
+        open_patch_set(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("labels.npy", LABELS[:5]),
+        ("patches.npy", PATCHES[:5]),
+        ("patches.npy", PATCHES[:, :3]),
+        ("geometric.npy", np.zeros((5, 2))),
+        ("labels.npy", LABELS.astype(np.int32)),
+        ("labels.npy", LABELS[:, None]),
+        ("labels.npy", np.int64(3)),
+        ("patches.npy", PATCHES.astype(np.float32)),
+        ("patches.npy", PATCHES[:, None]),
+        ("geometric.npy", np.float64(3)),
+        ("pairs/none.npy", np.array([[0, 1]])),
+        ("pairs/none.npy", np.array([[0.0, 1.0, 1.0]])),
+        ("pairs/none.npy", np.int64(3)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(name, array, folder):
+    np.save(folder / name, array)
+    with refuses(FileError):
+        open_patch_set(folder)
+
+
+def test_other_folders_are_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "hpatches" / "i_one").mkdir(parents=True)
+    (tmp_path / "hpatches" / "i_one" / "ref.png").touch()
+    (tmp_path / "hpatches" / "manifest.json").write_text('{"format": 1, "kind": "homographies", "sha256": {}}')
+    for name in ("absent", "file", "hpatches", "hpatches/i_one", "hpatches/i_one/ref.png"):
+        with refuses(FileError):
+            open_patch_set(tmp_path / name)
 
 
 class Evil:
@@ -269,49 +219,21 @@ class Evil:
         return os.mkdir, (str(self.marker),)
 
 
-def test_files_that_are_no_arrays(folder, tmp_path):
+def test_a_pickle_in_place_of_an_array_is_refused_and_not_run(folder, tmp_path):
     np.save(folder / "labels.npy", np.array([Evil(tmp_path / "ran")]), allow_pickle=True)
-    refused(folder, "labels.npy: not a whole .npy array")
+    with refuses(FileError):
+        open_patch_set(folder)
     (folder / "labels.npy").write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
-    refused(folder, "labels.npy: not a whole .npy array")
+    with refuses(FileError):
+        open_patch_set(folder)
     assert not (tmp_path / "ran").exists()
-    (folder / "labels.npy").unlink()
-    (folder / "labels.npy").mkdir()
-    refused(folder, "labels.npy: cannot be read (Is a directory)")
-
-
-def test_an_archive_in_place_of_an_array_is_refused_and_closed(folder):
-    np.savez(folder / "z.npz", LABELS)
-    (folder / "z.npz").replace(folder / "labels.npy")
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        refused(folder, "labels.npy: an .npz archive")
-        gc.collect()
-    assert not told
-
-
-def test_a_header_that_claims_too_much_is_refused_at_once(folder):
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (10**12,)})
-    (folder / "labels.npy").write_bytes(file.getvalue())
-    refused(folder, "labels.npy: not a whole .npy array")
-
-
-def mutated(data, content):
-    content = bytearray(content)
-    if data.draw(st.booleans()):
-        content = content[: data.draw(st.integers(0, len(content)))]
-    for _ in range(data.draw(st.integers(0, 4))):
-        if content:
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    return bytes(content)
 
 
 @pytest.mark.parametrize("name", FILES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, whole, folder, data):
-    content = mutated(data, (whole / name).read_bytes())
+    content = damaged(data, (whole / name).read_bytes())
     (folder / name).write_bytes(content)
     with contextlib.suppress(MatchKernelError):
         opened = open_patch_set(folder)
@@ -325,16 +247,7 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
-    (folder / "manifest.json").write_bytes(mutated(data, (whole / "manifest.json").read_bytes()))
+    (folder / "manifest.json").write_bytes(damaged(data, (whole / "manifest.json").read_bytes()))
     with contextlib.suppress(MatchKernelError):
         verify(folder)
         assert len(open_patch_set(folder)) == 6
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "labels.npy", "patches.npy"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.binary(max_size=200))
-def test_random_bytes_give_our_error(name, folder, content):
-    (folder / name).write_bytes(content)
-    with pytest.raises(MatchKernelError):
-        verify(folder)

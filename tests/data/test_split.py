@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,17 +105,16 @@ def test_large_regions_leave_less():
     assert kept[3] == 0  # a region as large as the wall is on every side
 
 
-def test_too_little_is_refused_in_one_line():
+def test_parts_that_are_too_small_are_refused():
     enough = dict.fromkeys(PARTS, Counts(9, 500, 3000))
     check_enough(enough, "photos")
-    with pytest.raises(ArgumentError, match=r"photos: too little .* test has 1 photos and 500 points"):
-        check_enough({**enough, "test": Counts(1, 500, 3000)}, "photos")
-    with pytest.raises(ArgumentError, match=r"training has 9 photos and 299 points of its own, 3 and 300 are needed"):
-        check_enough({**enough, "training": Counts(9, 299, 900)}, "photos")
+    for part, counts in (("test", Counts(1, 500, 3000)), ("training", Counts(9, 299, 900))):
+        with refuses(ArgumentError):
+            check_enough({**enough, part: counts}, "photos")
 
 
 @pytest.mark.parametrize("shares", [(1.0, 0.0, 0.0), (0.5, 0.3, 0.3), (0.5, 0.5), (float("nan"), 0.5, 0.5)])
-def test_shares_that_are_none(shares):
-    with pytest.raises(ArgumentError, match="must be positive and have the sum 1"):
+def test_shares_that_are_refused(shares):
+    with refuses(ArgumentError):
         split_places(scene(), shares)
     assert sum(SHARES) == pytest.approx(1)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers import refuses
 
 from matchkernel.data.summary import verify
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
@@ -10,7 +11,7 @@ from matchkernel.geometry.sift import patch_sift, to_rootsift
 STILL = Jitter(0, 0, 0, 0)
 
 
-def test_as_large_as_asked_and_whole(tmp_path):
+def test_a_set_has_the_size_of_its_settings_and_is_intact(tmp_path):
     built = build_synthetic(tmp_path / "set", SyntheticSettings(points=70, patches=3, size=32))
     assert built.patches.shape == (210, 32, 32)
     assert np.array_equal(built.labels, np.repeat(np.arange(70), 3))
@@ -47,6 +48,6 @@ def test_more_points_do_not_change_the_first_textures(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"points": 0}, {"patches": 0}, {"size": 4}])
-def test_what_is_refused(wrong, tmp_path):
-    with pytest.raises(ArgumentError):
+def test_settings_that_are_refused(wrong, tmp_path):
+    with refuses(ArgumentError):
         build_synthetic(tmp_path / "set", SyntheticSettings(**wrong))

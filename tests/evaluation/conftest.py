@@ -16,7 +16,7 @@ def patch_set(tmp_path_factory):
     patches += np.random.default_rng(0).normal(0, 5, patches.shape)
     patches[[0, 10]] = 7
     with create_patch_set(folder, 140, 40, {}) as build:
-        for number, _ in build.steps(["all"]):
+        for number in build.steps(["all"]):
             build.patches[:] = patches.clip(0, 255).astype(np.uint8) + number
         build.finish(np.repeat(np.arange(70), 2), {}, {}, {})
     return folder

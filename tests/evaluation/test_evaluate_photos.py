@@ -7,27 +7,25 @@ import sys
 import time
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
-from helpers import write_sequence
+from helpers import refuses, write_sequence
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, WeightsError
 from matchkernel.evaluation.photos import evaluate
 from matchkernel.evaluation.photos.calibrate import RATIO, shares_of_right, threshold_of
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
-from matchkernel.evaluation.photos.methods import open_method
-from matchkernel.evaluation.photos.rows import difference, errors_of
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import read_scene
-from matchkernel.evaluation.photos.tables import labels_of
-from matchkernel.evaluation.photos.work import MethodSpec, Protocol
+from matchkernel.evaluation.photos.scores import difference, errors_of
+from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.evaluation.results import file_name, read_result, write_result
+from matchkernel.evaluation.tables import labels_of
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import load, save
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import PairMatches, need_h5py, write_features, write_matches
-from matchkernel.photos.filters import parse_filter
 
 ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
 ONCE = Protocol(repeats=1)
@@ -62,18 +60,13 @@ def test_the_result_is_written_and_read(result, tmp_path):
     write_result(tmp_path / "result.json", result)
     assert read_result(tmp_path / "result.json") == json.loads(json.dumps(result))
     assert file_name(result).startswith("photos-rootsift-300-ratio_0.85-")
-    broken = json.loads(json.dumps(result))
-    del broken["scenes"]["planes"]["pairs"][0]["rotation"]
-    with pytest.raises(ArgumentError, match="scenes/planes/pairs are not rows"):
-        write_result(tmp_path / "broken.json", broken)
 
 
 def test_scores_on_training_scenes_are_said_to_be_too_good(scene, tmp_path):
     file = tmp_path / "mine.safetensors"
     save(load("tiny"), file, {"trained_on": "planes, other"})
     found = evaluate_photos([scene], [MethodSpec(text, Detector(50), "none") for text in (str(file), "tiny")], ONCE)
-    warned = "the weights were trained on planes: scores there are too good"
-    assert [result["warnings"] for result in found] == [[warned], []]
+    assert [len(result["warnings"]) for result in found] == [1, 0]
 
 
 def test_several_orders_of_the_matches_are_averaged(scene):
@@ -108,8 +101,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, m
     for limit in ((2, len(scene.images)), (2, len(scene.pairs))):
         with pytest.raises(StoppedError):
             evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", progress=stopping(limit))
-    (journal,) = (tmp_path / "work" / "pairs").iterdir()
-    journal.write_text(journal.read_text() + '{"images": ["000')  # killed while writing
+    (rows,) = (tmp_path / "work" / "pairs").iterdir()
+    rows.write_text(rows.read_text() + '{"images": ["000')  # killed while writing
     done = []
     monkeypatch.setattr(evaluate, "score_pair", lambda task, work=evaluate.score_pair: done.append(task) or work(task))
     (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
@@ -137,7 +130,8 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_leaves_no_process(rendered, 
 
 
 def children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Of all its threads: those of the pool start the workers."""
+    return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
 def waited_for(condition, seconds=120):
@@ -167,7 +161,7 @@ def test_other_filters_reuse_the_features_and_damaged_ones_are_made_again(scene,
 
 def test_results_of_other_pairs_are_not_compared(scene, result, rendered):
     (other,) = evaluate_photos([read_scene(rendered, most_pairs=3)], [ROOTSIFT], ONCE)
-    with pytest.raises(ArgumentError, match="of different pairs"):
+    with refuses(ArgumentError):
         difference(result, other, "maa10")
 
 
@@ -240,14 +234,10 @@ def test_descriptors_from_files_are_matched_and_cut_to_the_budget(scene, tmp_pat
     rows = random.normal(size=(50, 8)).astype(np.float32)
     features = Features(frames, rows, np.arange(50, dtype=np.float32), (400, 300), "other")
     write_features(path, [(name, features) for name in scene.images])
-    method = open_method(f"hloc:{path}", Detector(20), parse_filter("none"))
+    method = MethodSpec(f"hloc:{path}", Detector(20), "none").open()
     found = method.extract(np.zeros((300, 400), np.uint8), "001.png")
     assert found.scores.tolist() == list(range(30, 50))
     assert len(method.match(found, found)) == 20
-    with pytest.raises(FileError, match=r"001.png is an image of \(400, 300\) pixels there"):
-        method.extract(np.zeros((30, 40), np.uint8), "001.png")
-    with pytest.raises(FileError, match=r"contains no features of x.png"):
-        method.extract(np.zeros((30, 40), np.uint8), "x.png")
     (result,) = evaluate_photos([scene], [MethodSpec(f"hloc:{path}", Detector(20), "none")], ONCE)
     assert result["scenes"]["planes"]["matches"] == 20
 
@@ -260,38 +250,22 @@ def test_the_budget_is_filled_again_and_not_cut(scene, result):
     assert labels_of([found, result]) == ["rootsift, 40 keypoints", "rootsift, 300 keypoints"]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("nothing", "nothing"),
-        ("hloc:nowhere.h5", "nowhere.h5: no such file"),
-        ("hloc:a.h5,b.h5,c.h5", "expected hloc:FEATURES.h5"),
-        ("nobody:weights.pth", "no baseline 'nobody'"),
-    ],
-)
-def test_a_method_that_is_not_there(scene, text, words):
-    with pytest.raises((ArgumentError, FileError), match=words):
-        evaluate_photos([scene], [MethodSpec(text, Detector())])
-
-
-def test_a_baseline_at_our_keypoints(scene, baseline_weights):
-    weights = baseline_weights / "tfeat-liberty.params"
-    method = open_method(f"tfeat:{weights}", Detector(50), parse_filter("none"))
-    pixels = cv2.imread(str(scene.images["001.png"]))
-    features = method.extract(pixels, "001.png")
-    assert features.descriptors.shape == (50, 128)
-    assert len(method.match(features, features)) == 50
-    assert method.extract(np.zeros((50, 50), np.uint8), "blank").descriptors.shape == (0, 128)
-
-
-def test_nothing_to_do_and_a_photo_that_breaks_later(scene, rendered, tmp_path):
-    with pytest.raises(ArgumentError, match="at least one scene and one method"):
+def test_what_cannot_be_scored_is_refused(scene, rendered, tmp_path):
+    for text, error in (
+        ("nothing", WeightsError),
+        ("hloc:nowhere.h5", FileError),
+        ("hloc:a.h5,b.h5,c.h5", ArgumentError),
+        ("nobody:weights.pth", ArgumentError),
+    ):
+        with refuses(error):
+            evaluate_photos([scene], [MethodSpec(text, Detector())])
+    with refuses(ArgumentError):
         evaluate_photos([], [ROOTSIFT])
-    with pytest.raises(ArgumentError, match="workers and threads"):
+    with refuses(ArgumentError):
         evaluate_photos([scene], [ROOTSIFT], workers=0)
     shutil.copytree(rendered, tmp_path / "scene")
     photo = tmp_path / "scene" / "images" / "001.png"
     photo.write_bytes(photo.read_bytes()[:-200])  # its header is whole
-    broken = read_scene(tmp_path / "scene")
-    with pytest.raises(FileError, match=r"001.png: not a whole image"):
-        evaluate_photos([broken], [ROOTSIFT], ONCE)
+    for workers in (1, 2):
+        with refuses(FileError):
+            evaluate_photos([read_scene(tmp_path / "scene")], [ROOTSIFT], ONCE, workers=workers)

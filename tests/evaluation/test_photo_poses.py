@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from matchkernel.evaluation.photos.poses import View, pose_error, relative_pose, score_pose
-from matchkernel.evaluation.photos.rows import accuracy
 from matchkernel.evaluation.photos.scenes import PoseCamera
+from matchkernel.evaluation.photos.scores import accuracy
 from matchkernel.geometry.cameras import project
 
 SIZE = (640, 480)

@@ -12,7 +12,7 @@ from made_images import texture, turned
 import matchkernel
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.errors import ArgumentError, MissingExtraError
-from matchkernel.evaluation.photos.methods import open_method
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.homography import warp_points
@@ -82,7 +82,7 @@ def test_a_missing_distance_is_refused_before_the_work(tmp_path, monkeypatch):
     with refuses(ArgumentError):
         reconstruct(tmp_path, tmp_path / "out", network, ReconstructSettings(filter="both"))
     with refuses(ArgumentError):
-        open_method("untrained:fc", Detector(), Filter("either"))
+        MethodSpec("untrained:fc", Detector(), "either").open()
 
 
 def test_every_shipped_model_has_a_distance():

@@ -10,7 +10,7 @@ from PIL import Image
 
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.spread import Spread
+from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import display_map, encodings_by_system, similarity_map
 from matchkernel.model.weights import load, save

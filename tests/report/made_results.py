@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from matchkernel.evaluation.photos.rows import SCORES, mean_score, score_of
+from matchkernel.evaluation.photos.scores import SCORES, mean_score, score_of
 from matchkernel.evaluation.results import write_result
 from matchkernel.report.blocks import Grid
 

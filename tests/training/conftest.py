@@ -2,20 +2,17 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from made_runs import arithmetic_of_a_new_process, config, small_tables, weights
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-from matchkernel.training import log
 from matchkernel.training.loop import train
-from matchkernel.training.step import Update
 
 
 @pytest.fixture(scope="session")
 def small_sets(tmp_path_factory):
-    """Folders of a training and a validation set."""
+    """Folders of two training sets and a validation set."""
     folder = tmp_path_factory.mktemp("sets")
     for name, points, seed in (("train", 40, 0), ("validation", 20, 1), ("other", 40, 2)):
         build_synthetic(folder / name, SyntheticSettings(points=points, patches=3, size=32, seed=seed))
@@ -26,6 +23,12 @@ def small_sets(tmp_path_factory):
 def small(small_sets):
     """Settings of a run of well under a second, as nested tables."""
     return small_tables(small_sets)
+
+
+@pytest.fixture
+def synthetic(small):
+    """The same on synthetic sets."""
+    return {**small, "data": {"synthetic": {"points": 12, "patches": 2, "validation_points": 4}}}
 
 
 @pytest.fixture(autouse=True)
@@ -58,40 +61,10 @@ def finished(whole_run, tmp_path):
 
 @pytest.fixture
 def small_toml(small, tmp_path):
-    """The same as a TOML file."""
-    path = tmp_path / "small.toml"
-    write_toml(path, small)
-    return path
-
-
-def write_toml(path, tables):
-    """Nested tables of words, numbers and truth values as TOML."""
+    """The settings of `small` as a TOML file."""
     lines = []
-    for name, table in tables.items():
+    for name, table in small.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    path = tmp_path / "small.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-class SlowClock:
-    """A clock of which an update takes a second, so 16 patches of `small`, and other calls what is added."""
-
-    def __init__(self, patch):
-        self.patch, self.now = patch, 0.0
-        patch.setattr(log, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        self.add(Update, "__call__", 1)
-
-    def add(self, kind, name, seconds, *, once=False):
-        """Let calls of this method take so long, or only the first of each instance."""
-        method, called = getattr(kind, name), []
-
-        def slow(instance, *values):
-            self.now += 0 if once and instance in called else seconds
-            called.append(instance)
-            return method(instance, *values)
-
-        self.patch.setattr(kind, name, slow)
-
-
-@pytest.fixture
-def slow_clock(monkeypatch):
-    return SlowClock(monkeypatch)
+    return path

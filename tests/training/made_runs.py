@@ -1,4 +1,4 @@
-"""What tests of training runs share."""
+"""What tests of training share: small runs, their settings, and comparisons of what they write."""
 
 import json
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def small_tables(sets):
 
 @contextmanager
 def arithmetic_of_a_new_process():
-    """Settings of torch that change bits, as they are at the start, whatever other tests left."""
+    """Settings of torch that change bits, as they are at the start of a process, whatever other tests left."""
     before = torch.backends.mkldnn.enabled, torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch._C._set_mkldnn_enabled(True)
     torch.set_num_threads(1)
@@ -40,7 +40,7 @@ def arithmetic_of_a_new_process():
 
 
 def config(tables, **changes):
-    """A configuration of nested tables, with changes laid over them."""
+    """A configuration of nested tables, with changes merged into them."""
     return TrainingConfig.from_dict(merged(tables, changes))
 
 
@@ -49,19 +49,28 @@ def weights(folder, name="final.safetensors"):
     return load(folder / name).state_dict()
 
 
-def saved(folder, prefix=""):
-    """Tensors of a run's last checkpoint whose names begin so."""
-    tensors = read_checkpoint(folder / "last.safetensors").tensors
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def saved(folder):
+    """Tensors of a run's last checkpoint."""
+    return read_checkpoint(folder / "last.safetensors").tensors
+
+
+def stopper(step):
+    """A report that ends a run at a line of the log."""
+
+    def report(line):
+        if line.step >= step:
+            raise StopIteration
+
+    return report
 
 
 def assert_equal(a, b):
-    """Two sets of tensors, bit by bit."""
+    """Two sets of tensors are equal bit by bit."""
     assert a.keys() == b.keys()
     for name in a:
         assert torch.equal(a[name], b[name]), name
 
 
 def tree(folder):
-    """Every file's bytes, by its place."""
+    """The bytes of every file in a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,3 +1,5 @@
+"""Where patches are sampled: flips, jitter and zoom as they are drawn, and the interpolation against brute force."""
+
 import math
 
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import chi2, kstest
 
+from matchkernel.model.describe import resize_patches
 from matchkernel.training.augment import (
     FLIPS,
     PHOTOMETRIC_COLUMNS,
@@ -17,42 +20,44 @@ from matchkernel.training.augment import (
 from matchkernel.training.feed import PHOTOMETRIC, WARPS, generator_at
 
 STILL = {"rotation_degrees": 0.0, "scale_octaves": 0.0, "shift": 0.0}
-HARDNET = [  # what its script makes of a patch: a coin for a transposition, then a coin for a mirror
+HARDNET = [  # what its script makes of a patch: the identity, a mirror, a transposition, a quarter turn clockwise
     lambda patch: patch,
-    lambda patch: patch[:, ::-1],
+    np.fliplr,
     lambda patch: patch.T,
-    lambda patch: patch.T[:, ::-1],
+    lambda patch: np.rot90(patch, -1),
 ]
-OTHERS = [
-    lambda patch: patch[::-1],
-    lambda patch: patch[::-1, ::-1],
-    lambda patch: patch.T[::-1],
-    lambda patch: patch.T[::-1, ::-1],
-]
-PATCH = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
-LIKELY = 1e-6  # a right draw falls below once in a million; the draws are fixed, so it is not up to chance
+OTHERS = [np.flipud, lambda patch: np.rot90(patch, 2), np.rot90, lambda patch: np.rot90(patch.T, 2)]
+SOURCE = np.random.default_rng(0).integers(0, 256, (5, 64, 64), dtype=np.uint8)
+IDENTITY = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
+LIKELY = 1e-6  # a correct draw falls below this once in a million times; the draws are fixed, so the tests are too
 
 
-def means(patch):
-    """The mean of each 2 x 2 block: exact in float32."""
-    return patch.astype(np.float32).reshape(32, 2, 32, 2).mean((1, 3))
+def drawn(settings, count, seed=0, step=1):
+    return draw_warps(settings, generator_at(seed, step, WARPS), count)
 
 
-def sampled(warps, size):
-    """The patch under each warp (..., 2, 3): (..., size, size)."""
-    flat = torch.from_numpy(warps.reshape(-1, 2, 3))
-    index = torch.zeros(len(flat), dtype=torch.int64)
-    values = sample_patches(torch.from_numpy(PATCH)[None], index, flat, size)
-    return values.numpy().reshape(*warps.shape[:-2], size, size)
+def sampled(source, warps, size, index=None):
+    """(B, size, size); warps (..., 2, 3), of patch 0 by default."""
+    warps = warps.reshape(-1, 2, 3).astype(np.float32)
+    index = np.zeros(len(warps), np.int64) if index is None else np.asarray(index)
+    values = sample_patches(torch.from_numpy(source), torch.from_numpy(index), torch.from_numpy(warps), size)
+    assert values.shape == (len(warps), 1, size, size)
+    assert values.dtype == torch.float32
+    return values[:, 0].numpy()
+
+
+def means(patches, size):
+    """Each pixel the mean of a block; exact in float32 for 2 x 2."""
+    side = patches.shape[-1] // size
+    return patches.astype(np.float32).reshape(*patches.shape[:-2], size, side, size, side).mean((-3, -1))
 
 
 def parts(warps):
     """Angle in degrees, octaves of scale, octaves of aspect, and shift of warps without flips."""
     linear = warps[..., :2].astype(np.float64)
     width, height = np.linalg.norm(linear[..., 0], axis=-1), np.linalg.norm(linear[..., 1], axis=-1)
-    angle = np.degrees(np.arctan2(linear[..., 1, 0], linear[..., 0, 0]))
     return {
-        "rotation_degrees": angle,
+        "rotation_degrees": np.degrees(np.arctan2(linear[..., 1, 0], linear[..., 0, 0])),
         "scale_octaves": np.log2(width * height) / 2,
         "aspect_octaves": np.log2(width / height),
         "shift": warps[..., 2].astype(np.float64),
@@ -60,7 +65,7 @@ def parts(warps):
 
 
 def is_uniform(values, low, high):
-    """Within the range, and spread over it evenly (Kolmogorov-Smirnov)."""
+    """Within the range, and evenly distributed over it (Kolmogorov-Smirnov)."""
     flat = np.ravel(values)
     slack = 1e-6 * (high - low)  # the warps are float32
     is_inside = flat.min() >= low - slack and flat.max() <= high + slack
@@ -70,35 +75,18 @@ def is_uniform(values, low, high):
 @pytest.mark.parametrize(
     ("flips", "allowed"), [("none", HARDNET[:1]), ("hardnet4", HARDNET), ("dihedral8", HARDNET + OTHERS)]
 )
-def test_flips_are_exactly_numpys(flips, allowed):
+def test_flips_are_exactly_those_of_numpy_and_equally_likely(flips, allowed):
     """Bit for bit, of the patch itself (64 -> 64) and of its 2 x 2 means (64 -> 32), the same for both of a pair."""
-    warps = draw_warps(Augmentation(flips, **STILL), generator_at(0, 1, WARPS), 64)
-    assert warps.shape == (2, 64, 2, 3)
-    assert warps.dtype == np.float32
+    warps = drawn(Augmentation(flips, **STILL), 8000)
     assert np.array_equal(warps[0], warps[1])
-    for size, reduced in ((64, PATCH.astype(np.float32)), (32, means(PATCH))):
-        expected = {np.ascontiguousarray(flip(reduced)).tobytes() for flip in allowed}
-        assert len(expected) == len(allowed)
-        assert {patch.tobytes() for patch in sampled(warps, size)[0]} == expected
-
-
-def test_hardnets_last_is_a_quarter_turn_clockwise():
-    """As protocols.md names the four outcomes; numpy's rot90 turns the other way."""
-    warps = np.concatenate([SQUARE[:4], np.zeros((4, 2, 1))], -1).astype(np.float32)
-    turned = sampled(warps, 64)
-    assert np.array_equal(turned[0], PATCH)
-    assert np.array_equal(turned[1], np.fliplr(PATCH))
-    assert np.array_equal(turned[2], PATCH.T)
-    assert np.array_equal(turned[3], np.rot90(PATCH, -1))
-
-
-@pytest.mark.parametrize("flips", ["hardnet4", "dihedral8"])
-def test_flips_are_equally_likely(flips):
-    warps = draw_warps(Augmentation(flips, **STILL), generator_at(3, 1, WARPS), 8000)[0, :, :, :2]
     kinds = FLIPS[flips]
-    counts = np.array([(warps == SQUARE[k]).all((1, 2)).sum() for k in range(kinds)])
+    counts = np.array([(warps[0, :, :, :2] == SQUARE[k]).all((1, 2)).sum() for k in range(kinds)])
     assert counts.sum() == 8000
-    assert ((counts - 8000 / kinds) ** 2 / (8000 / kinds)).sum() < chi2.ppf(1 - LIKELY, kinds - 1)
+    assert ((counts - 8000 / kinds) ** 2 / (8000 / kinds)).sum() <= chi2.ppf(1 - LIKELY, max(kinds - 1, 1))
+    fixed = np.concatenate([SQUARE[:kinds], np.zeros((kinds, 2, 1))], -1)
+    for size in (64, 32):
+        for flip, found in zip(allowed, sampled(SOURCE, fixed, size), strict=True):
+            assert np.array_equal(found, flip(means(SOURCE[0], size)))
 
 
 def flips_of(linear):
@@ -110,20 +98,35 @@ def flips_of(linear):
 @pytest.mark.parametrize("size", [32, 64])
 def test_a_flip_acts_on_the_jittered_patch(size):
     """The patch turned, stretched and shifted, then numpy's flip; positions differ in the last bits, gray by 0.01."""
-    warps = draw_warps(Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05), generator_at(0, 1, WARPS), 40).reshape(-1, 2, 3)
+    warps = drawn(Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05), 40).reshape(-1, 2, 3)
     which, jitter = flips_of(warps[..., :2])
     assert set(which.tolist()) == set(range(8))
-    jittered = sampled(np.concatenate([jitter, warps[..., 2:]], -1).astype(np.float32), size)
-    for k, found, patch in zip(which, sampled(warps, size), jittered, strict=True):
+    jittered = sampled(SOURCE, np.concatenate([jitter, warps[..., 2:]], -1), size)
+    for k, found, patch in zip(which, sampled(SOURCE, warps, size), jittered, strict=True):
         assert np.abs(found - (HARDNET + OTHERS)[k](patch)).max() < 0.01
 
 
-def test_flips_are_shared_by_a_pair_and_the_rest_is_not():
+AMOUNTS = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "aspect_octaves": 0.3, "shift": 0.05}
+
+
+def test_each_change_is_uniform_alone_and_independent_of_the_others():
+    found = parts(drawn(Augmentation("none", **AMOUNTS), 2000, 5, 7))
+    for name, amount in AMOUNTS.items():
+        assert is_uniform(found[name], -amount, amount)
+        alone = parts(drawn(Augmentation("none", **{**STILL, name: amount}), 2000, 5, 7))
+        assert found[name] == pytest.approx(alone[name], abs=2e-5)  # switching on the others does not redraw it
+        for other in AMOUNTS.keys() - {name}:
+            assert np.abs(alone[other]).max() < 2e-5  # float32 of angles in degrees
+    numbers = [found[name] for name in AMOUNTS if name != "shift"] + [found["shift"][..., k] for k in (0, 1)]
+    rows = np.concatenate(numbers)  # 5 numbers of each of the two patches
+    assert np.abs(np.corrcoef(rows) - np.eye(10)).max() < 0.12  # 2000 draws: 5 standard deviations
+
+
+def test_a_pair_shares_its_flip_and_nothing_else():
     jitter = Augmentation("dihedral8", 8.0, 0.12, 0.1, 0.05)
-    linear = draw_warps(jitter, generator_at(0, 1, WARPS), 1000)[..., :2].astype(np.float64)
+    linear = drawn(jitter, 1000)[..., :2].astype(np.float64)
     which, undone = flips_of(linear)
     assert np.array_equal(which[0], which[1])
-    assert set(which[0].tolist()) == set(range(8))
     assert np.abs(undone - np.eye(2)).max() < math.sin(math.radians(8)) * 1.15 + 0.15  # close to no change at all
     found = parts(np.concatenate([undone, np.zeros((2, 1000, 2, 1))], -1))
     for name in ("rotation_degrees", "scale_octaves", "aspect_octaves"):
@@ -131,107 +134,117 @@ def test_flips_are_shared_by_a_pair_and_the_rest_is_not():
         assert abs(np.corrcoef(found[name][0], found[name][1])[0, 1]) < 0.15  # 1000 draws: 5 standard deviations
 
 
-AMOUNTS = {"rotation_degrees": 8.0, "scale_octaves": 0.12, "aspect_octaves": 0.3, "shift": 0.05}
-
-
-@pytest.mark.parametrize("name", AMOUNTS)
-def test_each_change_alone_is_uniform_and_changes_nothing_else(name):
-    amount = AMOUNTS[name]
-    found = parts(draw_warps(Augmentation("none", **{**STILL, name: amount}), generator_at(0, 1, WARPS), 2000))
-    assert is_uniform(found[name], -amount, amount)
-    for other in AMOUNTS.keys() - {name}:
-        assert np.abs(found[other]).max() < 2e-5  # float32 of angles in degrees
-
-
-def test_all_changes_together_are_uniform_and_independent():
-    found = parts(draw_warps(Augmentation("none", **AMOUNTS), generator_at(5, 7, WARPS), 2000))
-    rows = []
-    for name, amount in AMOUNTS.items():
-        assert is_uniform(found[name], -amount, amount)
-        rows += [found[name][..., 0], found[name][..., 1]] if name == "shift" else [found[name]]
-    rows = np.concatenate([np.stack([row[0], row[1]]) for row in rows])  # 5 numbers of each of the two patches
-    correlation = np.corrcoef(rows) - np.eye(10)
-    assert np.abs(correlation).max() < 0.12  # 2000 draws: 5 standard deviations
-
-
 def test_a_zoom_is_uniform_shared_by_a_pair_and_changes_nothing_else():
-    plain, zoomed = (
-        draw_warps(Augmentation(zoom_octaves=x), generator_at(2, 3, WARPS), 2000).astype(np.float64)
-        for x in (0.0, 0.75)
-    )
-    ratio = zoomed / np.where(plain, plain, 1)
-    octaves = -np.log2(ratio[..., 2])
+    plain, zoomed = (drawn(Augmentation(zoom_octaves=x), 2000, 2, 3).astype(np.float64) for x in (0.0, 0.75))
+    octaves = -np.log2((zoomed / np.where(plain, plain, 1))[..., 2])
     assert np.abs(octaves - octaves[0, :, :1]).max() < 1e-5  # of both patches of a pair, in x and y
     assert is_uniform(octaves[0, :, 0], 0, 0.75)
     assert np.allclose(zoomed, plain * 2 ** -octaves[..., :1, None], atol=1e-6)
-
-
-def test_an_octave_of_zoom_shows_the_inner_half_bit_for_bit():
-    half = 0.5 * np.eye(2, 3, dtype=np.float32)
-    assert np.array_equal(sampled(half[None], 32)[0], PATCH[16:48, 16:48])
-
-
-def test_the_papers_preset_is_the_default():
-    assert Augmentation() == Augmentation("dihedral8", rotation_degrees=8.0, scale_octaves=0.12, shift=0.05)
-    assert not Augmentation().is_photometric
+    assert np.array_equal(sampled(SOURCE, 0.5 * IDENTITY, 32)[0], SOURCE[0, 16:48, 16:48])  # an octave: the inner half
 
 
 @pytest.mark.parametrize(("draw", "purpose"), [(draw_warps, WARPS), (draw_photometric, PHOTOMETRIC)])
 def test_draws_follow_from_seed_and_step_alone(draw, purpose):
     settings = Augmentation(gamma=0.5, noise=3.0)
-    first = draw(settings, generator_at(3, 9, purpose), 50)
-    draw(settings, generator_at(3, 10, purpose), 50)
-    assert np.array_equal(draw(settings, generator_at(3, 9, purpose), 50), first)
-    different = {
-        draw(settings, generator_at(seed, step, purpose), 50).tobytes() for seed in range(4) for step in range(1, 6)
-    }
-    assert len(different) == 20
-
-
-@pytest.mark.parametrize("name", ["gamma", "contrast", "light_gradient", "blur", "noise", "jpeg"])
-def test_any_change_of_light_is_noticed(name):
-    assert Augmentation(**{name: 1 if name == "jpeg" else 0.1}).is_photometric
-
-
-EVERYTHING = {"gamma": 0.5, "contrast": 0.3, "light_gradient": 0.25, "blur": 1.5, "noise": 8.0, "jpeg": 30}
+    keys = [(seed, step) for seed in range(4) for step in range(1, 6)]
+    forwards, backwards = (
+        {key: draw(settings, generator_at(*key, purpose), 50).tobytes() for key in order}
+        for order in (keys, keys[::-1])
+    )
+    assert forwards == backwards
+    assert len(set(forwards.values())) == 20
 
 
 def test_light_is_uniform_in_its_ranges_and_drawn_for_each_patch():
-    drawn = draw_photometric(Augmentation(**EVERYTHING), generator_at(0, 1, PHOTOMETRIC), 2000)
-    assert drawn.shape == (2, 2000, 8)
-    assert drawn.dtype == np.float32
-    column = dict(zip(PHOTOMETRIC_COLUMNS, np.moveaxis(drawn.astype(np.float64), -1, 0), strict=True))
+    settings = Augmentation(gamma=0.5, contrast=0.3, light_gradient=0.25, blur=1.5, noise=8.0)
+    values = draw_photometric(settings, generator_at(0, 1, PHOTOMETRIC), 2000).astype(np.float64)
+    column = dict(zip(PHOTOMETRIC_COLUMNS, np.moveaxis(values, -1, 0), strict=True))
     assert is_uniform(np.log(column["gamma"]), -0.5, 0.5)
     assert is_uniform(np.log(column["contrast"]), -0.3, 0.3)
     assert is_uniform(column["slope_x"], -0.25, 0.25)
     assert is_uniform(column["slope_y"], -0.25, 0.25)
     assert is_uniform(column["blur"], 0, 1.5)
     assert is_uniform(column["noise"], 0, 8)
-    assert is_uniform(column["quality"], 30, 100)
-    rows = drawn.reshape(2, -1, 8).transpose(0, 2, 1).reshape(16, -1)
-    assert np.abs(np.corrcoef(rows) - np.eye(16)).max() < 0.12  # 2000 draws: 5 standard deviations
+    assert is_uniform(column["noise_seed"], 0, 2**23)
+    assert np.array_equal(column["noise_seed"], np.round(column["noise_seed"]))  # whole numbers that float32 holds
+    rows = values.transpose(0, 2, 1).reshape(14, -1)
+    assert np.abs(np.corrcoef(rows) - np.eye(14)).max() < 0.12  # 2000 draws: 5 standard deviations
 
 
-def test_seeds_of_noise_are_whole_numbers_that_float32_holds():
-    drawn = draw_photometric(Augmentation(**EVERYTHING), generator_at(0, 1, PHOTOMETRIC), 2000)
-    seeds = drawn[..., PHOTOMETRIC_COLUMNS.index("noise_seed")].astype(np.float64)
-    assert np.array_equal(seeds, np.round(seeds))
-    assert seeds.min() >= 0
-    assert seeds.max() < 2**23
-    assert is_uniform(seeds, 0, 2**23)
+def linear(patch, x, y):
+    """Bilinear interpolation at one place in pixels, in float64; beyond the border its outermost pixel."""
+    S = len(patch)
+    x, y = (min(max(value, 0.0), S - 1.0) for value in (x, y))
+    left, top = min(math.floor(x), S - 2), min(math.floor(y), S - 2)
+    fx, fy = x - left, y - top
+    corners = patch[top : top + 2, left : left + 2].astype(np.float64)
+    return np.array([1 - fy, fy]) @ corners @ np.array([1 - fx, fx])
 
 
-def test_light_that_is_off_is_drawn_as_no_change():
-    drawn = draw_photometric(Augmentation(), generator_at(0, 1, PHOTOMETRIC), 10)
-    neutral = {"gamma": 1, "contrast": 1, "slope_x": 0, "slope_y": 0, "blur": 0, "noise": 0}
-    for name, value in neutral.items():
-        assert (drawn[..., PHOTOMETRIC_COLUMNS.index(name)] == value).all()
+def by_brute_force(patch, warp, size, finer):
+    """Every pixel by itself: the mean of finer x finer places spread over it."""
+    S, result = len(patch), np.zeros((size, size))
+    offsets = (np.arange(finer) + 0.5) / finer
+    for row in range(size):
+        for column in range(size):
+            values = []
+            for dy in offsets:
+                for dx in offsets:
+                    u, v = (column + dx) * 2 / size - 1, (row + dy) * 2 / size - 1
+                    x, y = warp[:, :2].astype(np.float64) @ (u, v) + warp[:, 2]
+                    values.append(linear(patch, (x + 1) * S / 2 - 0.5, (y + 1) * S / 2 - 0.5))
+            result[row, column] = np.mean(values)
+    return result
 
 
-def test_switching_one_change_on_does_not_redraw_the_others():
-    """A change can be studied alone: what else was drawn stays."""
-    base = draw_warps(Augmentation("none", 8.0, 0.0, 0.0, 0.05), generator_at(0, 1, WARPS), 20)
-    more = draw_warps(Augmentation("none", 8.0, 0.12, 0.0, 0.05), generator_at(0, 1, WARPS), 20)
-    for name in ("rotation_degrees", "shift"):
-        assert parts(base)[name] == pytest.approx(parts(more)[name], abs=2e-5)
-    assert not np.allclose(base, more, atol=1e-3)
+STRONG = Augmentation("dihedral8", 40.0, 0.6, 0.4, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("S", "size", "finer"), [(64, 32, 1), (64, 64, 1), (64, 16, 2), (65, 32, 2), (64, 24, 2), (16, 24, 1), (64, 8, 4)]
+)
+def test_a_warp_by_brute_force(S, size, finer):
+    """Positions in float32 are right to 1e-5 pixels, and pixels differ by 255 at most: gray levels to 0.01."""
+    source = np.random.default_rng(S).integers(0, 256, (2, S, S), dtype=np.uint8)
+    for k, warp in enumerate(drawn(STRONG, 2)[:, 0]):
+        found = sampled(source, warp, size, [k])[0]
+        assert np.abs(found - by_brute_force(source[k], warp, size, finer)).max() < 0.01
+
+
+def test_without_a_warp_a_smaller_patch_is_the_mean_of_blocks_as_in_testing():
+    for size in (64, 32, 16, 8):
+        found = sampled(SOURCE, np.stack([IDENTITY] * 5), size, range(5))
+        assert np.abs(found - means(SOURCE, size)).max() <= (0 if size >= 32 else 1e-4)  # float32 sums
+    halves = sampled(SOURCE, np.stack([IDENTITY] * 5), 32, range(5))
+    assert np.array_equal(resize_patches(torch.from_numpy(SOURCE)[:, None].float(), 32)[:, 0].numpy(), halves)
+
+
+@pytest.mark.parametrize("size", [32, 16, 8])
+def test_a_checkerboard_of_pixels_becomes_flat_gray(size):
+    """The finest pattern does not come back as a coarse one."""
+    board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)[None]
+    lines = np.tile(np.arange(64) % 2 * 255, (64, 1)).astype(np.uint8)[None]
+    assert all((sampled(pattern, IDENTITY, size) == 127.5).all() for pattern in (board, lines))
+
+
+@pytest.mark.parametrize(("right", "down"), [(3, 0), (0, -5), (-7, 2), (63, 0), (100, -100)])
+def test_a_shift_by_whole_pixels_repeats_the_border(right, down):
+    warp = IDENTITY.copy()
+    warp[:, 2] = right / 32, down / 32  # in half sides
+    rows, columns = (np.clip(np.arange(64) + by, 0, 63) for by in (down, right))
+    assert np.array_equal(sampled(SOURCE, warp, 64)[0], SOURCE[0][np.ix_(rows, columns)])
+
+
+def test_every_patch_is_sampled_by_itself_within_its_range_and_the_source_may_be_a_view():
+    source = np.clip(SOURCE, 10, 200)
+    before = source.copy()
+    warps = drawn(Augmentation("dihedral8", 180.0, 2.0, 2.0, 1.0), 50).reshape(-1, 2, 3)
+    index = np.arange(100) % 5
+    together = sampled(source, warps, 32, index)
+    assert together.min() >= 10 - 1e-4
+    assert together.max() <= 200 + 1e-4
+    assert np.array_equal(sampled(np.repeat(source, 2, 0)[::2], warps[::-1], 32, index[::-1].copy()), together[::-1])
+    for k in (0, 7, 19):
+        assert np.array_equal(sampled(source, warps[k], 32, [index[k]])[0], together[k])
+    assert sampled(source, warps[:0], 32, index[:0]).shape == (0, 32, 32)
+    assert np.array_equal(source, before)

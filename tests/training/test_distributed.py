@@ -10,11 +10,13 @@ import time
 
 import pytest
 import torch
+from helpers import refuses
 from made_runs import config
 
 from matchkernel import load
 from matchkernel.errors import ArgumentError
-from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.descriptors import Descriptor, build
+from matchkernel.model.weights import save
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.distributed import Team
 from matchkernel.training.loop import train
@@ -45,29 +47,26 @@ def command_of(toml, out, *options):
     return ["-m", "matchkernel", "train", str(toml), "-o", str(out), "--device", "cpu", *options]
 
 
-def changed(folder, config):
+def changed(folder, start):
     """What training changed, as one vector."""
-    start = Descriptor(config.model, torch.Generator().manual_seed(config.seed))
     final = load(folder / "final.safetensors")
     return torch.cat([(a - b).detach().flatten() for a, b in zip(final.parameters(), start.parameters(), strict=True)])
 
 
-def test_a_batch_is_shared_equally_and_in_order():
+def test_a_batch_is_shared_equally_and_in_order_or_refused():
     shares = [Team(rank, 4).share(12) for rank in range(4)]
     assert [k for share in shares for k in range(12)[share]] == list(range(12))
-    with pytest.raises(ArgumentError, match="12 pairs cannot be shared equally by 5 processes"):
-        Team(0, 5).share(12)
-    with pytest.raises(ArgumentError, match="4 processes need at least 8 pairs per batch, got 4"):
-        Team(0, 4).share(4)
+    for size, pairs in ((5, 12), (4, 4)):
+        with refuses(ArgumentError):
+            Team(0, size).share(pairs)
 
 
 @pytest.mark.parametrize("size", ["2", "two"])
-def test_a_number_of_processes_without_torchrun_is_one_line(small, tmp_path, monkeypatch, size):
+def test_a_number_of_processes_without_torchrun_is_refused(small, tmp_path, monkeypatch, size):
     for name in STARTED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", size)
-    words = "^WORLD_SIZE is set, but torchrun did not start this process: use torchrun, or unset it$"
-    with pytest.raises(ArgumentError, match=words):
+    with refuses(ArgumentError):
         train(config(small), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
@@ -78,7 +77,7 @@ from matchkernel.training.config import TrainingConfig
 from matchkernel.training.loop import train
 ports = sys.argv[3:]
 for name, tables in json.loads(sys.argv[1]).items():
-    if name.startswith("one"):
+    if name.startswith("one "):
         os.environ.pop("WORLD_SIZE", None)
         if os.environ["RANK"] != "0":
             break
@@ -89,43 +88,42 @@ for name, tables in json.loads(sys.argv[1]).items():
 
 
 def test_two_processes_learn_what_one_does(small, tmp_path):
-    """With shared BatchNorm statistics the update is that of one process, and without them it is near it.
+    """The same with fixed BatchNorm statistics; near it where each process has those of its share of the batch.
 
-    Not bit for bit: sums of two processes are added in another order, and a ReLU or a hardest negative may turn.
+    Not bit for bit: sums of two processes are added in another order, and a hardest negative may turn.
     """
-    one, shared, own = (
-        config(small, sampling={"steps": steps}, optimizer={"rate": 1.0}, loop={"sync_batch_norm": sync})
-        for steps, sync in ((2, False), (2, True), (1, False))
-    )
-    runs = {"shared": shared, "own": own, "one": one, "one step": own}
+    save(build(**small["model"], output_norm="none"), tmp_path / "base.safetensors")
+    fixed = {**small, "model": {}, "start": {"weights": str(tmp_path / "base.safetensors"), "layers": "head"}}
+    fixed = config(fixed, sampling={"steps": 2}, optimizer={"rate": 1.0}, data={"validation": []})
+    own = config(small, sampling={"steps": 1}, optimizer={"rate": 1.0})
+    runs = {"two fixed": fixed, "two own": own, "one fixed": fixed, "one own": own}
     tables = json.dumps({name: run.to_dict() for name, run in runs.items()})
     ports = [free_port() for _ in runs]
     for rank in two_ranks([sys.executable, "-c", TOGETHER_AND_ALONE, tables, str(tmp_path), *ports]):
-        _, words = rank.communicate(timeout=240)
-        assert rank.returncode == 0, words
-    alone, together = changed(tmp_path / "one", one), changed(tmp_path / "shared", shared)
-    assert (alone - together).norm() / alone.norm() < 1e-3  # 2e-6 on x86; one flipped ReLU or negative gives 2e-4
-    stats = [load(tmp_path / name / "final.safetensors").state_dict() for name in ("one", "shared")]
-    for name in stats[0]:
-        if "running" in name:
-            torch.testing.assert_close(stats[0][name], stats[1][name], rtol=1e-3, atol=1e-4, msg=name)
-    alone, apart = changed(tmp_path / "one step", own), changed(tmp_path / "own", own)
+        _, printed = rank.communicate(timeout=240)
+        assert rank.returncode == 0, printed
+    start = load(tmp_path / "base.safetensors")
+    alone, together = (changed(tmp_path / f"{count} fixed", start) for count in ("one", "two"))
+    assert alone.norm() > 0.01
+    assert (alone - together).norm() / alone.norm() < 1e-3
+    start = Descriptor(own.model, torch.Generator().manual_seed(own.seed))
+    alone, apart = (changed(tmp_path / f"{count} own", start) for count in ("one", "two"))
     assert 0.05 < (alone - apart).norm() / alone.norm() < 2
     assert torch.cosine_similarity(alone, apart, dim=0) > 0.2
 
 
 @pytest.mark.slow
 def test_when_one_process_dies_the_other_ends_with_one_line_and_the_run_resumes(small_toml, tmp_path):
-    options = ["--set", "sampling.steps=100000", "--set", "loop.save_every=5", "--set", "loop.sync_batch_norm=true"]
+    options = ["--set", "sampling.steps=100000", "--set", "loop.save_every=5"]
     out = tmp_path / "run"
     first, second = two_ranks([sys.executable, *command_of(small_toml, out, *options)])
     wait_until((out / "previous.safetensors").exists, first)
     second.kill()
     second.communicate()
-    _, words = first.communicate(timeout=60)
+    _, printed = first.communicate(timeout=60)
     assert first.returncode == 1
-    assert "error: another process of this run ended or does not answer" in words
-    assert "Traceback" not in words
+    assert "error: " in printed
+    assert "Traceback" not in printed
     last = out / "last.safetensors"
     saved, written = read_checkpoint(last).step, last.stat().st_mtime_ns
     again = popen([*TORCHRUN, *command_of(small_toml, out, *options, "--resume")])

@@ -2,16 +2,17 @@
 
 import pytest
 import torch
+from helpers import refuses
 
 from matchkernel import load
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.errors import WorkError
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.loop import train
 from matchkernel.training.network import GroupedBatchNorm2d
-from matchkernel.training.optimizer import averaged
 from matchkernel.training.sets import TrainingSet
 from matchkernel.training.state import TrainingState
 
@@ -125,7 +126,7 @@ def test_dropout_follows_seed_and_step_in_a_graph(patch_set, tmp_path):
 
 
 def test_light_changes_run_in_the_graph(patch_set, tmp_path):
-    light = {"gamma": 0.3, "contrast": 0.3, "light_gradient": 0.2, "blur": 1.0, "noise": 4.0, "jpeg": 40}
+    light = {"gamma": 0.3, "contrast": 0.3, "light_gradient": 0.2, "blur": 1.0, "noise": 4.0}
     plain = after(patch_set, tmp_path, augmentation=light, loop={"precision": "fp32", "compile": "no"})
     captured = after(patch_set, tmp_path, augmentation=light)
     assert alike(change(captured), change(plain)) > 0.9
@@ -135,21 +136,6 @@ def test_a_batch_with_another_number_of_pairs_gets_a_graph_of_its_own(patch_set,
     sampling = {"pairs": 64, "steps": 6, "epoch_pairs": 150}
     run = after(patch_set, tmp_path, steps=6, sampling=sampling)
     assert sorted(run.updates) == [22, 64]
-
-
-def test_the_average_is_kept_in_the_graph(patch_set, tmp_path):
-    settings = config(patch_set, optimizer={"average": 0.99})
-    run = after(patch_set, tmp_path, steps=0, optimizer={"average": 0.99})
-    feed = Feed(settings, run.data, Team(), streams=run.source is None, pins=True)
-    wanted = flat(run)
-    for step in range(1, 7):
-        run.update(feed.batch(step))
-        decay = (1 + step) / (10 + step)
-        wanted = decay * wanted + (1 - decay) * flat(run)
-    model = averaged(run.model, run.updater)
-    found = torch.cat([p.detach().flatten() for p in model.parameters()])
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    assert not torch.equal(found, flat(run))
 
 
 def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):
@@ -166,9 +152,7 @@ def test_a_run_is_resumed_and_its_weights_load(patch_set, tmp_path):
     assert alike(a, b) > 0.99
 
 
-def test_a_rate_beyond_reason_is_told(patch_set, tmp_path):
-    from matchkernel.errors import WorkError
-
+def test_a_loss_that_is_not_finite_stops_the_run(patch_set, tmp_path):
     settings = config(patch_set, optimizer={"rate": 1e30}, loop={"log_every": 5})
-    with pytest.raises(WorkError, match=r"step \d+: the loss is no longer finite"):
+    with refuses(WorkError):
         train(settings, tmp_path / "run")

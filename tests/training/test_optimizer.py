@@ -1,20 +1,19 @@
+"""SGD against torch's and a golden trace, and the learning rate of every update."""
+
 import json
+import math
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from matchkernel.training.optimizer import Optimizer, Updater
+from matchkernel.training.config import TrainingConfig
+from matchkernel.training.optimizer import Optimizer, Updater, rate_at
 
 SHAPES = [(3,), (4, 2), (2, 1, 3, 3), ()]
-STEPS = 20
-
-
-@pytest.fixture
-def default_is_float64():
-    """The gain of SGD takes torch's default type; see the strict failure below."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+SGD = [(0.9, 0.9, 1e-4), (0.9, 0.0, 1e-4), (0.9, 0.9, 0.0), (0.5, 0.2, 0.1), (0.0, 0.0, 0.01)]  # the first: HardNet's
 
 
 def tensors(seed, dtype=torch.float64):
@@ -22,96 +21,42 @@ def tensors(seed, dtype=torch.float64):
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES]
 
 
-def rate(step):
-    return 0.5 - 0.02 * step
+def number(value, dtype=torch.float64):
+    return torch.tensor(float(value), dtype=dtype)
 
 
-def compare(settings, reference, dtype=torch.float64):
-    """The largest difference from an optimiser of torch over 20 steps with falling rates, and how far they went."""
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 2e-6)])
+@pytest.mark.parametrize(("momentum", "dampening", "decay"), SGD)
+def test_sgd_equals_torch_over_20_steps_with_falling_rates(momentum, dampening, decay, dtype, tolerance):
     mine, theirs = tensors(0, dtype), [p.requires_grad_() for p in tensors(0, dtype)]
-    start = tensors(0, dtype)
-    updater, optimizer = Updater(mine, settings), reference(theirs)
-    worst = 0.0
-    for step in range(1, STEPS + 1):
-        gradients = tensors(step, dtype)
-        updater.update(gradients, torch.tensor(rate(step), dtype=dtype), torch.tensor(float(step), dtype=dtype))
-        optimizer.param_groups[0]["lr"] = rate(step)
+    updater = Updater(mine, Optimizer(momentum=momentum, dampening=dampening, weight_decay=decay))
+    reference = torch.optim.SGD(theirs, 1.0, momentum, dampening, decay, foreach=False)
+    for step in range(1, 21):
+        gradients, rate = tensors(step, dtype), 0.5 - 0.02 * step
+        updater.update(gradients, number(rate, dtype), number(step, dtype))
+        reference.param_groups[0]["lr"] = rate
         for p, gradient in zip(theirs, gradients, strict=True):
             p.grad = gradient.clone()
-        optimizer.step()
-        worst = max(worst, *(float((p - q.detach()).abs().max()) for p, q in zip(mine, theirs, strict=True)))
-    moved = min(float((p - q).abs().max()) for p, q in zip(mine, start, strict=True))
-    return worst, moved
+        reference.step()
+        for p, q in zip(mine, theirs, strict=True):
+            assert (p - q.detach()).abs().max() < tolerance
+    assert all((p - q).abs().max() > 0.1 for p, q in zip(mine, tensors(0, dtype), strict=True))
 
 
-SGD = [
-    (0.9, 0.9, 1e-4),  # HardNet's
-    (0.9, 0.0, 1e-4),
-    (0.9, 0.9, 0.0),
-    (0.5, 0.2, 0.1),
-    (0.0, 0.0, 0.01),
-]
-
-
-def sgd(momentum, dampening, weight_decay):
-    settings = Optimizer("sgd", momentum=momentum, dampening=dampening, weight_decay=weight_decay)
-
-    def reference(parameters):
-        return torch.optim.SGD(
-            parameters, lr=1.0, momentum=momentum, dampening=dampening, weight_decay=weight_decay, foreach=False
-        )
-
-    return settings, reference
-
-
-@pytest.mark.usefixtures("default_is_float64")
-@pytest.mark.parametrize("constants", SGD)
-def test_sgd_is_torchs(constants):
-    worst, moved = compare(*sgd(*constants))
-    assert worst < 1e-14  # a few roundings of numbers up to 10
-    assert moved > 0.1
-
-
-@pytest.mark.parametrize("constants", SGD)
-def test_sgd_is_torchs_in_float32(constants):
-    worst, moved = compare(*sgd(*constants), dtype=torch.float32)
-    assert worst < 2e-6  # roundings of 20 steps
-    assert moved > 0.1
-
-
-def test_sgd_is_torchs_in_float64_whatever_the_default_type():
-    worst, _ = compare(*sgd(0.9, 0.9, 1e-4))
-    assert worst < 1e-14
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "decay"), [(0.9, 0.999, 1e-4), (0.9, 0.999, 0.0), (0.5, 0.9, 0.3), (0.0, 0.0, 0.0)]
-)
-def test_adamw_is_torchs(first, second, decay):
-    def reference(parameters):
-        return torch.optim.AdamW(parameters, lr=1.0, betas=(first, second), weight_decay=decay, foreach=False)
-
-    settings = Optimizer("adamw", beta_first=first, beta_second=second, weight_decay=decay)
-    worst, moved = compare(settings, reference)
-    assert worst < 1e-14
-    assert moved > 0.1
-
-
-@pytest.mark.usefixtures("default_is_float64")
-def test_sgd_goes_the_golden_way(golden):
+def test_sgd_follows_the_golden_trace(golden):
     trace = json.loads((golden / "hardnet_loss.json").read_text())["sgd_trace"]
     settings = Optimizer(**{name: trace[name] for name in ("momentum", "dampening", "weight_decay")})
-    weights = torch.tensor(trace["start"])
+    weights = torch.tensor(trace["start"], dtype=torch.float64)
     updater = Updater([weights], settings)
     steps = zip(trace["gradients"], trace["weights_after_each_update"], strict=True)
     for step, (gradient, after) in enumerate(steps, 1):
-        updater.update([torch.tensor(gradient)], torch.tensor(trace["lr"]), torch.tensor(float(step)))
-        assert (weights - torch.tensor(after)).abs().max() < 1e-14
+        updater.update([torch.tensor(gradient, dtype=torch.float64)], number(trace["lr"]), number(step))
+        assert (weights - torch.tensor(after, dtype=torch.float64)).abs().max() < 1e-14
     assert step == 4
 
 
 def test_the_first_step_is_undamped_and_a_resumed_one_is_not():
-    """What step 1 means is told by its number, not by an empty state: a resumed run begins in the middle."""
+    """The step's number decides, not an empty state: a resumed run begins in the middle."""
     settings = Optimizer(momentum=0.9, dampening=0.9, weight_decay=0.0)
     first, later = torch.zeros(1), torch.zeros(1)
     Updater([first], settings).update([torch.ones(1)], torch.tensor(1.0), torch.tensor(1.0))
@@ -120,54 +65,54 @@ def test_the_first_step_is_undamped_and_a_resumed_one_is_not():
     assert later.item() == pytest.approx(-0.1)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_the_state_is_all_that_must_be_saved(kind):
-    """Half the steps, state and parameters copied elsewhere, the other half: the same bits."""
-    settings = Optimizer(kind, rate=0.1)
-
-    def go(parameters, updater, steps):
-        for step in steps:
-            gradients = [p.sin() + step for p in parameters]
-            updater.update(gradients, torch.tensor(0.01), torch.tensor(float(step)))
-
-    whole = tensors(0, torch.float32)
-    go(whole, Updater(whole, settings), range(1, 9))
-    half = tensors(0, torch.float32)
-    updater = Updater(half, settings)
-    go(half, updater, range(1, 5))
-    other = [p.clone() for p in half]
-    resumed = Updater(other, settings)
-    assert resumed.state.keys() == updater.state.keys()
-    for name in updater.state:
-        for new, old in zip(resumed.state[name], updater.state[name], strict=True):
-            assert not new.any()
-            assert old.any()
-            new.copy_(old)
-    go(other, resumed, range(5, 9))
-    assert all(torch.equal(a, b) for a, b in zip(whole, other, strict=True))
-
-
-@pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_parameters_are_changed_in_place_and_gradients_are_not(kind):
-    parameters, gradients = tensors(0), tensors(1)
+def test_parameters_are_changed_in_place_and_gradients_are_not():
+    parameters, gradients = [p.requires_grad_() for p in tensors(0)], tensors(1)
     places = [p.data_ptr() for p in parameters]
-    Updater(parameters, Optimizer(kind)).update(gradients, torch.tensor(0.1), torch.tensor(1.0))
+    Updater(parameters, Optimizer()).update(gradients, number(0.0), number(1))
+    assert all(torch.equal(p, old) for p, old in zip(parameters, tensors(0), strict=True))  # a rate of 0
+    Updater(parameters, Optimizer()).update(gradients, number(0.1), number(1))
     assert [p.data_ptr() for p in parameters] == places
     assert not any(torch.equal(p, old) for p, old in zip(parameters, tensors(0), strict=True))
     assert all(torch.equal(g, old) for g, old in zip(gradients, tensors(1), strict=True))
 
 
-def test_leaves_that_need_gradients_can_be_updated():
-    p = torch.ones(2, requires_grad=True)
-    (gradient,) = torch.autograd.grad((3 * p).sum(), [p])
-    Updater([p], Optimizer(weight_decay=0.0)).update([gradient], torch.tensor(0.5), torch.tensor(1.0))
-    assert p.tolist() == [-0.5, -0.5]
-    assert p.requires_grad
-    assert p.grad is None
+def rates(schedule, steps, **settings):
+    """The rates of all updates, and the one after the last."""
+    optimizer = Optimizer(schedule=schedule, **settings)
+    return [rate_at(u, optimizer, steps, 512) for u in range(1, steps + 2)]
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_a_rate_of_0_changes_nothing(kind):
-    parameters = tensors(0)
-    Updater(parameters, Optimizer(kind)).update(tensors(1), torch.tensor(0.0), torch.tensor(1.0))
-    assert all(torch.equal(p, old) for p, old in zip(parameters, tensors(0), strict=True))
+def test_rates_of_hardnet_are_the_golden_ones_exactly(golden):
+    recorded = json.loads((golden / "hardnet_loss.json").read_text())["learning_rate"]
+    config = TrainingConfig.from_dict({"preset": "hardnet", "data": {"train": "x"}})
+    sampling = config.sampling
+    wanted = {int(update): rate for update, rate in recorded["rate_at_update"].items()}
+    wanted[recorded["updates"] + 1] = recorded["rate_left_after_last_update"]
+    for update, rate in wanted.items():
+        assert rate_at(update, config.optimizer, sampling.steps, sampling.pairs, sampling.epoch_pairs) == rate
+    assert [rate_at(u, Optimizer(schedule="hardnet"), 4, 512) for u in (1, 2, 3, 4)] == [10, 10, 7.5, 5]  # no epochs
+
+
+def test_the_rate_of_the_paper_falls_by_equal_steps_to_exactly_0_after_the_last():
+    sequence = rates("linear", 39_060)
+    assert (sequence[0], sequence[19_530], sequence[-1]) == (10, 5, 0)
+    for u in (1, 2, 100, 19_531, 39_060):
+        assert sequence[u - 1] == pytest.approx(10 * (1 - (u - 1) / 39_060), rel=1e-11)
+    assert all(later < earlier for earlier, later in pairwise(sequence))
+
+
+@given(st.integers(1, 10**7), st.floats(1e-6, 1e6), st.sampled_from(["linear", "cosine"]), st.integers(0, 50))
+def test_the_rate_is_0_after_the_last_update_and_never_before(steps, rate, schedule, warmup):
+    optimizer = Optimizer(rate=rate, schedule=schedule, warmup=warmup)
+    assert rate_at(steps + 1, optimizer, steps, 512) == 0
+    assert 0 < rate_at(steps, optimizer, steps, 512) <= rate
+    assert 0 < rate_at(1, optimizer, steps, 512) <= rate
+
+
+def test_cosine_constant_and_warm_up():
+    expected = [1 + math.cos(math.pi * k / 8) for k in range(9)]
+    assert rates("cosine", 8, rate=2.0) == pytest.approx(expected, abs=1e-15)
+    assert rates("constant", 6, rate=1.0, warmup=4) == [0.25, 0.5, 0.75, 1, 1, 1, 1]
+    cold, warm = rates("linear", 10), rates("linear", 10, warmup=4)
+    assert warm[:4] == pytest.approx([rate * share for rate, share in zip(cold, (0.25, 0.5, 0.75, 1), strict=False)])
+    assert warm[4:] == cold[4:]

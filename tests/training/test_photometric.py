@@ -1,10 +1,8 @@
-import io
 import math
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.ndimage import gaussian_filter
 from scipy.stats import kstest, norm
 
@@ -15,7 +13,6 @@ from matchkernel.training.augment import (
     blurred,
     change_photometric,
     draw_photometric,
-    jpeg,
 )
 from matchkernel.training.feed import PHOTOMETRIC, generator_at
 
@@ -26,14 +23,13 @@ NEUTRAL = {
     "slope_y": 0,
     "blur": 0,
     "noise": 0,
-    "quality": 100,
     "noise_seed": 0,
 }
-ALL_ON = Augmentation(gamma=1.0, contrast=1.0, light_gradient=0.5, blur=3.0, noise=60.0, jpeg=1)
+ALL_ON = Augmentation(gamma=1.0, contrast=1.0, light_gradient=0.5, blur=3.0, noise=60.0)
 
 
 def light(**columns):
-    """(B, 8): given columns, each a list of B numbers, and nothing else changed."""
+    """(B, 7): given columns, each a list of B numbers, and nothing else changed."""
     count = len(next(iter(columns.values())))
     rows = {**{name: [value] * count for name, value in NEUTRAL.items()}, **columns}
     return torch.tensor([rows[name] for name in PHOTOMETRIC_COLUMNS], dtype=torch.float32).T.contiguous()
@@ -62,19 +58,13 @@ def test_a_change_of_amount_0_changes_nothing(name, textures):
     assert (changed(patches, amount, noise_seed=[1, 2, 3]) - patches).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("exponent", [0.5, 0.8, 1.3, 2.0])
-def test_gamma(exponent, textures):
+def test_gamma_is_a_power_and_keeps_black_and_white(textures):
     patches = textures(4)
-    found = changed(patches, {"gamma": 1.0}, gamma=[exponent] * 4).double()
-    expected = 255 * (patches.double() / 255) ** exponent
-    assert (found - expected).abs().max() < 1e-3
-    assert found.min() >= 0
-
-
-def test_gamma_keeps_black_and_white():
-    ends = torch.tensor([0.0, 255.0]).view(2, 1, 1, 1).expand(2, 1, 32, 32)
-    for exponent in (0.3, 3.0):
-        assert torch.equal(changed(ends, {"gamma": 2.0}, gamma=[exponent] * 2), ends)
+    patches[0, 0, 0, :2] = torch.tensor([0.0, 255.0])
+    for exponent in (0.5, 0.8, 1.3, 2.0):
+        found = changed(patches, {"gamma": 1.0}, gamma=[exponent] * 4).double()
+        assert (found - 255 * (patches.double() / 255) ** exponent).abs().max() < 1e-3
+        assert found[0, 0, 0, :2].tolist() == [0, 255]
 
 
 def test_a_gradient_of_light_is_linear_and_1_at_the_centre():
@@ -112,18 +102,14 @@ def test_blur_is_scipys(size, textures):
         assert np.abs(patch - expected).max() > 0.5  # something happened
 
 
-def test_the_radius_of_the_blur_loses_little(textures):
-    """Against a Gaussian that is not cut: one gray level up to sigma 2, where the radius is three times sigma."""
+def test_the_radius_of_the_blur_loses_little_and_almost_no_blur_is_none(textures):
+    """Against a Gaussian that is not cut: one gray level up to sigma 2, where the radius is 4.5 sigma."""
     patches = textures(4)
     sigmas = [0.5, 1.0, 1.5, 2.0]
     found = blurred(patches, torch.tensor(sigmas))[:, 0].numpy()
     for sigma, patch, ours in zip(sigmas, patches[:, 0].double().numpy(), found, strict=True):
         assert np.abs(ours - gaussian_filter(patch, sigma, mode="nearest", truncate=8)).max() < 1
-
-
-def test_blur_of_almost_nothing_is_finite(textures):
-    patches = textures(2)
-    assert (blurred(patches, torch.tensor([0.0, 1e-30])) - patches).abs().max() < 1e-4
+    assert (blurred(patches[:2], torch.tensor([0.0, 1e-30])) - patches[:2]).abs().max() < 1e-4
 
 
 def noise_of(seeds, amounts=None, size=32):
@@ -160,74 +146,8 @@ def test_noise_follows_from_the_seed_of_the_patch_alone():
     assert np.array_equal(noise_of(seeds), together)
     for k, seed in enumerate(seeds):
         assert np.array_equal(noise_of([seed])[0], together[k])
-    assert len({patch.tobytes() for patch in noise_of(list(range(0, 2**23, 2**15)))}) == 256
-
-
-def test_noise_of_one_patch_is_not_that_of_another_with_its_pixels_exchanged():
-    sorted_values = {np.sort(patch.ravel()).tobytes() for patch in noise_of(list(range(0, 2**23, 2**13)))}
-    assert len(sorted_values) == 1024
-
-
-def through_pillow(patches, quality):
-    """What libjpeg leaves of gray patches (B, N, N) uint8."""
-    decoded = []
-    for patch in patches:
-        buffer = io.BytesIO()
-        Image.fromarray(patch).save(buffer, "JPEG", quality=quality)
-        decoded.append(np.asarray(Image.open(buffer)))
-    return np.stack(decoded).astype(np.float64)
-
-
-@pytest.mark.parametrize("size", [32, 64, 20, 36])
-@pytest.mark.parametrize("quality", [30, 60, 90])
-def test_jpeg_is_pillows(quality, size, textures):
-    """libjpeg computes in whole numbers, ours in floats: some coefficients are rounded elsewhere, half a level in mean.
-
-    Textures with noise, so that coefficients of all frequencies are there. Compression itself changes several times
-    more, and so does another quality.
-    """
-    noise = 12 * torch.randn(8, 1, size, size, generator=torch.Generator().manual_seed(size))
-    patches = (textures(8, size) + noise).clamp(0, 255).round()
-    given = patches[:, 0].numpy().astype(np.uint8)
-    expected = through_pillow(given, quality)
-    found = changed(patches, {"jpeg": 1}, quality=[quality] * 8)[:, 0].double().numpy()
-    assert found.shape == expected.shape
-    difference = np.abs(found - expected).mean()
-    assert difference < 0.5
-    assert np.abs(given - expected).mean() > 4 * difference
-    assert np.abs(through_pillow(given, quality - 10) - found).mean() > 4 * difference
-
-
-def test_each_patch_has_its_own_quality(textures):
-    patches = textures(3).round()
-    qualities = [5.0, 40.0, 95.0]
-    found = jpeg(patches, torch.tensor(qualities))
-    for k, quality in enumerate(qualities):
-        assert torch.equal(jpeg(patches[k : k + 1], torch.tensor([quality])), found[k : k + 1])
-    errors = (found - patches).abs().mean((1, 2, 3))
-    assert errors[0] > 2 * errors[1] > 2 * errors[2]
-
-
-def test_the_best_jpeg_only_rounds(textures):
-    """Quality 100 quantises by 1: off by less than two levels anywhere, and constant patches are kept."""
-    patches = textures(3).round()
-    assert (jpeg(patches, torch.full((3,), 100.0)) - patches).abs().max() < 2
-    for gray in (0, 3, 128, 255):
-        assert torch.equal(jpeg(flat(gray, size=20), torch.tensor([100.0])), flat(gray, size=20))
-
-
-def test_jpeg_gives_whole_gray_levels(textures):
-    found = jpeg(textures(4, 20) + 0.3, torch.tensor([10.0, 30.0, 60.0, 90.0]))
-    assert torch.equal(found, found.round())
-
-
-def test_a_block_of_jpeg_does_not_know_its_neighbours(textures):
-    patches = textures(1).round()
-    other = patches.clone()
-    other[..., 8:, :] = 0
-    other[..., :, 8:] = 0
-    quality = torch.tensor([20.0])
-    assert torch.equal(jpeg(patches, quality)[..., :8, :8], jpeg(other, quality)[..., :8, :8])
+    many = noise_of(list(range(0, 2**23, 2**13)))
+    assert len({np.sort(patch.ravel()).tobytes() for patch in many}) == 1024  # nor are they exchanged pixels of another
 
 
 @pytest.mark.parametrize("size", [32, 20])
@@ -240,7 +160,7 @@ def test_nothing_leaves_0_to_255(size, textures):
         assert found.min() >= 0
         assert found.max() <= 255
         assert found.isfinite().all()
-        for name in ("gamma", "contrast", "light_gradient", "blur", "noise", "jpeg"):
+        for name in ("gamma", "contrast", "light_gradient", "blur", "noise"):
             alone = change_photometric(patches, drawn, Augmentation(**{name: getattr(ALL_ON, name)}))
             assert alone.min() >= 0
             assert alone.max() <= 255
@@ -254,5 +174,5 @@ def test_every_patch_is_changed_by_itself_and_the_same_every_time(textures):
     assert torch.equal(change_photometric(patches, drawn, ALL_ON), together)
     for k in range(6):
         alone = change_photometric(patches[k : k + 1], drawn[k : k + 1], ALL_ON)
-        assert (alone - together[k]).abs().mean() < 0.05  # a rounding may tip a JPEG coefficient
+        assert (alone - together[k]).abs().max() < 1e-3
     assert torch.equal(patches, textures(6))  # what is given stays as it is

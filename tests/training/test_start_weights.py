@@ -1,19 +1,21 @@
-"""Runs that start from trained weights: what is copied, what goes on learning, what is refused, and resuming."""
+"""Runs that start from trained weights: what is copied, what continues to learn, what is refused, and resuming."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from helpers import refuses
 from made_runs import assert_equal, config, saved, weights
 
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save
 from matchkernel.runtime.card import Card, read_card
-from matchkernel.training.config import TeacherSettings, TrainingConfig
+from matchkernel.training.config import StartSettings, TeacherSettings, TrainingConfig
 from matchkernel.training.loop import train
 from matchkernel.training.sets import TrainingSet, open_sets
-from matchkernel.training.start import base_config, start_from
+from matchkernel.training.start import start_from
 from matchkernel.training.teacher import open_teacher
 
 MODEL = {"variant": "cartesian", "s": 1, "patch_size": 8, "d": 16, "D": 16}
@@ -42,23 +44,16 @@ def test_the_model_is_that_of_the_weights_unless_the_run_changes_it(started):
     assert again == config(started)
 
 
-def test_weights_and_statistics_are_those_of_the_file(tmp_path):
+def test_weights_and_statistics_are_those_of_the_file_and_another_D_is_a_new_head(tmp_path):
     file = trained(tmp_path / "base.safetensors")
-    model = build(**MODEL)
-    start = start_from(str(file), "all", model)
-    assert_equal(model.state_dict(), load(file).state_dict())
-    assert not start.has_new_head
-
-
-def test_a_new_dimension_is_a_new_head_on_the_old_network(tmp_path):
-    file = trained(tmp_path / "base.safetensors")
-    model = build(**{**MODEL, "D": 6})
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert start_from(str(file), "all", model).has_new_head
-    old, now = load(file).state_dict(), model.state_dict()
-    for name, tensor in now.items():
-        is_head = name.startswith(("projection", "output_norm"))
-        assert torch.equal(tensor, before[name] if is_head else old[name]), name
+    for D in (16, 6):
+        model = build(**{**MODEL, "D": D})
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        start_from(str(file), model)
+        old = load(file).state_dict()
+        for name, tensor in model.state_dict().items():
+            is_new = D == 6 and name.startswith(("projection", "output_norm"))
+            assert torch.equal(tensor, before[name] if is_new else old[name]), name
 
 
 def test_best_is_never_worse_than_the_start(started, tmp_path, monkeypatch):
@@ -71,15 +66,14 @@ def test_best_is_never_worse_than_the_start(started, tmp_path, monkeypatch):
     assert [entry["step"] for entry in entries if entry["event"] == "validation"] == [0, 6, 12]
 
 
-@pytest.mark.parametrize("average", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 @pytest.mark.parametrize(("layers", "fixed"), [
     ("all", ()),
     ("last", tuple(f"backbones.0.layers.{k}." for k in range(15))),
     ("head", ("backbones.",)),
 ])  # fmt: skip
-def test_only_the_chosen_layers_learn(started, tmp_path, layers, fixed, average):
+def test_only_the_chosen_layers_learn(started, tmp_path, layers, fixed):
     started["start"]["layers"] = layers
-    train(config(started, optimizer={"average": average}), tmp_path / "run", device="cpu")
+    train(config(started), tmp_path / "run", device="cpu")
     old, new = load(started["start"]["weights"]).state_dict(), weights(tmp_path / "run")
     for name, tensor in new.items():
         assert torch.equal(tensor, old[name]) == name.startswith(fixed), name
@@ -108,9 +102,9 @@ def test_a_stopped_run_resumes_to_the_same_weights(started, tmp_path):
     assert train(config(there), tmp_path / "run", device="cpu", resume=True).is_finished
     assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
     trained(moved, seed=9)
-    with pytest.raises(ArgumentError, match="from other weights"):
+    with refuses(ArgumentError):
         train(config(there), tmp_path / "run", device="cpu", resume=True)
-    with pytest.raises(ArgumentError, match=r"trained with start.layers = 'all', not 'head'"):
+    with refuses(ArgumentError):
         train(config(started, start={"layers": "head"}), tmp_path / "run", device="cpu", resume=True)
 
 
@@ -123,7 +117,7 @@ def test_a_run_killed_before_its_first_update_can_be_resumed(started, tmp_path, 
 
 
 def test_a_model_taught_by_its_own_start_has_nothing_to_learn_from_it(small_sets, tmp_path):
-    """The teacher's rows are not turned to their principal dimensions, as for a model with random weights."""
+    """The teacher's rows are not rotated to their principal dimensions, as they are for a model with random weights."""
     file = trained(tmp_path / "base.safetensors")
     settings, model, data = TeacherSettings((str(file),)), load(file), TrainingSet(open_sets([small_sets / "train"]))
     seen = torch.rand(20, 1, 8, 8) * 255
@@ -132,47 +126,37 @@ def test_a_model_taught_by_its_own_start_has_nothing_to_learn_from_it(small_sets
     losses = []
     for turns in (False, True):
         teacher = open_teacher(settings, model.config, data, torch.device("cpu"), in_half=False, turns=turns)
-        losses.append(float(teacher.loss(rows, teacher(seen).chunk(2), settings)))
+        losses.append(float(teacher.loss(rows, teacher(seen).chunk(2), 1.0)))
     assert losses[0] < 1e-6 < 0.1 < losses[1]
 
 
-@pytest.mark.parametrize(("model", "words"), [
-    ({"variant": "polar"}, r"have variant = 'cartesian', the model 'polar'"),
-    ({"s": 2}, r"have s = 1, the model 2: only D, the patch size and dropout may differ; leave model.s out"),
-    ({"d": 32}, r"have d = 16, the model 32"),
-    ({"widths": [4, 8, 8]}, r"have widths = None, the model \[4, 8, 8\]"),
-    ({"center_weight": False}, r"have center_weight = True, the model False"),
-    ({"output_norm": "none"}, r"have output_norm = 'batch', the model 'none'"),
-])  # fmt: skip
-def test_weights_that_do_not_fit_are_refused_before_anything_is_written(started, tmp_path, model, words):
-    with pytest.raises(ArgumentError, match=words):
+@pytest.mark.parametrize("model", [
+    {"variant": "polar"}, {"s": 2}, {"d": 32}, {"widths": [4, 8, 8]}, {"center_weight": False}, {"output_norm": "none"},
+], ids=repr)  # fmt: skip
+def test_a_model_that_does_not_fit_the_weights_is_refused_before_anything_is_written(started, tmp_path, model):
+    with refuses(ArgumentError):
         train(config(started, model=model), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
-def test_fc_is_refused_at_another_patch_size(started, tmp_path):
-    file = tmp_path / "fc.safetensors"
-    save(build("fc", d=16, D=16, patch_size=8), file)
-    with pytest.raises(ArgumentError, match="takes 8 px patches only"):
-        train(config(started, start={"weights": str(file)}, model={"patch_size": 16}), tmp_path / "run", device="cpu")
-    assert config(started, start={"weights": str(file)}).model.variant == "fc"
+def test_a_model_without_the_widths_of_the_weights_is_refused(started, tmp_path):
+    """As it can be built in Python; from tables the widths would be those of the weights."""
+    file = trained(tmp_path / "narrow.safetensors", widths=[4, 8], halvings=[1, 2])
+    built = replace(config(started), start=StartSettings(str(file)))
+    with refuses(ArgumentError):
+        train(built, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("start", "words"), [
-    ({"weights": ""}, "start.weights must name a weight file"),
-    ({"layers": "some"}, "start.layers must be"),
-    ({}, "start.weights must name"),
-])  # fmt: skip
-def test_refused_settings(small, start, words):
-    with pytest.raises(ArgumentError, match=words):
-        config({**small, "start": start})
-
-
-def test_missing_weights_and_a_head_that_is_not_there(started, tmp_path):
-    with pytest.raises(WeightsError, match="no such file"):
+def test_patch_sizes_heads_and_files_that_do_not_exist_are_refused(started, tmp_path):
+    fc, plain = tmp_path / "fc.safetensors", tmp_path / "sum.safetensors"
+    save(build("fc", d=16, D=16, patch_size=8), fc)
+    save(build("sum", d=16, patch_size=8), plain)
+    assert config(started, start={"weights": str(fc)}).model.variant == "fc"
+    assert config(started, start={"weights": str(plain)}).model.d == 16
+    with refuses(ArgumentError):
+        train(config(started, start={"weights": str(fc)}, model={"patch_size": 16}), tmp_path / "run", device="cpu")
+    with refuses(ArgumentError):
+        config(started, start={"weights": str(plain), "layers": "head"})
+    with refuses(WeightsError):
         config(started, start={"weights": "nowhere.safetensors"})
-    file = tmp_path / "sum.safetensors"
-    save(build("sum", d=16, patch_size=8), file)
-    assert base_config(str(file), {})["d"] == 16
-    with pytest.raises(ArgumentError, match="sum has no head"):
-        config(started, start={"weights": str(file), "layers": "head"})

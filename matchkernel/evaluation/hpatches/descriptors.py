@@ -8,7 +8,7 @@ import numpy as np
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet, PatchList, sequence_numbers
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.photos.nearest import LARGEST
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.progress import Progress, progress_counter
 
 PIECE = 2**18  # rows checked at a time
 
@@ -99,7 +99,7 @@ def describe_hpatches(
     """
     counts = {key: patches.counts[key] for key in _known(patches, sequences)}
     total = 16 * sum(counts.values())
-    add = adding(progress, total)
+    add = progress_counter(progress, total)
     descriptors: HPatchesDescriptors | None = None
     for key in counts:
         for image, strip in enumerate(IMAGES):

@@ -18,7 +18,7 @@ from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.method import Method
 from matchkernel.evaluation.methods import Planned, chosen_distance
-from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_words
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash, json_digest
 from matchkernel.storage.folders import new_folder
@@ -179,7 +179,7 @@ def score_split(
         result[task] = score[task]()
     warnings = [warning for task in TASKS if task in result for warning in _tie_warnings(task, result[task])]
     warnings += distractor_warnings(tasks.queries, tasks.distractors) if "retrieval" in result else []
-    result["warnings"] = [*warnings, *([blank_words(blank, rows)] if blank else [])]
+    result["warnings"] = [*warnings, *([blank_warning(blank, rows)] if blank else [])]
     return result
 
 

@@ -1,50 +1,44 @@
 """Score methods on scenes: extract once per image, match and score every pair, resumable and in several processes."""
 
 import json
-import multiprocessing
-import os
 import platform
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 import matchkernel
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation.methods import Planned
-from matchkernel.evaluation.photos.methods import PhotoMethod
-from matchkernel.evaluation.photos.rows import is_row
+from matchkernel.evaluation.photos.methods import MethodSpec, PhotoMethod
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
-from matchkernel.evaluation.photos.summary import summary
+from matchkernel.evaluation.photos.scores import summary
 from matchkernel.evaluation.photos.work import (
     SECONDS,
     ImageTask,
-    MethodSpec,
     PairTask,
     Protocol,
     extract_image,
     score_pair,
     threads,
 )
+from matchkernel.evaluation.results import FORMAT
+from matchkernel.photos.files import Pair
 from matchkernel.runtime.engine import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, json_digest, write_errors
 from matchkernel.storage.folders import exclusive
+from matchkernel.storage.pool import Failure, LocalWorkers, Work
 from matchkernel.storage.progress import Progress, Say
 
-FORMAT = 1
-Task = TypeVar("Task")
-Done = TypeVar("Done")
-Pool = Callable[[Callable[[Task], Done], Sequence[Task]], Iterator[Done]]
+# A function and its tasks -> each task with its result, as they finish.
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
 
 
 def evaluate_photos(
@@ -87,7 +81,7 @@ def evaluate_photos(
     if before is not None:
         before(plans)
     results = []
-    with _folder(work) as folder, _pool(workers, threads_each) as run:
+    with _folder(work) as folder, _runner(workers, threads_each) as run:
         for spec, method, plan in zip(specs, methods, plans, strict=True):
             rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, say, progress)
             scored = summary(rows, scenes, method.trained_on)
@@ -139,7 +133,7 @@ def _score(
     hashes: dict[str, dict[str, str]],
     protocol: Protocol,
     folder: Path,
-    run: Pool,
+    run: Run,
     say: Say,
     progress: Progress,
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
@@ -151,74 +145,55 @@ def _score(
         for name, digest in hashes[scene.name].items()
     }
     images = [
-        ImageTask(spec, scene.name, name, path, files[scene.name, name])
-        for scene in scenes
-        for name, path in scene.images.items()
+        ImageTask(spec, name, path, files[scene.name, name]) for scene in scenes for name, path in scene.images.items()
     ]
-    name = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
-    say(f"extracting from {len(images)} images for {name}")
+    label = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
+    say(f"extracting from {len(images)} images for {label}")
     extracting = []
-    for seconds in run(extract_image, images):
+    for _, seconds in run(extract_image, images):
         extracting.append(seconds)
         progress(len(extracting), len(images))
     rows: dict[str, list[dict[str, Any]]] = {}
     done, pairs = 0, sum(len(scene.pairs) for scene in scenes)
-    say(f"matching {pairs} pairs for {name}")
+    say(f"matching {pairs} pairs for {label}")
     for scene in scenes:
-        tasks = [_pair_task(spec, scene, pair, files, protocol) for pair in scene.pairs]
+        tasks = {}
+        for a, b in scene.pairs:
+            cameras = None if scene.homographies else (scene.cameras[a], scene.cameras[b])
+            features = files[scene.name, a], files[scene.name, b]
+            tasks[a, b] = PairTask(spec, (a, b), features, protocol, cameras, scene.homographies.get((a, b)))
         digest = json_digest(
             [method.settings, asdict(protocol), _versions(), scene.name, _truth(scene), hashes[scene.name]]
         )
-        rows[scene.name] = []
-        for row in _journaled(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
-            rows[scene.name].append(row)
+        scored = {}
+        for pair, row in _resumed(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
+            scored[pair] = row
             done += 1
             progress(done, pairs)
+        rows[scene.name] = [scored[pair] for pair in scene.pairs]
     per_pair = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
     names = ("per_image", "per_match", "per_estimate")
     values = (float(np.median(extracting)), *per_pair.tolist())
     return rows, {name: round(value, 4) for name, value in zip(names, values, strict=True)}
 
 
-def _pair_task(
-    spec: MethodSpec,
-    scene: EvaluationScene,
-    pair: tuple[str, str],
-    files: dict[tuple[str, str], Path],
-    protocol: Protocol,
-) -> PairTask:
-    features = files[scene.name, pair[0]], files[scene.name, pair[1]]
-    if scene.homographies:
-        return PairTask(spec, pair, features, protocol, homography=scene.homographies[pair])
-    return PairTask(spec, pair, features, protocol, (scene.cameras[pair[0]], scene.cameras[pair[1]]))
-
-
-def _journaled(path: Path, tasks: list[PairTask], run: Pool) -> Iterator[dict[str, Any]]:
-    """Rows of pairs in order: those of an earlier run from a file, the others computed and added to it."""
-    known = list(_known(path, tasks))
-    yield from known
+def _resumed(path: Path, tasks: dict[Pair, PairTask], run: Run) -> Iterator[tuple[Pair, dict[str, Any]]]:
+    """The rows of pairs: those that an earlier run wrote to a file, one per line, then the others, added to it."""
+    known: dict[Pair, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
+        with suppress(ValueError, RecursionError, LookupError, TypeError):  # a damaged line
+            row = json.loads(line)
+            if (pair := tuple(row["images"])) in tasks and {SECONDS, "matches", "inliers"} <= row.keys():
+                known[pair] = row
+    yield from known.items()
     with write_errors(path, "; what is done is kept"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in known), encoding="utf-8")
-        with path.open("a", encoding="utf-8") as journal:
-            for row in run(score_pair, tasks[len(known) :]):
-                journal.write(json.dumps(row) + "\n")
-                journal.flush()
-                yield row
-
-
-def _known(path: Path, tasks: list[PairTask]) -> Iterator[dict[str, Any]]:
-    """The rows of an earlier run, up to the first that is incomplete or damaged."""
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
-    for line, task in zip(lines, tasks, strict=False):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        is_whole = is_row(row, "poses" if task.homography is None else "homographies") and SECONDS in row
-        if not is_whole or row["images"] != list(task.names):
-            return
-        yield row
+        path.write_text("".join(json.dumps(row) + "\n" for row in known.values()), encoding="utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            for task, row in run(score_pair, [task for pair, task in tasks.items() if pair not in known]):
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                yield task.names, row
 
 
 @contextmanager
@@ -236,38 +211,32 @@ def _folder(work: str | Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _pool(workers: int, threads_each: int) -> Iterator[Pool]:
-    """Run tasks in order, in this process or in several."""
+def _runner(workers: int, threads_each: int) -> Iterator[Run]:
+    """Do tasks in this process or in several."""
     if workers == 1:
         with threads(threads_each):
-            yield map
+            yield lambda function, tasks: ((task, function(task)) for task in tasks)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (threads_each,))
-    try:
-        yield pool.map
-    except BrokenProcessPool:
-        raise WorkError(
-            "a process of the pool ended unexpectedly, perhaps for lack of memory: use fewer --workers"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with LocalWorkers(workers).pool(Work(partial(_open_worker, threads_each), memory=0), tasks=workers) as pool:
+
+        def run(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+            for (item,), result in pool.run([[(function, task)] for task in tasks]):
+                if isinstance(result, Failure):
+                    raise WorkError(f"{result.reason}; if the memory is full, use fewer --workers")
+                yield item[1], result
+
+        yield run
 
 
-def _begin(threads_each: int) -> None:
-    """Prepare a process of the pool; the main process handles Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["OMP_NUM_THREADS"] = str(threads_each)
+def _open_worker(threads_each: int, *_: object) -> tuple[dict[str, Any], Callable[[Sequence[Any]], Any]]:
+    """In a worker: set its number of threads."""
     threads(threads_each).__enter__()
-    threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+    return {}, _do_task
 
 
-def _end_with_the_main_process() -> None:
-    """If the main process is killed, nobody tells the others, and they would wait for work for ever."""
-    main = multiprocessing.parent_process()
-    if main is not None:
-        main.join()
-        os._exit(1)
+def _do_task(items: Sequence[tuple[Callable[[Any], Any], Any]]) -> Any:
+    function, task = items[0]
+    return function(task)
 
 
 def _truth(scene: EvaluationScene) -> list[Any]:

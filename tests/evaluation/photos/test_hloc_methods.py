@@ -4,14 +4,14 @@ import h5py
 import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.evaluation.photos.methods import UNKNOWN, guided, open_method
+from matchkernel.evaluation.photos.methods import UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.files import PairMatches, write_matches
-from matchkernel.photos.filters import parse_filter
 from matchkernel.storage.files import file_hash
 
 PIXELS = np.zeros((30, 40, 3), np.uint8)
@@ -39,9 +39,9 @@ def entries(K=20, D=8, seed=0, **others):
     }
 
 
-def opened(*paths, keypoints=0, kept="none"):
+def opened(*paths, keypoints=0, kept="none", guided=False):
     text = "hloc:" + ",".join(str(path) for path in paths)
-    return open_method(text, Detector(keypoints=keypoints), parse_filter(kept))
+    return MethodSpec(text, Detector(keypoints=keypoints), kept, guided=guided).open()
 
 
 @pytest.fixture
@@ -88,53 +88,49 @@ def test_matches_are_taken_as_they_are_in_either_order(features, matches):
     assert method.settings["matcher"] == file_hash(matches)
     assert method.settings["filter"] == "none"
     assert method.name == "hloc:f.h5,m.h5"
-    with pytest.raises(FileError, match=r"m\.h5: contains no matches of db/a\.jpg and c\.jpg"):
-        method.match(a, method.extract(PIXELS, "c.jpg"))
-    with pytest.raises(
-        FileError, match=r"matches of db/b\.jpg and db/a\.jpg refer to keypoints that are not in .*f\.h5"
-    ):
-        method.match(b, a[:5])
+    for pair in ((a, method.extract(PIXELS, "c.jpg")), (b, a[:5])):
+        with refuses(FileError):
+            method.match(*pair)
 
 
 @pytest.mark.parametrize(
-    ("others", "words"),
+    "others",
     [
-        ({"keypoints": np.zeros((20, 3))}, r"db/a\.jpg/keypoints has shape \(20, 3\), expected \(any, 2\)"),
-        ({"keypoints": np.full((20, 2), np.nan)}, r"features of db/a\.jpg contain values that are not finite"),
-        ({"keypoints": np.full((20, 2), 29.6)}, None),
-        ({"keypoints": np.full((20, 2), 31.0)}, r"keypoint 0 of db/a\.jpg lies outside the image"),
-        ({"keypoints": np.full((20, 2), -7.0)}, r"keypoint 0 of db/a\.jpg lies outside the image"),
-        ({"descriptors": np.zeros((20, 8))}, r"descriptors has shape \(20, 8\), expected \(any, 20\)"),
-        ({"descriptors": np.full((8, 20), np.inf)}, "not finite"),
-        ({"scores": np.full(20, np.nan)}, "not finite"),
-        ({"scores": np.zeros(19)}, r"scores has shape \(19,\)"),
-        ({"image_size": np.array([30, 40])}, r"is an image of \(30, 40\) pixels there, here of \(40, 30\)"),
-        ({"image_size": np.array([b"a", b"b"])}, "has type"),
+        {"keypoints": np.zeros((20, 3))},
+        {"keypoints": np.full((20, 2), np.nan)},
+        {"keypoints": np.full((20, 2), 31.0)},
+        {"keypoints": np.full((20, 2), -7.0)},
+        {"descriptors": np.zeros((20, 8))},
+        {"descriptors": np.full((8, 20), np.inf)},
+        {"scores": np.full(20, np.nan)},
+        {"scores": np.zeros(19)},
+        {"image_size": np.array([30, 40])},
+        {"image_size": np.array([b"a", b"b"])},
     ],
 )
-def test_faults_of_features_are_one_line(others, words, tmp_path):
+def test_faults_of_features_are_refused(others, tmp_path):
     write(tmp_path / "f.h5", {"db/a.jpg": entries(**others)})
-    if words is None:
-        assert len(opened(tmp_path / "f.h5").extract(PIXELS, "db/a.jpg")) == 20
-        return
-    with pytest.raises(FileError, match=words) as caught:
+    with refuses(FileError):
         opened(tmp_path / "f.h5").extract(PIXELS, "db/a.jpg")
-    assert str(tmp_path / "f.h5") in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
-def test_other_mistakes_are_one_line(features, matches, tmp_path):
+def test_a_keypoint_may_lie_a_little_outside(tmp_path):
+    write(tmp_path / "f.h5", {"db/a.jpg": entries(keypoints=np.full((20, 2), 29.6))})
+    assert len(opened(tmp_path / "f.h5").extract(PIXELS, "db/a.jpg")) == 20
+
+
+def test_other_mistakes_are_refused(features, matches, tmp_path):
     method = opened(features)
-    with pytest.raises(FileError, match=r"f\.h5: contains no features of d\.jpg"):
-        method.extract(PIXELS, "d.jpg")
-    with pytest.raises(FileError, match=r"descriptors of db/a\.jpg and c\.jpg differ in length"):
-        method.match(method.extract(PIXELS, "db/a.jpg"), method.extract(PIXELS, "c.jpg"))
-    with pytest.raises(FileError, match=r"absent\.h5: no such file"):
-        opened(tmp_path / "absent.h5")
-    with pytest.raises(ArgumentError, match="matches in its own way: guided matching is for nearest neighbours"):
-        guided(opened(features, matches))
-    with pytest.raises(ArgumentError, match=r"expected hloc:FEATURES\.h5 or hloc:FEATURES\.h5,MATCHES\.h5"):
-        opened(features, matches, matches)
+    a, c = (method.extract(PIXELS, name) for name in ("db/a.jpg", "c.jpg"))
+    for error, call in (
+        (FileError, lambda: method.extract(PIXELS, "d.jpg")),
+        (FileError, lambda: method.match(a, c)),
+        (FileError, lambda: opened(tmp_path / "absent.h5")),
+        (ArgumentError, lambda: opened(features, matches, guided=True)),
+        (ArgumentError, lambda: opened(features, matches, matches)),
+    ):
+        with refuses(error):
+            call()
 
 
 def test_nothing_matches_nothing(tmp_path):

@@ -1,0 +1,471 @@
+"""Extract features of many images into a folder of .npz files or one features.h5; an interrupted run resumes.
+
+The features of each photo are written as one file. In a folder it has the name of the photo; for an .h5 it is a shard,
+named by the key of its contents, in `<out>.parts` until all photos are done.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import numpy as np
+
+from matchkernel.collection.shards import check_visible, key_of, visible_mark
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
+from matchkernel.photos.describers import Describer, Recipe
+from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
+from matchkernel.photos.features import STORE, Features, Store, label_of, load_features, read_facts, save_features
+from matchkernel.photos.files import (
+    SUFFIX,
+    check_h5_name,
+    is_h5,
+    need_h5py,
+    npz_names,
+    recorded_facts,
+    write_features,
+)
+from matchkernel.photos.filters import RATIO, THRESHOLD
+from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
+from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
+from matchkernel.storage.folders import exclusive
+from matchkernel.storage.images import read_gray, read_mask
+from matchkernel.storage.photo_folders import first_names, photos_at
+from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
+from matchkernel.storage.progress import Progress, Say, stage
+from matchkernel.storage.settings import describe_differences
+from matchkernel.storage.threads import one_thread_each, use_threads
+
+IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
+FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file
+TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
+LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
+# OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
+# that patches are cut from, 220 were measured (benchmarks/collection.py).
+MEMORY = 240 * SIFT_PIXELS + LIBRARIES
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Names of the images extracted now, of those that already had features, and why others were skipped."""
+
+    done: list[str]
+    kept: list[str]
+    skipped: dict[str, str]
+    keypoints: int
+    descriptor: str = ""  # its name
+    engine: str | None = None  # what computed it; None for SIFT
+
+    @property
+    def label(self) -> str:
+        """The descriptor and the engine, for messages."""
+        return label_of(self.descriptor, {} if self.engine is None else {ENGINE: self.engine})
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo to extract features of.
+
+    Attributes:
+        name: of the image.
+        path: its file.
+        known: sha256 of the file whose features the .h5 holds already.
+        keypoints: number of keypoints that the .h5 holds.
+    """
+
+    name: str
+    path: Path
+    known: str | None = None
+    keypoints: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a photo.
+
+    Attributes:
+        name: of the image.
+        keypoints: number of its keypoints.
+        is_new: True if its features were extracted in this run.
+        file: name of the file with its features; None if they are in the .h5 already.
+        skipped: why it cannot be used, beginning with its file; None if it has features.
+    """
+
+    name: str
+    keypoints: int = 0
+    is_new: bool = False
+    file: str | None = None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class ExtractJob:
+    """How features are extracted and where they are written: see extract_images."""
+
+    detector: Detector
+    out: Path
+    store: Store = "float32"
+    masks: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the features of single photos are written."""
+        return self.out.with_name(self.out.name + ".parts") if is_h5(self.out) else self.out
+
+    def absolute(self) -> "ExtractJob":
+        """The same for workers, which may have another working directory."""
+        files = {name: str(Path(path).absolute()) for name in NETWORKS if (path := getattr(self.detector, name))}
+        detector = replace(self.detector, **files)  # type: ignore[arg-type]
+        return ExtractJob(detector, self.out.absolute(), self.store, self.masks and self.masks.absolute())
+
+
+def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
+    """Images of folders, files and patterns by name, sorted (see photo_folders.photos_at)."""
+    return photos_at(places).paths
+
+
+def extract_images(
+    images: dict[str, Path],
+    out: str | Path,
+    describer: Describer | Recipe,
+    detector: Detector | None = None,
+    *,
+    store: Store = "float32",
+    masks: str | Path | None = None,
+    workers: Workers | None = None,
+    say: Say = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> Extraction:
+    """Extract features of images, each file written atomically; an image that cannot be read is skipped and reported.
+
+    When run again, images that have features with the same settings are kept, and images that have changed are
+    extracted again; the features of one that has changed and cannot be read are removed. Features with other settings
+    are refused. Features for an .h5 are collected in `<out>.parts` and written to the file at the end, all of them or
+    none. The files are the same, byte for byte, whichever workers made them.
+
+    Args:
+        images: files by name (see find_images).
+        out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
+        describer: from open_describer; for workers also from open_recipe.
+        detector: how keypoints are found.
+        store: how descriptors are stored; in an .h5, "bytes" become float16, as hloc could not read bytes.
+        masks: folder of `<name>.png`, named as for COLMAP: no keypoints where it is 0; an image may have none.
+        workers: processes that extract (default: this process, with its threads).
+        say: called with a line for each skipped image, and about further images that have features there.
+        progress: called with the number of images done and their total.
+    """
+    job = ExtractJob(detector or Detector(), Path(out), store, None if masks is None else Path(masks))
+    _check_target(job.out, images)
+    masked = check_masks(job.masks, images)
+    if 0 < masked < len(images):
+        say(f"{masked} of {len(images)} photos have a mask")
+    with exclusive(job.folder, f"{out}: another process is writing features to it"):
+        for path in leftovers_of(job.out):
+            path.unlink(missing_ok=True)
+        with _opened(job, describer, workers, len(images)) as (facts, run):
+            photos = _photos(job.out, images, facts, say)
+            progress(0, len(photos))
+            found: dict[str, Outcome] = {}
+            for outcome in run(photos):
+                found[outcome.name] = outcome
+                _report(outcome, job, say)
+                progress(len(found), len(photos))
+        outcomes = [found[name] for name in images]
+        if is_h5(job.out):
+            with stage("write"):
+                _gather(job, photos, found)
+    return _summary(outcomes, facts, are_shards=is_h5(job.out))
+
+
+def _check_target(out: Path, images: dict[str, Path]) -> None:
+    """Refuse a place that cannot be written before any work is done."""
+    if is_h5(out):
+        check_output(out, *images.values())
+        need_h5py()
+        for name in images:
+            inside = next((str(parent) for parent in PurePosixPath(name).parents if str(parent) in images), "")
+            if inside:
+                raise ArgumentError(f"{out} cannot hold both {inside} and {name}: no image can be inside another one")
+    elif out.is_file() or (out.suffix.lower() in FILE_SUFFIXES and not out.is_dir()):
+        kind = "a file" if out.is_file() else "the name of a file"
+        raise FileError(f"{out}: is {kind}, not a folder; features go into a folder or an .h5")
+    else:
+        check_folder(out)
+
+
+@contextmanager
+def _opened(
+    job: ExtractJob, describer: Describer | Recipe, workers: Workers | None, images: int
+) -> Iterator[tuple[dict[str, Any], Callable[[list[Photo]], Iterator[Outcome]]]]:
+    """The facts of the features, and a function that extracts them: in this process, or by workers."""
+    if workers is None:
+        extractor = Extractor(describer if isinstance(describer, Describer) else describer.open(), job)
+        yield extractor.facts, extractor.each
+        return
+    with visible_mark(job.folder) as mark, workers.pool(extract_work(job, describer, mark), images) as pool:
+
+        def run(photos: list[Photo]) -> Iterator[Outcome]:
+            photos = [replace(photo, path=photo.path.absolute()) for photo in photos]
+            size = min(IMAGES_PER_TASK, max(1, len(photos) // (TASKS_PER_WORKER * pool.size)))
+            for task, result in pool.run([photos[i : i + size] for i in range(0, len(photos), size)]):
+                if isinstance(result, Failure):
+                    yield from (Outcome(one.name, skipped=_not_extracted(one, result.reason)) for one in task)
+                else:
+                    yield from result
+
+        yield pool.facts, run
+
+
+def extract_work(job: ExtractJob, describer: Describer | Recipe, mark: Path) -> Work:
+    """What workers need to extract features; all of them must see the file `mark`."""
+    recipe = describer if isinstance(describer, Recipe) else describer.recipe
+    if recipe is None:
+        raise ArgumentError("a describer that was made by hand cannot be sent to other processes")
+    if recipe.engine.lower().endswith(FILE):
+        recipe = replace(recipe, engine=str(Path(recipe.engine).absolute()))
+    on_gpu = recipe.device is not None and (recipe.device == "auto" or recipe.device.startswith("cuda"))
+    uses_gpu = on_gpu and not isinstance(recipe.model, str) and recipe.engine in (AUTO, TORCH, CUDA_HALF)
+    return Work(partial(_open_in_worker, mark.absolute(), job.absolute(), recipe), MEMORY, uses_gpu)
+
+
+def _open_in_worker(mark: Path, job: ExtractJob, recipe: Recipe, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
+    check_visible(mark)
+    use_threads(threads)
+    if recipe.device == "auto":
+        recipe = replace(recipe, device="cuda" if gpu else "cpu")
+    extractor = Extractor(recipe.open(), job)
+    return extractor.facts, lambda photos: list(extractor.each(photos))
+
+
+def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say) -> list[Photo]:
+    """The photos, with what the .h5 knows of them; a place that holds features of another kind is refused."""
+    known = recorded_facts(out) if is_h5(out) and out.exists() else {}
+    if not is_h5(out):  # the extractor reads every file; one is enough to refuse the folder before anything is written
+        first = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
+        with suppress(FileError):  # damaged: reported by the extractor
+            if first is not None:
+                check_same_settings(*read_facts(out / f"{first}{SUFFIX}"), facts, first, out)
+    for name, found in known.items():
+        if "model" in found:
+            check_same_settings(found["model"], found["settings"], facts, name, out)
+        if found["D"] != facts["D"]:  # all that is known about features of another program
+            raise ArgumentError(
+                f"{out}: features of {name} have {found['D']} dimensions, those of {facts['name']} {facts['D']}; "
+                "choose another place"
+            )
+    others = (known.keys() if is_h5(out) else set(npz_names(out))) - images.keys()
+    if others:
+        say(f"{out}: also holds features of photos that are not among these: {first_names(sorted(others))}")
+    no_facts: dict[str, Any] = {"settings": {}, "K": 0}
+    of_image = {name: no_facts | known.get(name, {}) for name in images}
+    return [
+        Photo(name, path, of_image[name]["settings"].get(IMAGE_HASH), of_image[name]["K"])
+        for name, path in images.items()
+    ]
+
+
+def _report(outcome: Outcome, job: ExtractJob, say: Say) -> None:
+    """Say why a photo has no features or no keypoints."""
+    if outcome.skipped is not None:
+        say(f"skipped {outcome.skipped}")
+    elif not outcome.keypoints:
+        is_masked = mask_of(outcome.name, job.masks) is not None
+        why = "is all of it masked?" if is_masked else "is it blank, very dark, or 10 or 12 bits in a 16 bit file?"
+        say(f"{outcome.name}: no keypoints; {why}")
+
+
+def _gather(job: ExtractJob, photos: Sequence[Photo], found: dict[str, Outcome]) -> None:
+    """Write the shards into the .h5, sorted by name, and remove them; also remove features of photos that changed."""
+    shards = [(name, job.folder / one.file) for name, one in sorted(found.items()) if one.file is not None]
+    stale = [one.name for one in photos if found[one.name].skipped is not None and _has_changed(one, job.masks)]
+    if shards or stale:
+        write_features(job.out, ((name, load_features(path)) for name, path in shards), removed=stale)
+    shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def _has_changed(photo: Photo, masks: Path | None) -> bool:
+    """True if the .h5 has features of an earlier photo of that name; False for a file that is gone."""
+    try:
+        return photo.known is not None and photo.known != photo_digest(photo.path, mask_of(photo.name, masks))
+    except FileError:
+        return False
+
+
+def _summary(outcomes: Sequence[Outcome], facts: dict[str, Any], *, are_shards: bool) -> Extraction:
+    used = [one for one in outcomes if one.skipped is None]
+    new_shards = {one.file for one in used if one.is_new and are_shards}  # copies of a photo share a shard
+    return Extraction(
+        [one.name for one in used if one.is_new or one.file in new_shards],
+        [one.name for one in used if not one.is_new and one.file not in new_shards],
+        {one.name: one.skipped for one in outcomes if one.skipped is not None},
+        sum(one.keypoints for one in used),
+        facts["name"],
+        facts["settings"].get(ENGINE),
+    )
+
+
+@dataclass(frozen=True)
+class _Detected:
+    """An image whose keypoints are detected, to be described and written."""
+
+    photo: Photo
+    target: Path
+    settings: dict[str, Any]
+    gray: np.ndarray
+    keypoints: Detection
+
+
+class Extractor:
+    """Extracts features of photos with an opened model, in one process.
+
+    Attributes:
+        facts: the descriptor's name, its dimension and all settings of the features, as JSON values.
+    """
+
+    def __init__(self, describer: Describer, job: ExtractJob) -> None:
+        self.job = job
+        # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
+        self._describer = replace(describer, takes_one_core=True) if describer.device == "cpu" else describer
+        settings = recorded_settings(describer, job.detector) | ({} if job.store == "float32" else {STORE: job.store})
+        self.facts = dict(json.loads(json.dumps({"name": describer.name, "D": describer.D, "settings": settings})))
+
+    def each(self, photos: Sequence[Photo]) -> Iterator[Outcome]:
+        """What became of each photo, in their order; several are worked on at the same time."""
+        with one_thread_each() if self._describer.device == "cpu" else nullcontext():
+            yield from for_each_image(self._detect, self._describe, photos, self._describer, self.job.detector)
+
+    def _detect(self, photo: Photo) -> _Detected | Outcome:
+        return _or_skip(photo, self._read_and_detect, photo)
+
+    def _describe(self, found: _Detected | Outcome) -> Outcome:
+        return found if isinstance(found, Outcome) else _or_skip(found.photo, self._describe_and_write, found)
+
+    def _read_and_detect(self, photo: Photo) -> _Detected | Outcome:
+        """Detect keypoints, unless the photo has features already."""
+        _check_name(photo.name, is_h5(self.job.out))
+        with stage("read"):
+            mask_path = mask_of(photo.name, self.job.masks)
+            digest = photo_digest(photo.path, mask_path)
+            if digest == photo.known:
+                return Outcome(photo.name, photo.keypoints)
+            settings = {**self.facts["settings"], IMAGE_HASH: digest}
+            key = key_of(self.facts["name"], settings) if is_h5(self.job.out) else photo.name
+            target = self.job.folder / f"{key}{SUFFIX}"
+            known = self._load_known(target, digest, photo.name) if target.is_file() else None
+            if known is not None:
+                return Outcome(photo.name, len(known), file=target.name)
+            target.unlink(missing_ok=True)  # of an earlier photo: not to be matched if this one cannot be read
+            gray = read_gray(photo.path)
+            mask = None if mask_path is None else _read_mask(mask_path, gray)
+        return _Detected(photo, target, settings, gray, detect_in(gray, self._describer, self.job.detector, mask))
+
+    def _describe_and_write(self, found: _Detected) -> Outcome:
+        features = describe_found(found.gray, found.keypoints, self._describer, self.job.detector)
+        with stage("write"):
+            save_features(replace(features, settings=found.settings), found.target)
+        return Outcome(found.photo.name, len(features), is_new=True, file=found.target.name)
+
+    def _load_known(self, target: Path, digest: str, name: str) -> Features | None:
+        """Features that exist and are up to date; features made with other settings are refused."""
+        try:
+            known = load_features(target)
+        except FileError as error:
+            if is_h5(self.job.out):
+                return None  # a damaged shard is made again
+            raise FileError(f"{error}; remove it to extract it again") from None
+        check_same_settings(known.model, known.settings, self.facts, name, self.job.out)
+        return known if known.settings.get(IMAGE_HASH) == digest else None
+
+
+def _or_skip(photo: Photo, step: Callable[..., Result], *arguments: Any) -> Result | Outcome:
+    """The result of a step. A photo that cannot be used does not stop the others, whatever error a library raises."""
+    try:
+        return step(*arguments)
+    except FileError as error:
+        return Outcome(photo.name, skipped=str(error))
+    except (MatchKernelError, MemoryError):
+        raise
+    except Exception as error:
+        return Outcome(photo.name, skipped=_not_extracted(photo, one_line(error)))
+
+
+def _not_extracted(photo: Photo, reason: str) -> str:
+    return f"{photo.path}: not extracted: {reason}"
+
+
+def check_same_settings(
+    model: str, settings: Any, facts: dict[str, Any], name: str, out: Path, advice: str = "remove them"
+) -> None:
+    """Refuse features made in another way than those that the facts of an Extractor describe."""
+    oldest = {ENGINE: TORCH, STORE: "float32"}  # of features that do not record them
+    before = {**oldest, "model": model, **settings}
+    now = {**oldest, "model": facts["name"], **facts["settings"]}
+    keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
+    readable = [key for key in keys if not key.endswith("sha256")]
+    for some in (readable, keys):  # digests are named only if all else is the same
+        differences = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        if differences:
+            only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
+            other = f"use --engine {before[ENGINE]}, " if only_engine else ""
+            raise ArgumentError(
+                f"{out}: features of {name} were {differences}; {other}{advice} or choose another place"
+            )
+
+
+def _check_name(name: str, in_h5: bool) -> None:
+    """Refuse an image whose features cannot be written under its name."""
+    if in_h5:
+        try:
+            check_h5_name(name)
+        except ArgumentError as error:
+            raise FileError(f"{name!a}: {error}") from None
+    elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
+        raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
+
+
+def mask_of(name: str, masks: Path | None) -> Path | None:
+    """The mask of an image, if it has one."""
+    mask = None if masks is None else masks / f"{name}.png"
+    return mask if mask is not None and os.path.isfile(mask) else None  # noqa: PTH113 - False for a name too long
+
+
+def check_masks(masks: Path | None, names: Collection[str]) -> int:
+    """The number of images that have a mask; a folder without any is refused, as masks with other names would be."""
+    if masks is None:
+        return 0
+    if not masks.is_dir():
+        raise FileError(f"{masks}: no such folder of masks")
+    count = sum(mask_of(name, masks) is not None for name in names)
+    if names and not count:
+        first = next(iter(names))
+        raise FileError(f"{masks}: has no mask of these photos; that of {first} would be {first}.png")
+    return count
+
+
+def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:
+    mask = read_mask(path)
+    if mask.shape != gray.shape:
+        sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, gray)]
+        raise FileError(f"{path}: a mask of {sizes[0]} pixels, its photo has {sizes[1]}")
+    return mask
+
+
+def photo_digest(path: Path, mask: Path | None = None) -> str:
+    """sha256 of a photo, and of its mask if it has one."""
+    return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():  # reading a pipe might never end
+        raise FileError(f"{path}: no such file")
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,429 @@
+"""Match pairs of images whose features are on disk, into a matches.h5 of hloc or a match list of COLMAP; resumable.
+
+Pairs are matched in blocks that share images. The matches of a block are written as one shard, named by its key, in
+`<out>.parts`, until all blocks are done.
+"""
+
+import hashlib
+import json
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matchkernel.collection.extract import IMAGE_HASH, LIBRARIES
+from matchkernel.collection.pair_blocks import pair_blocks
+from matchkernel.collection.shards import check_visible, key_of, visible_mark
+from matchkernel.colmap.text_files import check_match_names, write_match_list
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.describers import open_place
+from matchkernel.photos.features import Features, read_facts
+from matchkernel.photos.files import (
+    SUFFIX,
+    FeatureFiles,
+    Pair,
+    PairMatches,
+    is_h5,
+    open_features,
+    pair_key,
+    read_matches_of,
+    recorded_facts,
+    recorded_matches,
+    unique_pairs,
+    write_matches,
+)
+from matchkernel.photos.pipeline import MatchSettings, match_features
+from matchkernel.storage.arrays import read_npz
+from matchkernel.storage.files import check_output, leftovers_of, replacing
+from matchkernel.storage.folders import exclusive
+from matchkernel.storage.pool import Failure, Run, Work, Workers
+from matchkernel.storage.progress import Progress, Say, stage
+from matchkernel.storage.settings import first_difference
+from matchkernel.storage.threads import use_threads
+
+MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
+FACTS_AT_A_TIME = 1000  # images whose settings are in memory
+CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
+MATCHING = 300_000_000  # bytes: tiles of distances, a model that is fitted
+MEMORY = LIBRARIES + CACHE + MATCHING  # of a worker, unless an image has far more than 100,000 keypoints
+ARRAYS = ("counts", "sizes", "indices", "scores", "facts")
+
+
+@dataclass(frozen=True)
+class MatchedPairs:
+    """What became of the pairs.
+
+    Attributes:
+        pairs: number of pairs asked for.
+        done: number matched now.
+        kept: number that the .h5 had already, or that an interrupted run had matched.
+        matches: number of matches of these.
+        skipped: images without usable features, and pairs ("a b") that could not be matched, each with the reason.
+    """
+
+    pairs: int
+    done: int
+    kept: int
+    matches: int
+    skipped: dict[str, str]
+
+
+class PairTask(NamedTuple):
+    """Two images to match, and the key of the result."""
+
+    a: str
+    b: str
+    key: str
+
+
+class FoundPair(NamedTuple):
+    """The matches of two images.
+
+    Attributes:
+        a, b: names of the images.
+        indices: (M, 2) row in A and row in B.
+        scores: (M,) from 0 to 1: (1 + the cosine of the descriptors) / 2.
+        size: number of keypoints of A.
+    """
+
+    a: str
+    b: str
+    indices: np.ndarray
+    scores: np.ndarray
+    size: int
+
+
+@dataclass(frozen=True)
+class MatchedBlock:
+    """A block of pairs whose matches are written.
+
+    Attributes:
+        path: the shard.
+        pairs, matches: how many of them it holds.
+        is_new: True if it was matched in this run.
+        unreadable: images whose features cannot be read, with the reason.
+    """
+
+    path: Path
+    pairs: int
+    matches: int
+    is_new: bool
+    unreadable: dict[str, str]
+
+
+def match_pairs(
+    features: str | Path,
+    pairs: Iterable[Pair],
+    outs: Sequence[str | Path],
+    settings: MatchSettings | None = None,
+    *,
+    device: str = "cpu",
+    workers: Workers | None = None,
+    say: Say = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> MatchedPairs:
+    """Match pairs of images and write the matches; with a geometry, those that agree on it.
+
+    Blocks of pairs are collected in `<out>.parts`, where an interrupted run resumes, and written to the files at the
+    end. An .h5 that exists is added to: pairs that it has from the same features and settings are kept. The files are
+    the same, byte for byte, whichever workers made them.
+
+    Args:
+        features: folder of .npz files or features.h5.
+        pairs: names of two images each; a pair that is named twice is matched once.
+        outs: files to write: .h5 in hloc's layout, .txt for COLMAP's matches_importer.
+        settings: how to match (default: MatchSettings()); its detector is not used.
+        device: where to compare descriptors: "cpu", "cuda", "auto".
+        workers: processes that match (default: this process).
+        say: called with a line for each image or pair that is skipped.
+        progress: called with the number of pairs done and their total.
+    """
+    chosen, targets = settings or MatchSettings(geometry="none"), [Path(out) for out in outs]
+    wanted, files = list(unique_pairs(pairs)), open_features(features)
+    _check_targets(targets, files, wanted)
+    h5 = next((path for path in targets if is_h5(path)), None)
+    folder = targets[0].with_name(targets[0].name + ".parts")
+    with exclusive(folder, f"{targets[0]}: another process is writing matches to it"):
+        for path in (left for target in targets for left in leftovers_of(target)):
+            path.unlink(missing_ok=True)
+        tasks, skipped = _tasks(files, wanted, chosen, say)
+        kept = _kept(h5, tasks, chosen)
+        job = MatchJob(files.place, chosen, folder, device)
+        left = [task for task in tasks if task.key not in kept]
+        progress(len(kept), len(tasks))
+        blocks, failed = match_blocks(job, left, workers, say, lambda done, _: progress(len(kept) + done, len(tasks)))
+        with stage("write"):
+            _write(blocks, targets, tasks, chosen)
+        shutil.rmtree(folder, ignore_errors=True)
+    new, old = (sum(one.pairs for one in blocks if one.is_new is is_new) for is_new in (True, False))
+    matches = sum(one.matches for one in blocks) + sum(kept.values())
+    return MatchedPairs(len(wanted), new, old + len(kept), matches, {**skipped, **failed})
+
+
+def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence[Pair]) -> None:
+    """Refuse, before any work, what could not be written."""
+    if not targets or len({path.suffix.lower() for path in targets}) < len(targets):
+        raise ArgumentError("matches are written to one .h5, one .txt, or one of each")
+    for target in targets:
+        check_output(target, files.place, suffixes=MATCH_SUFFIXES)
+        if not is_h5(target):
+            check_match_names(name for pair in pairs for name in pair)
+            continue
+        keys: dict[str, Pair] = {}
+        for pair in pairs:
+            same = keys.setdefault(pair_key(*pair), pair)
+            if same != pair:
+                raise ArgumentError(f"{target}: hloc has one name for the pairs {same} and {pair}; rename an image")
+
+
+def _recorded(settings: MatchSettings) -> dict[str, Any]:
+    """The settings that determine the matches of given features, as JSON values."""
+    chosen = {name: value for name, value in asdict(settings).items() if name != "detector"}
+    return {**chosen, "filter": str(settings.filter)}
+
+
+def _tasks(
+    files: FeatureFiles, pairs: Sequence[Pair], settings: MatchSettings, say: Say
+) -> tuple[list[PairTask], dict[str, str]]:
+    """Pairs with the keys of their matches; and the images without features, whose pairs are left out."""
+    digests, missing = _feature_digests(files, {name for pair in pairs for name in pair})
+    for reason in missing.values():
+        say(f"skipped {reason}")
+    how = _recorded(settings)
+    tasks = [
+        PairTask(a, b, key_of(a, digests[a], b, digests[b], how)) for a, b in pairs if a in digests and b in digests
+    ]
+    if tasks:
+        settings.filter.check_recorded(files.load(tasks[0].a).settings)
+    elif pairs:
+        names = [name for name in files.names if name not in missing]  # the images may have other names there
+        hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
+        raise FileError(f"{files.place}: has the features of no pair{hint}")
+    return tasks, missing
+
+
+def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Digests of the features of images; and the images without usable features, with the reason.
+
+    Features of this package are identified by what they were made from: photo, model and settings. Features of other
+    programs are identified by their values.
+    """
+    found: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    present, wanted = set(files.names), sorted(set(names))
+    for start in range(0, len(wanted), FACTS_AT_A_TIME):
+        some = wanted[start : start + FACTS_AT_A_TIME]
+        known = recorded_facts(files.place, present.intersection(some)) if is_h5(files.place) else {}
+        for name in some:
+            try:
+                if name not in present:
+                    raise FileError(f"{files.place}: contains no features of {name}")
+                if is_h5(files.place):
+                    model, settings = known[name].get("model"), known[name].get("settings", {})
+                else:
+                    model, settings = read_facts(files.place / f"{name}{SUFFIX}")
+                found[name] = key_of(model, settings) if IMAGE_HASH in settings else _digest(files.load(name))
+            except FileError as error:
+                missing[name] = str(error)
+    return found, missing
+
+
+def _digest(features: Features) -> str:
+    digest = hashlib.sha256()
+    for array in (features.keypoints, features.frames.shapes, features.descriptors):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -> dict[str, int]:
+    """Keys of the pairs that an .h5 has from the same features, with their numbers of matches."""
+    if h5 is None or not h5.exists():
+        return {}
+    text, found = recorded_matches(h5, [(task.a, task.b) for task in tasks])
+    try:
+        before = dict(json.loads(text or "{}"))
+    except ValueError:
+        before = {}
+    differs = first_difference(before, _recorded(settings))
+    if differs is not None:
+        name, then, now = differs
+        how = f"were made with {name} {then!r}, now {now!r}" if name in before else "were made by another program"
+        raise ArgumentError(f"{h5}: its matches {how}; choose another place")
+    keys = {task.key for task in tasks}
+    return {key: count for key, count in found.values() if key in keys}
+
+
+@dataclass(frozen=True)
+class MatchJob:
+    """What is matched and where the shards are written: see match_pairs."""
+
+    place: Path
+    settings: MatchSettings
+    folder: Path
+    device: str = "cpu"
+
+
+def match_blocks(
+    job: MatchJob,
+    tasks: Sequence[PairTask],
+    workers: Workers | None = None,
+    say: Say = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> tuple[list[MatchedBlock], dict[str, str]]:
+    """Match pairs block by block into shards, unless they exist; and what was skipped, with the reason."""
+    by_names = {(task.a, task.b): task for task in tasks}
+    blocks = [[by_names[pair] for pair in block] for block in pair_blocks(list(by_names))]
+    found: dict[PairTask, MatchedBlock] = {}  # by first pair
+    skipped: dict[str, str] = {}
+    done = 0
+    for items, result in _run(job, blocks, workers):
+        done += len(items)
+        if isinstance(result, Failure):
+            news = {f"{pair.a} {pair.b}": f"{pair.a} {pair.b}: not matched: {result.reason}" for pair in items}
+        else:
+            found[items[0]] = result
+            news = {name: reason for name, reason in result.unreadable.items() if name not in skipped}
+        skipped |= news
+        for reason in news.values():
+            say(f"skipped {reason}")
+        progress(done, len(tasks))
+    return [found[pair] for block in blocks for pair in block if pair in found], dict(sorted(skipped.items()))
+
+
+def _run(
+    job: MatchJob, blocks: list[list[PairTask]], workers: Workers | None
+) -> Iterator[tuple[list[PairTask], MatchedBlock | Failure]]:
+    if not blocks:
+        return
+    if workers is None:
+        matcher = Matcher(job, open_place(job.device))
+        yield from ((block, matcher.match_block(block)) for block in blocks)
+        return
+    with visible_mark(job.folder) as mark, workers.pool(match_work(job, mark), len(blocks)) as pool:
+        yield from pool.run(blocks)
+
+
+def match_work(job: MatchJob, mark: Path) -> Work:
+    """What workers need to match blocks of pairs; all of them must see the file `mark`."""
+    uses_gpu = job.device == "auto" or job.device.startswith("cuda")
+    absolute = replace(job, place=job.place.absolute(), folder=job.folder.absolute())
+    return Work(partial(_open_in_worker, mark.absolute(), absolute), MEMORY, uses_gpu)
+
+
+def _open_in_worker(mark: Path, job: MatchJob, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
+    check_visible(mark)
+    use_threads(threads)
+    device = ("cuda" if gpu else "cpu") if job.device == "auto" else job.device
+    return {}, Matcher(job, open_place(device)).match_block
+
+
+class Matcher:
+    """Matches pairs of images in one process, and keeps the features of the last images in memory."""
+
+    def __init__(self, job: MatchJob, device: str) -> None:
+        self.job, self.device = job, device
+        self._files = FeatureFiles(job.place, [])
+        self._cache: OrderedDict[str, Features] = OrderedDict()
+        self._cached = 0  # bytes
+
+    def match_block(self, tasks: Sequence[PairTask]) -> MatchedBlock:
+        """Match the pairs of a block and write their matches, unless they are written already."""
+        key = key_of([pair.key for pair in tasks])
+        path = self.job.folder / f"{key}{SUFFIX}"
+        try:
+            return _summary(path, is_new=False)
+        except FileError:
+            pass  # not there, or damaged
+        unreadable: dict[str, str] = {}
+        found = [one for pair in tasks if (one := self._match(pair, unreadable)) is not None]
+        save_block(found, path, unreadable)
+        return _summary(path, is_new=True)
+
+    def _match(self, pair: PairTask, unreadable: dict[str, str]) -> FoundPair | None:
+        a, b = (self._features(name, unreadable) for name in (pair.a, pair.b))
+        if a is None or b is None:
+            return None
+        try:
+            found = match_features(a, b, self.job.settings, device=self.device)
+        except ArgumentError as error:
+            raise ArgumentError(f"{pair.a} and {pair.b}: {error}") from None
+        matches = found.matches[found.inliers]
+        return FoundPair(pair.a, pair.b, matches.indices, 1 - matches.distances**2 / 4, len(a))
+
+    def _features(self, name: str, unreadable: dict[str, str]) -> Features | None:
+        """Features of an image, kept for its other pairs; None, with a reason, if they cannot be read."""
+        if name in unreadable:
+            return None
+        if name in self._cache:
+            self._cache.move_to_end(name)
+            return self._cache[name]
+        try:
+            self._cache[name] = features = self._files.load(name)
+        except FileError as error:
+            unreadable[name] = str(error)
+            return None
+        self._cached += _bytes_of(features)
+        while self._cached > CACHE and len(self._cache) > 2:
+            self._cached -= _bytes_of(self._cache.popitem(last=False)[1])
+        return features
+
+
+def _bytes_of(features: Features) -> int:
+    arrays = (features.descriptors, features.scores, features.frames.centers, features.frames.shapes)
+    return sum(array.nbytes for array in arrays)
+
+
+def _summary(path: Path, *, is_new: bool) -> MatchedBlock:
+    found, unreadable = load_block(path)
+    return MatchedBlock(path, len(found), sum(len(one.indices) for one in found), is_new, unreadable)
+
+
+def save_block(found: Sequence[FoundPair], path: Path, unreadable: dict[str, str]) -> None:
+    """Write the matches of a block, atomically; the same matches give the same bytes."""
+    facts = {"key": path.stem, "pairs": [[one.a, one.b] for one in found], "bad": unreadable}
+    with replacing(path) as part, part.open("wb") as file:
+        np.savez(
+            file,
+            counts=np.array([len(one.indices) for one in found], np.int64),
+            sizes=np.array([one.size for one in found], np.int64),
+            indices=np.concatenate([np.empty((0, 2), np.int32), *(one.indices.astype(np.int32) for one in found)]),
+            scores=np.concatenate([np.empty(0, np.float32), *(one.scores.astype(np.float32) for one in found)]),
+            facts=np.array(json.dumps(facts, sort_keys=True)),
+        )
+
+
+def load_block(path: Path) -> tuple[list[FoundPair], dict[str, str]]:
+    """The matches of a block, and images that cannot be read; a file that is damaged or of another key is refused."""
+    arrays = read_npz(path, ARRAYS, "a file of matches")  # whose checksums detect damage
+    counts, sizes, indices, scores = (arrays[name] for name in ARRAYS[:4])
+    facts = json.loads(str(arrays["facts"]))
+    if facts["key"] != path.stem:
+        raise FileError(f"{path}: not the file of matches that its name says")
+    starts = [0, *np.cumsum(counts).tolist()]
+    parts = zip(facts["pairs"], starts, starts[1:], sizes.tolist(), strict=False)
+    found = [FoundPair(a, b, indices[start:end], scores[start:end], size) for (a, b), start, end, size in parts]
+    return found, facts["bad"]
+
+
+def _write(
+    blocks: Sequence[MatchedBlock], targets: Sequence[Path], tasks: Sequence[PairTask], settings: MatchSettings
+) -> None:
+    """Write the matches of all pairs; one block at a time is in memory."""
+    found = (one for block in blocks for one in load_block(block.path)[0])
+    keys = {(task.a, task.b): task.key for task in tasks}
+    h5 = next((path for path in targets if is_h5(path)), None)
+    text = next((path for path in targets if not is_h5(path)), None)
+    if h5 is not None and (blocks or not h5.exists()):
+        pairs = ((PairMatches((one.a, one.b), one.indices, one.scores, keys[one.a, one.b]), one.size) for one in found)
+        write_matches(h5, pairs, json.dumps(_recorded(settings), sort_keys=True))
+    if text is not None and h5 is None:
+        write_match_list(text, ((one.a, one.b, one.indices) for one in found))
+    elif text is not None and h5 is not None:  # which may have had pairs before
+        matched = recorded_matches(h5, keys)[1]
+        write_match_list(text, ((*one.names, one.indices) for one in read_matches_of(h5, matched)))

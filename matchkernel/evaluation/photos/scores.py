@@ -1,0 +1,114 @@
+"""From the rows of image pairs to scores: mAA of poses, accuracy of matches and of homographies, means over scenes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.photos.calibrate import RATIO, shares_of_right, threshold_of
+from matchkernel.evaluation.photos.scenes import EvaluationScene
+from matchkernel.evaluation.uncertainty import Estimate, estimate, paired_difference
+
+POSES = ("maa5", "maa10")
+SCORES = {"poses": POSES, "homographies": ("accuracy", "h1", "h3", "h5")}
+COUNTS = {"poses": ("matches", "inliers"), "homographies": ("matches", "right", "inliers")}
+
+
+def accuracy(errors: Sequence[float] | np.ndarray, limit: int) -> float:
+    """mAA of errors in degrees: the mean over 1, 2, ..., `limit` of the share of errors that are at most so large."""
+    errors = np.asarray(errors, np.float64)
+    return float(np.mean([(errors <= degrees).mean() for degrees in range(1, limit + 1)])) if len(errors) else 0.0
+
+
+def errors_of(row: Mapping[str, Any]) -> np.ndarray:
+    """Pose errors of a row in degrees, the larger of rotation and direction, one for each order of its matches."""
+    both = zip(row["rotation"], row["direction"], strict=True)
+    return np.array([np.inf if one is None or two is None else max(one, two) for one, two in both])
+
+
+def score_of(pairs: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
+    """(P,) a score of each pair from 0 to 1, the mean over orders of its matches.
+
+    Args:
+        pairs: their rows.
+        name: `maa5` or `maa10`, mAA up to so many degrees; `accuracy`, the share of right matches; `h1`, `h3` or `h5`,
+            the share of homographies with a mean corner error of at most so many pixels.
+    """
+    if name in POSES:
+        limit = int(name.removeprefix("maa"))
+        return np.array([accuracy(errors_of(row), limit) for row in pairs])
+    if name == "accuracy":
+        return np.array([row["right"] / row["matches"] if row["matches"] else 0.0 for row in pairs])
+    pixels = int(name.removeprefix("h"))
+    return np.array([np.mean([value is not None and value <= pixels for value in row["corners"]]) for row in pairs])
+
+
+def scores_by_scene(scenes: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
+    """A score of each pair of the scenes that have it."""
+    return {scene: score_of(part["pairs"], name) for scene, part in scenes.items() if name in SCORES[part["kind"]]}
+
+
+def mean_score(scenes: Mapping[str, Any], name: str) -> Estimate:
+    """Mean of a score over scenes."""
+    return estimate(scores_by_scene(scenes, name))
+
+
+def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Estimate:
+    """The paired difference of two results in a score, over the scenes that have it."""
+    mine, theirs = (scores_by_scene(each["scenes"], name) for each in (result, other))
+    for scene in mine.keys() & theirs.keys():
+        one, two = ([list(row["images"]) for row in each["scenes"][scene]["pairs"]] for each in (result, other))
+        if one != two:
+            raise ArgumentError(f"{scene}: the two results are of different pairs, and cannot be compared")
+    return paired_difference(mine, theirs)
+
+
+def summary(
+    rows: Mapping[str, list[dict[str, Any]]],
+    scenes: Sequence[EvaluationScene],
+    trained_on: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """`scenes` with their scores and rows, `mean` of each score over scenes, `calibration`, `warnings`.
+
+    Args:
+        rows: of the pairs, by scene.
+        scenes: that were scored.
+        trained_on: names of scenes that the method's weights learned from.
+    """
+    seen = [np.array(row.pop("seen")) for part in rows.values() for row in part if "seen" in row]
+    parts = {}
+    for scene in scenes:
+        pairs = rows[scene.name]
+        scores = {name: float(np.mean(score_of(pairs, name))) for name in SCORES[scene.kind]}
+        counts = {name: float(np.mean([np.mean(row[name]) for row in pairs])) for name in COUNTS[scene.kind]}
+        parts[scene.name] = {"kind": scene.kind, "images": len(scene.images), **scores, **counts, "pairs": pairs}
+    kinds = dict.fromkeys(scene.kind for scene in scenes)
+    found = {
+        "scenes": parts,
+        "mean": {name: asdict(mean_score(parts, name)) for kind in kinds for name in SCORES[kind]},
+        "warnings": _warnings(scenes, trained_on),
+    }
+    if seen:
+        distance, ratio = threshold_of(seen), threshold_of(seen, RATIO)
+        found["calibration"] = {
+            "match_threshold": None if distance is None else round(distance, 3),
+            "match_ratio": None if ratio is None else round(ratio, 3),
+            "right_below_ratio": shares_of_right(seen),
+        }
+    return found
+
+
+def _warnings(scenes: Sequence[EvaluationScene], trained_on: frozenset[str]) -> list[str]:
+    known = [scene.name for scene in scenes if scene.name in trained_on]
+    warnings = [f"the weights were trained on {', '.join(known)}: scores there are too good"] if known else []
+    for scene in scenes:
+        unknown = {name for name, camera in scene.cameras.items() if camera.model is None}
+        count = sum(not unknown.isdisjoint(pair) for pair in scene.pairs)
+        if count:
+            warnings.append(
+                f"{scene.name}: {count} of {len(scene.pairs)} pairs have a camera without intrinsics: their pose is "
+                "derived from a fundamental matrix with an assumed focal length of 1.2 times the longer side"
+            )
+    return warnings

@@ -1,0 +1,141 @@
+"""Short tables of results, and what their numbers mean."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matchkernel.evaluation.photos.scores import difference
+from matchkernel.evaluation.uncertainty import Estimate
+
+TEXT_COLUMNS = ("method", "trained on", "test set", "split", "licence")  # the others are numbers
+MANY_SETS = 3  # longer lists of names are shortened
+LONGEST_LICENCE = 40  # characters; the result has all of it
+HPATCHES = {
+    "verif. AP": ("verification", "mean", "ap_trapezoid"),
+    "match. AP": ("matching", "mean", "all", "ap_trapezoid"),
+    "retr. python": ("retrieval", "python", "mean", "20000", "ap_trapezoid"),
+    "retr. matlab": ("retrieval", "matlab", "mean", "all", "ap_step"),
+}
+SHOWN = {"poses": "maa10", "homographies": "h3"}  # the score of a scene of photos
+HEADINGS = {
+    "maa5": "mAA(5°)", "maa10": "mAA(10°)", "accuracy": "right", "h1": "H 1 px", "h3": "H 3 px", "h5": "H 5 px",
+}  # fmt: skip
+TASK_NOTES = {
+    "verification": "Verification: mean of six imbalanced APs, trapezoid.",
+    "matching": "Matching: mean over image pairs, trapezoid.",
+    "retrieval": "Retrieval python: pool of at most 20000, trapezoid; matlab: all distractors, step.",
+}
+SCENE_NOTES = {
+    "poses": "Scenes with cameras: mAA(10°).",
+    "homographies": (
+        "Sequences with homographies: share of right matches (3 px), and of homographies with corners within 3 px."
+    ),
+}
+
+
+def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the main numbers in percent; a dash where there is none."""
+    if results and results[0]["kind"] == "photos":
+        rows = [_photo_row(label, result, results) for label, result in zip(labels_of(results), results, strict=True)]
+    else:
+        rows = [_patch_row(result) for result in results]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    return headings, [[row.get(heading, "-") for heading in headings] for row in rows]
+
+
+def note_of(results: Sequence[Mapping[str, Any]]) -> str:
+    """What the numbers of table_of mean; all results are of one kind."""
+    if not results:
+        return ""
+    if results[0]["kind"] == "hpatches":
+        return " ".join(
+            ["mAP in %.", *(note for task, note in TASK_NOTES.items() if any(task in result for result in results))]
+        )
+    if results[0]["kind"] == "phototourism":
+        retrieval = "mAP of retrieval within the set: step, ties as errors."
+        if any(result["pairs"] for result in results):
+            return f"In %. FPR@95 with ties as errors; {retrieval}"
+        return f"In %. {retrieval} Without lists of pairs there is no FPR@95."
+    kinds = {scene["kind"] for result in results for scene in result["scenes"].values()}
+    return " ".join(
+        [
+            "In %.",
+            *(note for kind, note in SCENE_NOTES.items() if kind in kinds),
+            "Means over scenes with their standard deviation over bootstrap samples of the pairs.",
+            "Seconds per photo: finding and describing keypoints, median.",
+        ]
+    )
+
+
+def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each result on photos: the descriptor, and those settings in which results differ."""
+    labels = []
+    for result in results:
+        parts = [result["descriptor"]]
+        if len({other["keypoints"] for other in results}) > 1:
+            parts.append(f"{result['keypoints']:,} keypoints")
+        if len({other["filter"] for other in results}) > 1:
+            parts.append(result["filter"])
+        plain = ("descriptor", "keypoints", "filter")
+        alike = [other for other in results if all(other[key] == result[key] for key in plain)]
+        settings = result.get("settings") or {}
+        for key in sorted({key for other in alike for key in other.get("settings") or {}}):
+            values = {json.dumps((other.get("settings") or {}).get(key)) for other in alike}
+            if len(values) > 1:
+                parts.append(f"{key} {str(settings.get(key))[:12]}")
+        labels.append(", ".join(parts))
+    return labels
+
+
+def short_licence(result: Mapping[str, Any]) -> str:
+    """The licence of a result's method, shortened for a table."""
+    licence = str(result["licence"])
+    return licence if len(licence) <= LONGEST_LICENCE else f"{licence[: LONGEST_LICENCE - 1].rstrip()}…"
+
+
+def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Cells by heading: scenes, means with ±, and the paired difference to the first result."""
+    row = {"method": label}
+    for name, scene in result["scenes"].items():
+        row[name] = f"{100 * scene[SHOWN[scene['kind']]]:.1f}"
+    for name, heading in HEADINGS.items():
+        if name in result["mean"]:
+            row[heading] = Estimate(**result["mean"][name]).text()
+            is_same = result["data_sha256"] == results[0]["data_sha256"]
+            if len(results) > 1 and is_same and name in SHOWN.values():
+                row[f"{heading} to first"] = "-"
+                if result is not results[0]:
+                    gain = difference(result, results[0], name)
+                    row[f"{heading} to first"] = (
+                        f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+                    )
+    for key in ("matches", "inliers"):
+        counts = [scene[key] for scene in result["scenes"].values()]
+        row[key] = f"{sum(counts) / len(counts):.0f}"
+    row["s/photo"] = f"{result['seconds']['per_image']:.2f}"
+    row["licence"] = short_licence(result)
+    return row
+
+
+def _patch_row(result: Mapping[str, Any]) -> dict[str, str]:
+    row = {"method": str(result["descriptor"])}
+    if result.get("train_set"):
+        first, *others = str(result["train_set"]).split(", ")
+        is_short = len(others) < MANY_SETS
+        row["trained on"] = str(result["train_set"]) if is_short else f"{first} and {len(others)} more"
+    if "configuration" in result:
+        row["seed"] = str(result["seed"])
+    if result["kind"] == "hpatches":
+        row["split"] = str(result["split"])
+        for heading, path in HPATCHES.items():
+            if path[0] in result:
+                value: Any = result
+                for key in path:
+                    value = value[key]
+                row[heading] = f"{100 * value:.2f}"
+        return row
+    row["test set"] = str(result["test_set"])
+    for name, part in sorted(result["pairs"].items()):
+        row[f"FPR@95 {name.split('_')[0]}"] = f"{100 * part['fpr95']:.2f}"
+    row["mAP"] = "-" if result["retrieval_map"] is None else f"{100 * result['retrieval_map']:.2f}"
+    return row

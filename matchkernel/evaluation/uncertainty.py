@@ -1,0 +1,164 @@
+"""How far scores vary: over runs that differ in their seed, and over bootstrap samples of points or image pairs.
+
+Samples are drawn with a fixed seed: the same data give the same samples, so that two methods are compared sample by
+sample.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.metrics import RECALL
+
+SAMPLES, SEED = 2000, 0
+INTERVAL = (2.5, 97.5)  # percentiles
+ROUNDING = 1e-9  # of sums of whole numbers
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One score, from one run or from several that differ only in seed or split.
+
+    Attributes:
+        values: of the runs.
+        estimated: standard deviation of a single run that is known in another way, such as by bootstrap.
+    """
+
+    values: tuple[float, ...]
+    estimated: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.values or not all(math.isfinite(value) for value in self.values):
+            raise ArgumentError(f"a score needs finite values, got {self.values}")
+
+    @property
+    def mean(self) -> float:
+        """Mean over the runs."""
+        return math.fsum(self.values) / len(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over the runs, with n - 1, or the estimated one; None for a single run without one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else self.estimated
+
+    def text(self, digits: int = 2, scale: float = 1.0) -> str:
+        """`1.43 ± 0.02`, or `1.43` for a single run.
+
+        Args:
+            digits: decimals of both numbers.
+            scale: factor for both, such as 100 to show shares in percent.
+        """
+        spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
+        return f"{scale * self.mean:.{digits}f}{spread}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over scenes, its standard deviation over bootstrap samples, and its 95 % interval."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+    def text(self) -> str:
+        """In percent: `85.8 ± 3.2`."""
+        return Spread((self.mean,), self.std).text(digits=1, scale=100)
+
+
+def estimate(scores: Mapping[str, np.ndarray]) -> Estimate:
+    """Mean over scenes of the mean over image pairs; pairs are drawn within each scene, and every scene counts once.
+
+    Args:
+        scores: for each scene one number per pair.
+    """
+    if not scores or any(not len(values) for values in scores.values()):
+        raise ArgumentError("an estimate needs at least one pair in every scene")
+    random = np.random.default_rng(SEED)
+    totals = np.zeros(SAMPLES)
+    for _, values in sorted(scores.items()):
+        chosen = random.integers(0, len(values), (SAMPLES, len(values)))
+        totals += np.asarray(values, np.float64)[chosen].mean(1)
+    totals /= len(scores)
+    low, high = np.percentile(totals, INTERVAL)
+    mean = float(np.mean([np.mean(values) for values in scores.values()]))
+    return Estimate(mean, float(totals.std()), float(low), float(high))
+
+
+def paired_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Estimate:
+    """Estimate of the difference of two methods on the same pairs."""
+    if {name: len(values) for name, values in ours.items()} != {name: len(values) for name, values in theirs.items()}:
+        raise ArgumentError("a paired difference needs the same scenes and pairs for both methods")
+    return estimate({name: np.asarray(ours[name]) - np.asarray(theirs[name]) for name in ours})
+
+
+def interval_by_points(values: np.ndarray, points: np.ndarray, draws: int, seed: int = SEED) -> tuple[float, float]:
+    """95 % interval of the mean of values if other points had been drawn.
+
+    Args:
+        values: (M,).
+        points: (M,) the point of each value; all values of a point are drawn together.
+        draws: number of bootstrap samples.
+        seed: of the samples.
+    """
+    group = np.unique(points, return_inverse=True)[1]
+    sums, counts = np.bincount(group, values), np.bincount(group)
+    random = np.random.default_rng(seed)
+    means = []
+    for _ in range(draws):
+        drawn = random.integers(len(sums), size=len(sums))
+        means.append(sums[drawn].sum() / counts[drawn].sum())
+    low, high = np.percentile(means, INTERVAL)
+    return float(low), float(high)
+
+
+def fpr95_by_points(
+    matches: np.ndarray,
+    match_points: np.ndarray,
+    non_matches: np.ndarray,
+    non_match_points: np.ndarray,
+    draws: int,
+    seed: int = SEED,
+) -> np.ndarray:
+    """FPR@95 of the pairs as they are, then of `draws` bootstrap samples of points. Ties count as errors.
+
+    A sample draws as many points as there are, with repetition; a matching pair counts as often as its point was drawn,
+    a pair of two points as often as the product of both.
+
+    Args:
+        matches: (P,) distances of matching pairs.
+        match_points: (P,) their points, from 0.
+        non_matches: (N,) distances of non-matching pairs.
+        non_match_points: (N, 2) their points.
+        draws: number of samples.
+        seed: of the samples.
+
+    Returns:
+        (1 + draws,).
+    """
+    if not len(matches) or not len(non_matches):
+        raise ArgumentError(f"both kinds of pairs are needed, got {len(matches)} matches and {len(non_matches)} others")
+    if np.isnan(matches).any() or np.isnan(non_matches).any():
+        raise ArgumentError("a distance is not a number")
+    points = int(max(match_points.max(), non_match_points.max())) + 1
+    order = np.argsort(matches, kind="stable")
+    matches, match_points = matches[order], match_points[order]
+    order = np.argsort(non_matches, kind="stable")
+    non_matches, non_match_points = non_matches[order], non_match_points[order]
+    random = np.random.default_rng(seed)
+    found = []
+    for draw in range(1 + draws):
+        times = np.ones(points) if draw == 0 else np.bincount(random.integers(points, size=points), minlength=points)
+        times = times.astype(np.float64)
+        reached = np.cumsum(times[match_points])
+        weights = times[non_match_points[:, 0]] * times[non_match_points[:, 1]]
+        total = weights.sum()
+        if not reached[-1] or not total:
+            raise ArgumentError(f"{points} points are too few to draw from")
+        threshold = matches[np.searchsorted(reached, RECALL * reached[-1] - ROUNDING)]
+        found.append(weights[: np.searchsorted(non_matches, threshold, side="right")].sum() / total)
+    return np.array(found)

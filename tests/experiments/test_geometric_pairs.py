@@ -1,0 +1,69 @@
+"""Positives that geometry found, with many negatives among the same patches: against their definitions."""
+
+import numpy as np
+import pytest
+
+from experiments.paper.geometric_pairs import draw_geometric_pairs
+from matchkernel.data.pairs import PatchPlaces
+
+
+@pytest.fixture
+def made():
+    """Forty points of five patches in different photos on a line; every third patch found by geometry."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(40), 5)
+    places = np.column_stack([labels * 1.0, np.zeros(200), np.zeros(200)])
+    patches = PatchPlaces(labels, np.tile(np.arange(5), 40), places, np.full(200, 1.5))
+    rows = random.standard_normal((200, 8)) + random.standard_normal((40, 8))[labels]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return patches, np.arange(200) % 3 == 0, rows
+
+
+def drawn(made, positives=30, negatives=200, seed=0):
+    patches, is_geometric, rows = made
+    return draw_geometric_pairs(patches, is_geometric, lambda used: rows[used], positives, negatives, negatives, seed)
+
+
+def test_a_positive_has_a_geometric_patch_and_one_of_its_point_in_another_photo(made):
+    patches, is_geometric, _ = made
+    pairs = drawn(made).positives
+    assert pairs.shape == (30, 2)
+    assert is_geometric[pairs[:, 0]].all()
+    assert (patches.labels[pairs[:, 0]] == patches.labels[pairs[:, 1]]).all()
+    assert (patches.photos[pairs[:, 0]] != patches.photos[pairs[:, 1]]).all()
+    assert len(np.unique(patches.labels[pairs[:, 0]])) == 30  # one of a point
+
+
+def test_negatives_are_other_places_among_the_same_patches(made):
+    patches, _, _ = made
+    found = drawn(made)
+    for pairs in (found.ordinary, found.hard):
+        assert len(pairs) == 200
+        assert np.isin(pairs, found.positives).all()
+        assert (np.abs(patches.labels[pairs[:, 0]] - patches.labels[pairs[:, 1]]) >= 2).all()  # nearer: the same spot?
+        assert len(np.unique(np.sort(pairs, 1), axis=0)) == 200
+
+
+def test_hard_negatives_are_the_most_similar(made):
+    patches, _, rows = made
+    found = drawn(made, negatives=60)
+    used = np.unique(found.positives)
+    a, b = (used[k] for k in np.triu_indices(len(used), 1))
+    real = ~patches.may_be_the_same(a, b)
+    best = np.sort((rows[a] * rows[b]).sum(1)[real])[-60:]
+    chosen = (rows[found.hard[:, 0]] * rows[found.hard[:, 1]]).sum(1)
+    # Each patch offers its nearest four, so a few of the very best may be missed.
+    assert chosen.mean() > best.mean() - 0.05
+    assert chosen.mean() > (rows[found.ordinary[:, 0]] * rows[found.ordinary[:, 1]]).sum(1).mean() + 0.3
+
+
+def test_draws_depend_on_the_seed_only(made):
+    first, again, other = drawn(made), drawn(made), drawn(made, seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first.positives, other.positives)
+
+
+def test_a_set_without_geometric_patches_has_no_positives(made):
+    patches, is_geometric, rows = made
+    found = draw_geometric_pairs(patches, np.zeros_like(is_geometric), lambda used: rows[used], 30, 200, 200, 0)
+    assert [part.shape for part in found] == [(0, 2)] * 3
