@@ -337,15 +337,6 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
         cut(copied, tmp_path / "other", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
 
 
-def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, tracks, tmp_path):
-    """The images say which keypoint shows which point; the tracks of points3D only repeat it, and may be wrong."""
-    path = copied / "sparse" / "points3D.txt"
-    path.write_text("".join(f"{line} 99 1000000\n" for line in path.read_text().splitlines()))
-    built = cut(copied, tmp_path / "set", TRACKS)
-    assert np.array_equal(built.patches, tracks.patches)
-    assert np.array_equal(built.labels, tracks.labels)
-
-
 def test_regions_of_too_few_pixels_are_left_out(rendered, patch_set, tmp_path):
     def sides(built):
         shapes = built.columns["frame"][:, 2:].reshape(-1, 2, 2)

@@ -12,7 +12,7 @@ from damage import damaged
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_cache, write_set
+from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_cache
 from PIL import Image
 
 from matchkernel.data.patch_set import open_patch_set
@@ -26,23 +26,6 @@ from matchkernel.data.phototourism import (
 )
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A set of two mosaics as the package writes it."""
-    return write_set(tmp_path_factory.mktemp("written") / "liberty")
-
-
-@pytest.fixture
-def source(written, tmp_path):
-    """A set to be damaged."""
-    return shutil.copytree(written, tmp_path / "source" / "liberty")
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "set"
 
 
 def test_a_written_set_reads_back(written):

@@ -8,17 +8,11 @@ import sys
 
 import pytest
 from helpers import refuses
-from made_phototourism import PATCHES, refused, same_set, tree, write_set
+from made_phototourism import PATCHES, refused, same_set, tree
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics
 from matchkernel.errors import FileError, WriteError
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A set of two mosaics as the package writes it."""
-    return write_set(tmp_path_factory.mktemp("written") / "liberty")
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +21,6 @@ def whole(written, tmp_path_factory):
     target = tmp_path_factory.mktemp("whole") / "set"
     pack_phototourism(written, target)
     return tree(target)
-
-
-@pytest.fixture
-def source(written, tmp_path):
-    """A set to be damaged."""
-    return shutil.copytree(written, tmp_path / "source" / "liberty")
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "set"
 
 
 def test_what_a_killed_writer_left_is_not_a_mosaic(source, target):
