@@ -39,25 +39,20 @@ docs: .venv/dev  ## build the documentation site into out/site; a warning is an 
 
 bench-gpu: .venv/dev  ## measure training and describing on a GPU
 	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/describe_gpu.py
+	$(BIN)/python benchmarks/describe.py --gpu
 
-bench: .venv/dev  ## measure speed and memory, write benchmarks/results/
-	$(BIN)/python benchmarks/aggregation_memory.py
-	$(BIN)/python benchmarks/describe_speed.py
-	$(BIN)/python benchmarks/photo_pair.py
-	$(BIN)/python benchmarks/patch_cutting.py
-	$(BIN)/python benchmarks/random_reads.py
-	$(BIN)/python benchmarks/label_noise.py
-	$(BIN)/python benchmarks/hpatches_tasks.py
+bench: .venv/dev  ## measure speed and memory, write benchmarks/results/; BEFORE=CHECKOUT compares with another version instead
+ifdef BEFORE
+	$(BIN)/python benchmarks/before_after.py $(BEFORE)
+else
+	$(BIN)/python benchmarks/describe.py
+	$(BIN)/python benchmarks/match.py
 	$(BIN)/python benchmarks/nearest.py
-	$(BIN)/python benchmarks/start_up.py
-	$(BIN)/python benchmarks/match_command.py
+	$(BIN)/python benchmarks/patch_cutting.py
+	$(BIN)/python benchmarks/collection.py
+	$(BIN)/python benchmarks/explore.py
 	$(BIN)/python benchmarks/install_size.py
-	$(BIN)/python benchmarks/demo_from_nothing.py
-	$(BIN)/python benchmarks/explore_latency.py
-	$(BIN)/python benchmarks/collection_speed.py
-	$(BIN)/python benchmarks/collection_memory.py
-	$(BIN)/python benchmarks/collection_costs.py
+endif
 
 pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images
@@ -68,7 +63,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	    @echo "maps.png stays as it is: make pictures WEIGHTS=folder, of experiments/README.md, draws it")
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/results/training_on_a_gpu_log.jsonl -o docs/images/training_curve.png
-	$(BIN)/python benchmarks/explore_picture.py
+	$(BIN)/python benchmarks/explore.py --pictures docs/images
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 

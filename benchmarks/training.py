@@ -16,7 +16,7 @@ from torch.nn import functional as nnf
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from timing import read_result, write_result
+from timing import print_kernels, read_result, write_result
 
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.config import TrainingConfig
@@ -101,7 +101,7 @@ def our_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor, *, p
         torch.cuda.synchronize()
         set_up = time.perf_counter() - start
         if profile:
-            print_kernels(lambda: update(next(batches)))
+            print_kernels(lambda: update(next(batches)), 5, 40)
         return median_ms(lambda: update(next(batches)), 100, 11), set_up
 
 
@@ -130,21 +130,6 @@ def plain_step(config: TrainingConfig, data: RandomSet, source: torch.Tensor) ->
 
     with feed.running(1, PAPER_STEPS) as batches:
         return median_ms(lambda: step(next(batches)), 10, 5)
-
-
-def print_kernels(work, repeats: int = 5, most: int = 40) -> None:
-    """Where the time of a step goes, kernel by kernel."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as record:
-        for _ in range(repeats):
-            work()
-        torch.cuda.synchronize()
-    rows = sorted(record.key_averages(), key=lambda row: -row.device_time_total)
-    total = sum(row.device_time_total for row in rows) / repeats
-    print(f"    kernels {total / 1e3:.3f} ms, {sum(row.count for row in rows) // repeats} launches")
-    for row in rows[:most]:
-        print(f"    {row.device_time_total / repeats:8.1f} us x{row.count // repeats:3d} {row.key[:100]}")
 
 
 def main() -> None:

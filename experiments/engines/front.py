@@ -23,9 +23,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from data import RESULTS, sequences_folder
-from describe_speed import processor, using, versions
 from score import score_sequences
-from timing import interleaved_medians
+from timing import interleaved_medians, processor, using_threads, versions
 
 import matchkernel
 from matchkernel.cli.console import run_script
@@ -51,7 +50,7 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(TARGET.read_text(encoding="utf-8")) if TARGET.exists() else {"matching": {}}
     patches = np.random.default_rng(0).integers(0, 256, (PATCHES, 32, 32), dtype=np.uint8)
-    with using(1), tempfile.TemporaryDirectory() as folder:
+    with using_threads(1), tempfile.TemporaryDirectory() as folder:
         jobs = {**own_jobs(options, patches, Path(folder)), **other_jobs(options, patches)}
         seconds = interleaved_medians(jobs, REPEATS, time.process_time)
     found = {name: round(1e6 * taken / PATCHES, 1) for name, taken in seconds.items()}

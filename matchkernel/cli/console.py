@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import ProgressColumn, Task, TaskID
 
-    from matchkernel.storage.progress import Say
-    from matchkernel.storage.stages import Stages
+    from matchkernel.storage.progress import Say, StageTimes
 
 STAGES = {  # first words of lines that say what long work does now, and what it counts
     "extracting": "images",
@@ -70,7 +69,7 @@ def show_table(table: Table) -> None:
     _Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
 
 
-def say_stages(stages: "Stages") -> None:
+def say_stages(stages: "StageTimes") -> None:
     """Print the seconds of each stage, one line each, to stderr."""
     whole = sum(stages.seconds.values())
     for name, seconds in [*stages.seconds.items(), ("total", whole)]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from matchkernel.storage.ending import end_soon, ends_soon
+from matchkernel.storage.system import announce_end, is_ending
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,7 +39,7 @@ def not_waiting_for_threads() -> Iterator[None]:
         yield
     except SystemExit as end:
         main = threading.main_thread()
-        if ends_soon() and any(not thread.daemon for thread in threading.enumerate() if thread is not main):
+        if is_ending() and any(not thread.daemon for thread in threading.enumerate() if thread is not main):
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):  # nobody reads it, or it is closed
                     stream.flush()
@@ -48,7 +48,7 @@ def not_waiting_for_threads() -> Iterator[None]:
 
 
 def _raise(number: int, _frame: object) -> None:
-    end_soon()
+    announce_end()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)

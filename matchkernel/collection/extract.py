@@ -38,9 +38,8 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
@@ -48,7 +47,7 @@ FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output wi
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
-# that patches are cut from, 220 were measured (benchmarks/collection_memory.py).
+# that patches are cut from, 220 were measured (benchmarks/collection.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
 Result = TypeVar("Result")
 

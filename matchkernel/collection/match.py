@@ -42,9 +42,8 @@ from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, leftovers_of, replacing
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.stages import stage
 from matchkernel.storage.threads import use_threads
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")

@@ -15,7 +15,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import resize_patches
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.progress import Progress, progress_counter
 
 # Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
 # algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
@@ -85,7 +85,7 @@ def patch_method(
     def describe(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
         check_patches(patches, name)
         rows = np.zeros((len(patches), width), np.uint8 if is_binary else np.float32)
-        add = adding(progress, len(patches))
+        add = progress_counter(progress, len(patches))
         for start in range(0, len(patches), BATCH):
             batch, is_varied = padded_batch(patches[start : start + BATCH], size)
             found = compute(batch)[: len(is_varied)]

@@ -29,8 +29,8 @@ def choose(
         centers: (K, 2) x and y.
         sigmas: (K,) sizes.
         strengths: (K,) not negative.
-        budget: how many.
-        choice: how.
+        budget: maximum number of keypoints.
+        choice: one of the above.
     """
     if choice == "strongest" or len(centers) <= 1:
         rank = -strengths
@@ -39,7 +39,7 @@ def choose(
     elif choice == "spread":
         rank = -suppression_radii(centers, strengths)
     elif choice == "cells":
-        rank = _turns(centers, strengths, budget)
+        rank = _ranks_in_cells(centers, strengths, budget)
     else:
         raise ArgumentError(f"choice must be strongest, largest, spread or cells, got {choice!r}")
     return np.lexsort((-strengths, rank))[:budget]
@@ -49,8 +49,8 @@ def suppression_radii(centers: np.ndarray, strengths: np.ndarray, robustness: fl
     """(K,) distance to the nearest keypoint that is stronger even when its strength is multiplied by `robustness`.
 
     Infinite where there is none. Exact: all keypoints within one cell's side are in a cell and its eight neighbours;
-    those that find nobody within that distance look again in cells of twice the side. There are fewer of them the
-    larger the cells, so the number of pairs looked at grows with K and not with its square.
+    for keypoints without one that near, the search is repeated with cells of twice the side. Few are left when cells
+    are large, so the number of compared pairs grows with K and not with its square.
     """
     order = np.argsort(-np.asarray(strengths), kind="stable")
     centers, falling = np.asarray(centers, np.float64)[order], -np.asarray(strengths, np.float64)[order]
@@ -68,7 +68,7 @@ def suppression_radii(centers: np.ndarray, strengths: np.ndarray, robustness: fl
 
 
 def _nearest_around(centers: np.ndarray, asking: np.ndarray, limits: np.ndarray, side: float) -> np.ndarray:
-    """Distance of each asking keypoint to the nearest in its cell and the eight around, among the first `limits`."""
+    """Distance of some keypoints to the nearest of the first `limits` in their cell and the eight around it."""
     K, numbers, width = len(centers), *_cell_numbers(centers, side)
     keys = numbers * K + np.arange(K)  # by cell, then by strength: those that count are a range in each cell
     by_cell = np.argsort(keys)
@@ -113,12 +113,12 @@ def _cell_numbers(centers: np.ndarray, side: float) -> tuple[np.ndarray, int]:
     return cells[:, 1] * width + cells[:, 0], width
 
 
-def _turns(centers: np.ndarray, strengths: np.ndarray, budget: int) -> np.ndarray:
-    """(K,) in which turn a keypoint is taken: 0 for the strongest of its cell."""
+def _ranks_in_cells(centers: np.ndarray, strengths: np.ndarray, budget: int) -> np.ndarray:
+    """(K,) rank of a keypoint in its cell: 0 for the strongest."""
     numbers, _ = _cell_numbers(centers, _cell_side(centers, PER_CELL * len(centers) / max(1, budget)))
     order = np.lexsort((-strengths, numbers))
     is_first = np.diff(numbers[order], prepend=-1) != 0
     places = np.arange(len(order))
-    turns = np.empty(len(order), np.int64)
-    turns[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
-    return turns
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return ranks

@@ -1,4 +1,4 @@
-"""Detect keypoints of an image: DoG with OpenCV's SIFT detector, or Key.Net; which of them are kept, and how turned."""
+"""Detect keypoints of an image with DoG (OpenCV's SIFT detector) or Key.Net, choose among them, and orient them."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from matchkernel.storage.settings import check_ranges, setting, short_repr
 SIFT_PIXELS = 16_000_000
 # Key.Net takes about 510 bytes per pixel: images for it are smaller by this factor, and take 2 GB.
 KEYNET_SHARE = 4
-MOST_POOLED = 16
+MAX_POOLED = 16
 NETWORKS: tuple[Literal["keynet", "affnet", "orinet"], ...] = ("keynet", "affnet", "orinet")  # fields: weight files
 
 
@@ -32,7 +32,17 @@ class Detection:
 
 @dataclass(frozen=True)
 class Detector:
-    """How keypoints are found. Options of functions and verbs are derived from these fields."""
+    """How keypoints are detected. Options of functions and commands are derived from these fields.
+
+    Example:
+        >>> import numpy as np
+        >>> from matchkernel.geometry.detect import Detector
+        >>> y, x = np.mgrid[:80, :100]
+        >>> blob = 40 + 180 * np.exp(-((x - 60) ** 2 + (y - 30) ** 2) / 32)
+        >>> found = Detector(keypoints=1).detect(blob.astype(np.uint8))
+        >>> found.frames.centers.round().tolist()
+        [[60.0, 30.0]]
+    """
 
     keypoints: int = setting(4000, low=0, about="maximum number of keypoints per image; 0 for all")
     contrast: float = setting(0.01, above=0, high=1000, about="contrast threshold of the detector")
@@ -51,7 +61,7 @@ class Detector:
         "", about="average a keypoint's descriptors over regions of these half sides / sigma, such as 6,8,10"
     )
     keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
-    affnet: str | None = setting(None, about="weight file of AffNet, for regions that are stretched as it says")
+    affnet: str | None = setting(None, about="weight file of AffNet, which then stretches the regions")
     orinet: str | None = setting(None, about="weight file of OriNet, for one orientation per position, from it")
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
@@ -73,19 +83,19 @@ class Detector:
             found = tuple(float(part) for part in self.pooling.split(",")) if self.pooling else ()
         except ValueError:
             found = (0.0,)
-        if not all(0 < number <= 1000 for number in found) or len(found) > MOST_POOLED:
+        if not all(0 < number <= 1000 for number in found) or len(found) > MAX_POOLED:
             raise ArgumentError(
-                f"pooling must be up to {MOST_POOLED} numbers above 0, such as 6,8,10, got {short_repr(self.pooling)}"
+                f"pooling must be up to {MAX_POOLED} numbers above 0, such as 6,8,10, got {short_repr(self.pooling)}"
             )
         return found
 
     @property
     def has_networks(self) -> bool:
-        """Whether networks of kornia take part."""
+        """True if a network of kornia is used."""
         return any(getattr(self, name) is not None for name in NETWORKS)
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded with features; of weight files their sha256. Files that cannot be used are refused here."""
+        """What is recorded with features; a weight file by its sha256. Files that cannot be used are refused here."""
         dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
         for name in (name for name in NETWORKS if found[name] is not None):
@@ -128,8 +138,8 @@ class Detector:
         """(K, 6) x, y, size, angle, response, octave in OpenCV's terms, strongest first; AffNet's (K, 2, 2) shapes."""
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
-        most = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
-        gray, factor = halved(gray, most)
+        limit = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
+        gray, factor = halved(gray, limit)
         mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
         rows = self._dog_points(gray, mask) if self.keynet is None else self._keynet_points(gray, mask, device)
         # The order so far depends on threads; sorted by strength, then position, an image always gives the same list.
@@ -144,7 +154,7 @@ class Detector:
         return rows, shapes
 
     def _dog_points(self, gray: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """OpenCV's precise upscaling is on: without it, keypoints are 0.25 pixels too far to the right and down."""
+        """Rows of DoG keypoints. Without OpenCV's precise upscaling they lie 0.25 pixels too far right and down."""
         sift = need_opencv().SIFT_create(
             contrastThreshold=self.contrast, edgeThreshold=self.edge, enable_precise_upscale=True
         )
@@ -208,10 +218,10 @@ class Detector:
 COLMAP_LIKE = Detector(keypoints=8192, contrast=0.02)
 
 
-def halved(image: np.ndarray, most_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
-    """Halve (H, W) gray until it has at most `most_pixels`; also the factor from its coordinates to the image's."""
+def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most `max_pixels`; also the factor from its coordinates to the image's."""
     cv2, factor = need_opencv(), 1
-    while image.size > most_pixels and image.size > 1:
+    while image.size > max_pixels and image.size > 1:
         image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) lies at (2 i, 2 j)
     return image, factor
 

@@ -10,26 +10,14 @@ CONFIDENCE, ITERATIONS = 0.9999, 10_000  # of MAGSAC++
 
 
 def essential_matrix(R: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """(3, 3) E = [t]x R of the pose x_b = R x_a + t, with x_B^T E x_A = 0.
-
-    Example:
-        >>> essential_matrix(np.eye(3), np.array([1.0, 0, 0]))
-        array([[ 0.,  0.,  0.],
-               [ 0.,  0., -1.],
-               [ 0.,  1.,  0.]])
-    """
+    """(3, 3) E = [t]x R of the pose x_B = R x_A + t; it satisfies x_B^T E x_A = 0."""
     return np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]]) @ R
 
 
 def sampson_distances(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
     """(M,) to first order, how far both points of a match must move together to satisfy x_B^T F x_A = 0.
 
-    Infinite where a coordinate is NaN. With an essential matrix, points are x / z and y / z in front of the camera.
-
-    Example:
-        >>> sideways = essential_matrix(np.eye(3), np.array([1.0, 0, 0]))
-        >>> sampson_distances(sideways, np.array([[10.0, 20.0]]), np.array([[40.0, 22.0]]))  # 2 / sqrt(2)
-        array([1.41421356])
+    Infinite where a coordinate is NaN. For an essential matrix, points are x / z and y / z in camera coordinates.
     """
     a, b = _homogeneous(points_a), _homogeneous(points_b)
     lines_b, lines_a = a @ F.T, b @ F

@@ -18,12 +18,12 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.foreign_weights import fill, read_state
+from matchkernel.storage.tensors import fill, read_state
 
 Kind = Literal["keynet", "affnet", "orinet"]
 CLASSES = {"keynet": "KeyNet", "affnet": "LAFAffNetShapeEstimator", "orinet": "OriNet"}
 NAMES = {"keynet": "Key.Net", "affnet": "AffNet", "orinet": "OriNet"}
-MOST_BYTES = 2**24  # of a weight file; the published ones have at most 340 kB
+MAX_BYTES = 2**24  # of a weight file; the published ones have at most 340 kB
 SIDE = 32  # of the patches that AffNet and OriNet see
 REGION = 6.0  # their half side / sigma
 PATCHES_AT_A_TIME = 4096
@@ -32,7 +32,7 @@ PATCHES_AT_A_TIME = 4096
 WINDOW, BORDER, STEP, LEVELS = 15, 15, 2**0.5, range(-1, 5)
 KEYNET_SIGMA = 22 / 8
 # AffNet's shapes are refused where the longer axis is more than this many times the shorter one, as its authors do.
-MOST_STRETCHED = 6.0
+MAX_STRETCH = 6.0
 
 
 def open_network(kind: Kind, path: str, device: str | torch.device | None = None) -> nn.Module:
@@ -43,7 +43,7 @@ def open_network(kind: Kind, path: str, device: str | torch.device | None = None
         path: file of torch.save: its state_dict, or a checkpoint that contains one as `state_dict`.
         device: where to run it (default: CPU).
     """
-    return _opened(kind, path, _stamp(path), torch.device(device or "cpu"))
+    return _open_cached(kind, path, _stamp(path), torch.device(device or "cpu"))
 
 
 def weights_digest(path: str) -> str:
@@ -100,7 +100,7 @@ def affine_shapes(gray: np.ndarray, centers: np.ndarray, sigmas: np.ndarray, net
     shapes[:, 0, 0], shapes[:, 1, 0], shapes[:, 1, 1] = 1 + numbers[:, 0], numbers[:, 1], 1 + numbers[:, 2]
     areas = np.linalg.det(shapes)
     axes = np.linalg.svd(shapes, compute_uv=False)
-    is_good = (areas > 1e-6) & (axes[:, 0] <= MOST_STRETCHED * axes[:, 1])
+    is_good = (areas > 1e-6) & (axes[:, 0] <= MAX_STRETCH * axes[:, 1])
     return np.where(is_good[:, None, None], shapes / np.sqrt(np.where(is_good, areas, 1))[:, None, None], np.eye(2))
 
 
@@ -153,13 +153,13 @@ def _stamp(path: str) -> tuple[int, int]:
         found = Path(path).stat()
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror})") from None
-    if found.st_size > MOST_BYTES:
+    if found.st_size > MAX_BYTES:
         raise WeightsError(f"{path}: {found.st_size:,} bytes are too many for Key.Net, AffNet or OriNet")
     return found.st_mtime_ns, found.st_size
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(kind: Kind, path: str, stamp: tuple[int, int], device: torch.device) -> nn.Module:
+def _open_cached(kind: Kind, path: str, stamp: tuple[int, int], device: torch.device) -> nn.Module:
     features = need("kornia.feature", "kornia", NAMES[kind])
     network = getattr(features, CLASSES[kind])(pretrained=False)
     own, state = network.state_dict(), read_state(Path(path))

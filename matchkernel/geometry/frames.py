@@ -15,6 +15,13 @@ class Frames:
     Attributes:
         centers: (K, 2) float64, x and y in pixels.
         shapes: (K, 2, 2) float64, A: its columns are the patch's half axes in the image, x first.
+
+    Example:
+        >>> import numpy as np
+        >>> from matchkernel.geometry.frames import Frames
+        >>> frames = Frames.turned_squares(np.array([[20.0, 10.0]]), np.array([4.0]), np.array([0.0]))
+        >>> frames.corners()[0].tolist()
+        [[16.0, 6.0], [24.0, 6.0], [24.0, 14.0], [16.0, 14.0]]
     """
 
     centers: np.ndarray

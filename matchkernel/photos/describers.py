@@ -23,8 +23,7 @@ from matchkernel.runtime.onnx_engine import OnnxEngine, open_onnx
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.progress import Progress
-from matchkernel.storage.stages import stage
+from matchkernel.storage.progress import Progress, stage
 from matchkernel.storage.threads import in_threads, process_threads, spare_threads
 
 if TYPE_CHECKING:

@@ -50,13 +50,7 @@ def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Scale every row to length 1; a row of zeros stays zero.
-
-    Example:
-        >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-        array([[0.6, 0.8],
-               [0. , 0. ]])
-    """
+    """Scale every row to length 1; a row of zeros stays zero."""
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1))
 

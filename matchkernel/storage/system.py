@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do in different ways, apart from locks (locks.py) and ports (explore/serve.py)."""
+"""The process and its machine: where Linux, macOS and Windows differ, except locks and ports (explore/serve.py)."""
 
 import os
 import select
@@ -14,25 +14,37 @@ CONTAINER_LIMITS = (  # of cgroups, version 2 and 1
 )
 ASSUMED_MEMORY = 8 * 2**30  # bytes, where the system cannot be asked
 
+_ending: list[bool] = []  # a list needs no lock, which a signal handler could not take
+
 
 def cores() -> int:
-    """The processors that this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_here() -> int:
-    """Bytes that the machine has, or that its container may use; a usual number on Windows."""
-    there = []
+    """Bytes of memory of the machine or of its container; an assumed number on Windows."""
+    limits = []
     with suppress(AttributeError, OSError, ValueError):
-        there.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for limit in CONTAINER_LIMITS:
         with suppress(OSError, ValueError):  # not there, or "max"
-            there.append(int(limit.read_text(encoding="ascii")))
-    return min(there, default=ASSUMED_MEMORY)
+            limits.append(int(limit.read_text(encoding="ascii")))
+    return min(limits, default=ASSUMED_MEMORY)
+
+
+def announce_end() -> None:
+    """Note that the process is about to end: what its threads still compute is lost, and nobody should wait for it."""
+    _ending.append(True)
+
+
+def is_ending() -> bool:
+    """True once `announce_end` has been called."""
+    return bool(_ending)
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of this number; on Windows, where asking would interrupt it, True."""
+    """True if there is a process with this number; always on Windows, where the question would interrupt it."""
     if os.name == "nt":
         return True
     try:
@@ -45,10 +57,10 @@ def is_running(process: int) -> bool:
 
 
 def lost_its_reader(place: int) -> bool:
-    """Whether nobody reads any more what is written here, asked after writing has failed somewhere.
+    """True if nobody reads what is written here any more; for use after a failed write.
 
     Args:
-        place: file descriptor. Windows cannot tell: there, any pipe has lost its reader.
+        place: file descriptor. On Windows every pipe counts as one without a reader, as the system cannot tell.
     """
     if not hasattr(select, "poll"):
         return stat.S_ISFIFO(os.fstat(place).st_mode)

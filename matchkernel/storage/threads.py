@@ -1,4 +1,4 @@
-"""Work in threads: for libraries that let other threads of Python run while they compute, as OpenCV and NumPy do."""
+"""Work in threads, for libraries that release Python's lock while they compute, as OpenCV and NumPy do."""
 
 import os
 import sys
@@ -10,9 +10,8 @@ from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.storage.ending import ends_soon
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.system import cores
+from matchkernel.storage.system import cores, is_ending
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,21 +25,21 @@ def spare_threads() -> int:
 
 
 def process_threads() -> int:
-    """As many as torch uses, if it is loaded; else OMP_NUM_THREADS, by which it is told, or one per core."""
+    """Number of threads of this process: torch's if it is loaded, else OMP_NUM_THREADS, else one per core."""
     if torch := _loaded_torch():
         return int(torch.get_num_threads())
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() and int(told) else cores()
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else cores()
 
 
 def _loaded_torch() -> Any:
-    """The module torch if it is loaded, as far as it matters here; None otherwise."""
+    """The module torch if it has been imported completely; None otherwise."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_num_threads") else None
 
 
 def use_threads(threads: int) -> None:
-    """Make this process use so many threads: torch, if it is loaded now or later, OpenCV, and our own."""
+    """Limit the threads of this process: of torch, if it is loaded now or later, of OpenCV, and our own."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if torch := _loaded_torch():
         torch.set_num_threads(threads)
@@ -50,7 +49,7 @@ def use_threads(threads: int) -> None:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Inside the block torch itself uses one thread, so that sums have one order; `spare_threads` says what it had."""
+    """Inside the block torch uses one thread, so that sums have one order; `spare_threads` stays as before."""
     had, torch = spare_threads(), _loaded_torch()
     token = _share.set(had)
     if torch is not None:
@@ -68,7 +67,7 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
     """The results of work on each item, in their order; so many items are worked on at the same time.
 
     Items are taken, and results are kept, at most twice that many ahead. After an error, or if the caller stops, only
-    work that has begun is finished; not even that if the process is about to end (see ending.py). Variables of the
+    work that has begun is finished; not even that if the process is about to end (see announce_end). Variables of the
     context are those of the caller.
 
     Args:
@@ -95,4 +94,4 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
         while waiting:
             yield waiting.popleft().result()
     finally:
-        pool.shutdown(wait=not ends_soon(), cancel_futures=True)
+        pool.shutdown(wait=not is_ending(), cancel_futures=True)

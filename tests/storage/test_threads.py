@@ -7,7 +7,7 @@ import cv2
 import pytest
 import torch
 
-from matchkernel.storage import ending
+from matchkernel.storage import system
 from matchkernel.storage.threads import in_threads, one_thread_each, spare_threads, use_threads
 
 
@@ -50,8 +50,8 @@ def test_items_are_taken_only_a_few_ahead_and_an_error_stops_the_rest():
 
 
 def test_work_that_has_begun_is_awaited_unless_the_process_is_about_to_end(monkeypatch):
-    monkeypatch.setattr(ending, "_said", [])
-    for told, ended in ((False, [0, 1]), (True, [0])):
+    monkeypatch.setattr(system, "_ending", [])
+    for is_announced, ended in ((False, [0, 1]), (True, [0])):
         begun, may_end, done = threading.Event(), threading.Event(), []
 
         def work(number, begun=begun, may_end=may_end, done=done):
@@ -63,8 +63,8 @@ def test_work_that_has_begun_is_awaited_unless_the_process_is_about_to_end(monke
         results = in_threads(work, range(2), 2)
         next(results)
         assert begun.wait(10)
-        if told:
-            ending.end_soon()
+        if is_announced:
+            system.announce_end()
         else:
             threading.Timer(0.05, may_end.set).start()
         results.close()
@@ -86,7 +86,7 @@ def test_cores_are_shared_and_variables_are_those_of_the_caller():
     assert inner == [[1, 1], [1, 1]]
 
 
-def test_one_thread_each_is_told_apart_from_what_may_be_used():
+def test_one_thread_of_torch_leaves_the_spare_threads_as_they_were():
     """Torch computes with one thread, work may use as many as before; afterwards all is as it was."""
     torch.set_num_threads(2)
     try:

@@ -11,7 +11,7 @@ from matchkernel.evaluation.distances import check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import FORMS, non_matches_before, precision_area
 from matchkernel.photos.nearest import TILE, Distance, find_nearest
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.progress import Progress, progress_counter
 
 GROUPS = {"i": "illumination", "v": "viewpoint"}
 
@@ -41,7 +41,7 @@ def matching(
         raise ArgumentError("the split has no test sequences")
     per_pair: dict[str, Any] = {}
     room = np.empty(max([TILE, *descriptors.counts.values()]), np.float32)
-    add = adding(progress, len(test))
+    add = progress_counter(progress, len(test))
     for name in test:
         rows = descriptors.sequence(name)
         if distance == "hamming":

@@ -15,7 +15,7 @@ from matchkernel.evaluation.distances import check_distance, comparable_rows, co
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import Form, precision_area
 from matchkernel.photos.nearest import Distance, Distances, exact_distances
-from matchkernel.storage.progress import Progress, adding
+from matchkernel.storage.progress import Progress, progress_counter
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
 NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's
@@ -107,7 +107,7 @@ def retrieval_counts(
     shape = (len(queries), len(NOISES), len(pools) + len(negatives), POSITIVES)
     counts = RetrievalCounts(np.empty(shape, np.int64), np.empty(shape, np.int64))
     step = max(1, TILE // len(pool))
-    add = adding(progress, len(queries))
+    add = progress_counter(progress, len(queries))
     for name in np.unique(queries.sequences):
         is_other = distractors.sequences != name
         bounds = _pool_bounds(is_other, pools, negatives)

@@ -1,15 +1,18 @@
 """Memory of the aggregation: vec(Phi^T F) against the expanded Kronecker products, as the operating system sees it.
 
+python experiments/paper/aggregation_memory.py
+
 Each form runs in a process of its own, which reports by how much its peak grew while it made Phi and aggregated it.
 """
 
+import json
 import multiprocessing
 import resource
 import sys
 from collections.abc import Callable
 
 import torch
-from timing import write_result
+from data import RESULTS
 
 from matchkernel.model.encoding import SpatialEncoding, position_matrix
 from matchkernel.model.kernel_view import raw_encodings
@@ -68,7 +71,8 @@ def main() -> None:
             print(
                 f"measured, {kind}, {B} patches: {most / 1e6:,.0f} against {least / 1e6:,.1f} MB: {most / least:.1f} x"
             )
-    write_result("aggregation_memory", {"d": d, "s": s, "n": n, "numbers_a_patch": numbers, "measured": rows})
+    result = {"d": d, "s": s, "n": n, "numbers_a_patch": numbers, "measured": rows}
+    (RESULTS / "aggregation_memory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """How soon the explorer page answers, in a headless Chromium: seconds from the event to the drawn picture.
 
+    python benchmarks/explore.py
+    python benchmarks/explore.py --pictures docs/images    # the pictures of the documents instead
+
 The sample pair with 2,000 keypoints, features in memory. Needs Chromium (Debian: apt install chromium).
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 from timing import write_result
@@ -78,8 +83,30 @@ def opened_page(width: int = 1200, height: int = 900) -> Iterator[Page]:
             server.terminate()
 
 
+def take_pictures(folder: Path) -> None:
+    """Write explore.jpg, matches, and explore_inside.jpg, inside one of them."""
+    with opened_page(width=1200, height=880) as page:
+        page.locator(".panel canvas").focus()
+        for _ in range(6):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#look-inside")
+        page.locator("#tab-match").focus()
+        page.wait_for_timeout(300)
+        page.screenshot(path=folder / "explore.jpg", type="jpeg", quality=80)
+        page.locator("#tab-inside").click()
+        page.wait_for_selector("#curve-values tr", timeout=120_000)
+        page.wait_for_selector("#inside-position:not(:empty)", timeout=120_000)
+        page.screenshot(path=folder / "explore_inside.jpg", type="jpeg", quality=80)
+
+
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print, write; or take pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER")
+    pictures = parser.parse_args().pictures
+    if pictures:
+        take_pictures(pictures)
+        return
     with opened_page() as page:
         seconds = measure(page)
         version = page.context.browser.version

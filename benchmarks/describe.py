@@ -1,0 +1,169 @@
+"""Patches per second of every shipped model on every engine: on a CPU next to kornia's HardNet, or on a GPU.
+
+    python benchmarks/describe.py [WEIGHTS.safetensors ...] [--threads N ...]
+    python benchmarks/describe.py --gpu [--profile]
+
+Jobs take turns in one run, so that ratios mean something on a busy machine too. With one thread the processor's time is
+counted, and other programs matter little. On a GPU the loss of half precision is measured too, by matching two patches
+of each point of random textures.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from timing import interleaved_medians, print_kernels, processor, using_threads, versions, write_result
+
+import matchkernel
+from matchkernel.data.synthetic import random_texture
+from matchkernel.errors import MatchKernelError
+from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.jitter import Jitter, jittered
+from matchkernel.geometry.sampling import extract_patches
+from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.engines.choose import open_engine
+
+PATCHES, REPEATS = 384, 7
+HARDNET, BATCHES = "kornia HardNet", (16, 32, 96)  # it is compared at its best batch size
+ENGINES = ("torch", "onnx", "onnx-int8")
+GPU_PATCHES, SIDE, POINTS, TEXTURES, TEXTURE = 2**19, 32, 8192, 8, 1024
+JITTER = Jitter(shift=0.1, octaves=0.25, degrees=15.0, stretch=0.2)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", nargs="*", help="weight files to measure besides the shipped models")
+    parser.add_argument("--threads", nargs="*", type=int, default=sorted({1, torch.get_num_threads()}))
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="print the kernels on the GPU")
+    options = parser.parse_args()
+    models = [*matchkernel.available(), *options.weights]
+    if options.gpu:
+        measure_on_gpu(models, options.profile)
+    else:
+        measure_on_cpu(models, options.threads)
+
+
+def measure_on_cpu(models: list[str], numbers_of_threads: list[int]) -> None:
+    """All engines of a CPU, and HardNet."""
+    print(f"{PATCHES} patches of 32 px, median of {REPEATS} turns; {processor()}; {versions()}")
+    rows: dict[str, dict[str, dict[str, float]]] = {}
+    for threads in numbers_of_threads:
+        clock = time.process_time if threads == 1 else time.perf_counter
+        with using_threads(threads):
+            seconds = interleaved_medians(cpu_jobs(models), REPEATS, clock)
+        best = min(taken for name, taken in seconds.items() if name.startswith(HARDNET))
+        print(f"threads: {threads}")
+        for name, taken in seconds.items():
+            found = {"patches_per_second": round(PATCHES / taken), "times_hardnet_at_its_best": round(best / taken, 2)}
+            rows.setdefault(name, {})[str(threads)] = found
+            print(f"  {name:28} {PATCHES / taken:8,.0f} patches/s  {best / taken:6.2f} x HardNet", flush=True)
+    write_result("describe_speed", {"patches": PATCHES, "rows": rows})
+
+
+def cpu_jobs(models: list[str]) -> dict[str, Callable[[], object]]:
+    """What is measured, by name."""
+    import kornia
+
+    patches = np.random.default_rng(0).integers(0, 256, (PATCHES, 32, 32), dtype=np.uint8)
+    hardnet, floats = kornia.feature.HardNet(pretrained=False).eval(), torch.from_numpy(patches)[:, None].float()
+    jobs: dict[str, Callable[[], object]] = {
+        f"{HARDNET}, {size} at a time": partial(in_pieces, hardnet, floats, size) for size in BATCHES
+    }
+    for name in models:
+        model = matchkernel.load(name)
+        for engine in ENGINES:
+            try:
+                runner = open_engine(model, engine, size=32)
+            except MatchKernelError as error:
+                print(f"  {model.name}, {engine}: not measured: {error}")
+                continue
+            jobs[f"{model.name}, {engine}"] = partial(matchkernel.describe, patches, model, engine=runner)
+    return jobs
+
+
+@torch.inference_mode()
+def in_pieces(model: torch.nn.Module, patches: torch.Tensor, size: int) -> None:
+    """Apply a model piece by piece."""
+    for piece in patches.split(size):
+        model(piece)
+
+
+def measure_on_gpu(models: list[str], profile: bool) -> None:
+    """Engines torch and cuda-half, from the GPU and from host arrays."""
+    if not torch.cuda.is_available():
+        sys.exit("this benchmark needs a GPU")
+    device, gpu = torch.device("cuda", 0), torch.cuda.get_device_name()
+    print(f"{gpu}, torch {torch.__version__}; {GPU_PATCHES:,} patches of {SIDE} px", flush=True)
+    pairs = [patches.to(device) for patches in patches_of_points()]
+    many = torch.cat(pairs).repeat(-(-GPU_PATCHES // (2 * len(pairs[0]))), 1, 1)[:GPU_PATCHES]
+    rows: dict[str, Any] = {}
+    for name in models:
+        model = matchkernel.load(name).to(device)
+        row = rows[name] = gpu_row(model, pairs, many)
+        for job, rate in row["patches_per_s"].items():
+            print(f"{name:12} {job:28} {rate:12,.0f} patches/s")
+        print(f"{name:12} cosine {row['cosine']}, mAP {row['map']}", flush=True)
+        if profile:
+            engine = open_engine(model, "cuda-half", size=SIDE, device=device)
+            print_kernels(partial(matchkernel.describe, many[:65536], model, engine=engine))
+        write_result("describe_gpu", {"gpu": gpu, "patches": GPU_PATCHES, "rows": rows})
+
+
+def gpu_row(model: Descriptor, pairs: list[torch.Tensor], many: torch.Tensor) -> dict[str, Any]:
+    """Patches per second of both engines, and the loss of the faster one."""
+    engines = {name: open_engine(model, name, size=SIDE, device=many.device) for name in ("torch", "cuda-half")}
+    host = many.cpu().numpy()
+    target = np.zeros((len(host), model.config.D), np.float32)  # its pages exist before the clock starts
+    jobs: dict[str, Callable[[], object]] = {}
+    for name, engine in engines.items():
+        describe = partial(matchkernel.describe, model=model, engine=engine)
+        jobs[f"{name}, CUDA bytes"] = partial(finished, partial(describe, many))
+        jobs[f"{name}, host array"] = partial(finished, partial(describe, host))
+        jobs[f"{name}, host array, out="] = partial(finished, partial(describe, host, out=target))
+    rates = {job: len(many) / seconds for job, seconds in interleaved_medians(jobs, 5).items()}
+    exact, half = ([matchkernel.describe(part, model, engine=engine) for part in pairs] for engine in engines.values())
+    cosines = torch.cat([(e.double() * h.double()).sum(1) for e, h in zip(exact, half, strict=True)])
+    return {
+        "patches_per_s": rates,
+        "ratio": {kind: rates[f"cuda-half, {kind}"] / rates[f"torch, {kind}"] for kind in ("CUDA bytes", "host array")},
+        "cosine": {"mean": float(cosines.mean()), "least": float(cosines.min())},
+        "map": {"torch": matching_map(*exact), "cuda-half": matching_map(*half)},
+    }
+
+
+def finished(job: Callable[[], object]) -> None:
+    """Do a job on the GPU and wait until it is done."""
+    job()
+    torch.cuda.synchronize()
+
+
+def patches_of_points() -> list[torch.Tensor]:
+    """Two patches of each point, (K, SIDE, SIDE) uint8 each; a point with a constant patch is left out."""
+    random, found = np.random.default_rng(0), []
+    for _ in range(TEXTURES):
+        count = POINTS // TEXTURES
+        texture = random_texture(TEXTURE, random).astype(np.uint8)
+        centers, half = random.uniform(80, TEXTURE - 80, (count, 2)), random.uniform(12, 40, count)
+        base = Frames.turned_squares(centers, half, random.uniform(-np.pi, np.pi, count))
+        found.append([extract_patches(texture, jittered(base, JITTER, random), SIDE) for _ in range(2)])
+    both = [np.concatenate(part) for part in zip(*found, strict=True)]
+    kept = np.logical_and(*(patches.min((1, 2)) < patches.max((1, 2)) for patches in both))
+    return [torch.from_numpy(patches[kept]) for patches in both]
+
+
+def matching_map(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Mean reciprocal rank of each row's own match among all rows of the other list, in percent."""
+    similar = a @ b.T
+    rank = 1 + (similar > similar.diagonal()[:, None]).sum(1)
+    return float((100 / rank).mean())
+
+
+if __name__ == "__main__":
+    main()
