@@ -23,7 +23,7 @@ ROOMS = [
 ]  # fmt: skip
 
 OPTIONAL = {
-    "matplotlib": ["plots"],
+    "matplotlib": ["plots", "report"],
     "typer": ["cli"],
     "rich": ["cli"],
     "PIL": ["storage", "data"],

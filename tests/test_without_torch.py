@@ -154,22 +154,22 @@ def InferenceSession(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("package", "code", "told"),
+    ("package", "code", "hint"),
     [
         ("onnxruntime", BROKEN.format("ImportError"), "pip install --force-reinstall --no-deps onnxruntime"),
         ("onnxruntime", "", "onnxruntime is installed but incomplete"),
-        ("onnxruntime", TOO_OLD, "IR version: 7): pip install --upgrade onnxruntime"),
+        ("onnxruntime", TOO_OLD, "pip install --upgrade onnxruntime"),
         ("cv2", BROKEN.format("ImportError"), "--force-reinstall --no-deps opencv-python-headless"),
         ("cv2", "", "perhaps as two packages of different versions"),
         ("h5py", BROKEN.format("OSError"), "--force-reinstall --no-deps h5py"),
     ],
 )
-def test_a_broken_package_is_one_line(photos, package, code, told):
+def test_a_broken_package_is_one_line(photos, package, code, hint):
     verb = "extract a.png -o f.h5" if package == "h5py" else "match a.png b.png"
     run = f"{BLOCKED}sys.argv = ['matchkernel', *{verb.split()}]\nfrom matchkernel.cli.entry import main\nmain()"
     done = python(run, cwd=photos, first=fake(photos, package, code))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert told in done.stderr
+    assert hint in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["OSError", "RuntimeError"])

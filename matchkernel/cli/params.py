@@ -11,7 +11,7 @@ from matchkernel.cli.options import Json
 
 def params(as_json: Json = False) -> None:
     """Count the parameters of the paper's Table 1 from their shapes, next to the paper's own numbers."""
-    from matchkernel.runtime.table_1 import table_1
+    from matchkernel.runtime.overview import table_1
 
     with user_errors():
         rows = table_1()

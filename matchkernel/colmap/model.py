@@ -8,6 +8,7 @@ bytes before memory is allocated for it.
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,7 +61,7 @@ class Reconstruction:
 
 
 def read_reconstruction(folder: str | Path) -> Reconstruction:
-    """Read cameras, images and points3D from a folder, .bin before .txt."""
+    """Read cameras, images and points3D from the .bin files of a folder, or from the .txt files if there are none."""
     folder = Path(folder)
     suffix = ".bin" if (folder / "cameras.bin").is_file() else ".txt"
     paths = [folder / f"{name}{suffix}" for name in ("cameras", "images", "points3D")]
@@ -138,10 +139,10 @@ class _Reader:
         start, self.offset = self.offset, end + 1
         return self.content[start:end].decode("utf-8", "surrogateescape")
 
-    def count(self, least_bytes: int) -> int:
-        """The number of items that follow, each of `least_bytes` or more."""
+    def count(self, minimum_bytes: int) -> int:
+        """The number of items that follow, each of `minimum_bytes` or more."""
         (count,) = self.values("Q")
-        self.need(int(count) * least_bytes)
+        self.need(int(count) * minimum_bytes)
         return int(count)
 
     def need(self, size: int) -> None:
@@ -192,11 +193,11 @@ def _binary_points(path: Path) -> dict[int, np.ndarray]:
 
 def _text_cameras(path: Path) -> dict[int, Camera]:
     cameras = {}
-    for line, words in _lines(path):
-        with _numbers(path, line):
-            number, model, width, height = int(words[0]), words[1], int(words[2]), int(words[3])
-            parameters = np.array([float(word) for word in words[4:]])
-        if model not in CAMERA_MODELS or len(parameters) != CAMERA_MODELS[model]:
+    for line, fields in _lines(path):
+        with _format_errors(path, line):
+            number, model, width, height = int(fields[0]), fields[1], int(fields[2]), int(fields[3])
+            parameters = np.array([float(field) for field in fields[4:]])
+        if len(parameters) != CAMERA_MODELS.get(model):
             raise FileError(f"{path}, line {line}: unknown camera model {model} with {len(parameters)} parameters")
         cameras[number] = _camera(path, number, model, width, height, parameters)
     _check_whole(path, len(cameras))
@@ -206,16 +207,16 @@ def _text_cameras(path: Path) -> dict[int, Camera]:
 def _text_images(path: Path) -> dict[int, RegisteredImage]:
     images = {}
     rows = iter(_lines(path, keep_empty=True))
-    for line, words in rows:
-        if not words:
+    for line, fields in rows:
+        if not fields:
             continue
-        with _numbers(path, line):
-            number, pose, camera = int(words[0]), [float(word) for word in words[1:8]], int(words[8])
-            name = " ".join(words[9:])
-        line, words = next(rows, (line + 1, []))
-        with _numbers(path, line):
-            values = np.array([float(word) for word in words]).reshape(-1, 3)
-            ids = np.array([int(word) for word in words[2::3]], np.int64)
+        with _format_errors(path, line):
+            number, pose, camera = int(fields[0]), [float(field) for field in fields[1:8]], int(fields[8])
+            name = " ".join(fields[9:])
+        line, fields = next(rows, (line + 1, []))
+        with _format_errors(path, line):
+            values = np.array([float(field) for field in fields]).reshape(-1, 3)
+            ids = np.array([int(field) for field in fields[2::3]], np.int64)
         images[number] = _image(path, name, camera, pose, values[:, :2], ids)
     _check_whole(path, len(images))
     return images
@@ -223,9 +224,9 @@ def _text_images(path: Path) -> dict[int, RegisteredImage]:
 
 def _text_points(path: Path) -> dict[int, np.ndarray]:
     points = {}
-    for line, words in _lines(path):
-        with _numbers(path, line):
-            number, place = int(words[0]), (float(words[1]), float(words[2]), float(words[3]))
+    for line, fields in _lines(path):
+        with _format_errors(path, line):
+            number, place = int(fields[0]), (float(fields[1]), float(fields[2]), float(fields[3]))
         points[number] = _point(path, number, place)
     _check_whole(path, len(points))
     return points
@@ -235,9 +236,9 @@ def _check_whole(path: Path, count: int) -> None:
     """Compare a number of entries with that in the comments at the beginning, which COLMAP writes."""
     with path.open(encoding="utf-8") as file:
         start = "".join(line for line in islice(file, COMMENTS) if line.startswith("#"))
-    said = re.search(r"^# Number of \w+: (\d{1,18})\b", start, re.MULTILINE)
-    if said and int(said[1]) > count:
-        raise FileError(f"{path}: has {count:,} entries, its comments say {int(said[1]):,}: is it whole?")
+    announced = re.search(r"^# Number of \w+: (\d{1,18})\b", start, re.MULTILINE)
+    if announced and int(announced[1]) > count:
+        raise FileError(f"{path}: has {count:,} entries, its comments announce {int(announced[1]):,}; is it complete?")
 
 
 def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str]]]:
@@ -250,18 +251,13 @@ def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str
             yield number, line.split()
 
 
-class _numbers:  # noqa: N801 (reads as a verb: with _numbers(path, line))
-    """Turn any problem with parsing a line into an error that names the line."""
-
-    def __init__(self, path: Path, line: int) -> None:
-        self.path, self.line = path, line
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ValueError, IndexError, OverflowError)):
-            raise FileError(f"{self.path}, line {self.line}: not in COLMAP's format ({error})") from None
+@contextmanager
+def _format_errors(path: Path, line: int) -> Iterator[None]:
+    """Turn an error in parsing a line into one that names the line."""
+    try:
+        yield
+    except (ValueError, IndexError, OverflowError) as error:
+        raise FileError(f"{path}, line {line}: not in COLMAP's format ({error})") from None
 
 
 def _camera(path: Path, number: int, model: str, width: int, height: int, parameters: np.ndarray) -> Camera:

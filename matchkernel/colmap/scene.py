@@ -1,8 +1,8 @@
-"""A reconstructed scene ready for cutting: every usable photo with its keypoints as frames and their 3-D points."""
+"""A scene that COLMAP has reconstructed: its photos, with keypoints as frames and the 3-D points that they show."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +64,14 @@ def read_scene(
     taken: Sequence[str] = (),
     magnification: float = MAGNIFICATION,
 ) -> Scene:
-    """Combine a sparse model, its database and its photos. Photos that cannot be used are left out and counted.
+    """Read a sparse model with its database and photos. Photos that cannot be used are left out and counted.
 
     Args:
         images: folder of the photos.
         sparse: folder of the model.
         database: with the keypoints of the model's images.
-        all_keypoints: another database, with more keypoints of the same photos than the model's own.
-        taken: names of all photos that the model was made from; those that it lacks are left out and counted.
+        all_keypoints: another database with more keypoints of the same photos.
+        taken: names of all photos that COLMAP was given; those without a pose are counted as left out.
         magnification: half side of a region / sigma.
     """
     model, keypoints = read_reconstruction(sparse), read_database_keypoints(database)
@@ -92,7 +92,8 @@ def read_scene(
         else:
             photos.append(_with_keypoints(photo, rows, more.get(pose.name), ids, tracked_left_out, magnification))
     placed = {pose.name for pose in model.images.values()}
-    photos_left_out.update(_why_not_placed(Path(images) / name) for name in taken if name not in placed)
+    sizes = (_size(Path(images) / name) for name in taken if name not in placed)
+    photos_left_out.update(size if isinstance(size, str) else "not in the model" for size in sizes)
     places = np.array([model.points[int(number)] for number in ids]).reshape(-1, 3)
     tracked = sum(int((pose.points != NO_POINT).sum()) for pose in model.images.values())
     return Scene(photos, places, tracked, photos_left_out, tracked_left_out)
@@ -122,21 +123,14 @@ def _size(path: Path) -> tuple[int, int] | str:
     return width, height
 
 
-def _why_not_placed(path: Path) -> str:
-    """Why a photo is not in the model."""
-    size = _size(path)
-    return size if isinstance(size, str) else "not in the model"
-
-
 def _photo(path: Path, camera: Camera, pose: RegisteredImage) -> Photo | str:
     """The photo without keypoints, or why it cannot be used."""
     size = _size(path)
     if isinstance(size, str):
         return size
-    width, height = size
-    scale = np.array([width / camera.width, height / camera.height])
     if not fits_camera(size, (camera.width, camera.height)):
         return "of another shape than its camera"
+    scale = np.array([size[0] / camera.width, size[1] / camera.height])
     no_frames = Frames(np.empty((0, 2)), np.empty((0, 2, 2)))
     return Photo(pose.name, path, camera, pose, scale, size, no_frames, np.empty(0, np.int64))
 
@@ -176,14 +170,4 @@ def _with_keypoints(
     usable = has_region & frames.are_inside(*photo.size)
     left_out["without a region"] += int((present & ~has_region).sum())
     left_out["whose region leaves the photo"] += int((present & has_region & ~usable).sum())
-    rows_of_points = np.where(present, index, NO_POINT)
-    return Photo(
-        photo.name,
-        photo.path,
-        photo.camera,
-        photo.pose,
-        photo.scale,
-        photo.size,
-        frames[usable],
-        rows_of_points[usable],
-    )
+    return replace(photo, frames=frames[usable], points=np.where(present, index, NO_POINT)[usable])

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_colmap, frames_to_colmap
 from matchkernel.geometry.frames import Frames
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
@@ -25,11 +25,19 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
         path: `<name of the image>.txt`.
         frames: K regions; a non-square one becomes the square of the same area, as the format has no affine shape.
         magnification: half side of a region / scale.
+
+    Example:
+        >>> import tempfile
+        >>> frames = Frames.turned_squares(np.array([[10.0, 20.0]]), np.array([6.0]), np.array([0.5]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_keypoints(f"{folder}/a.jpg.txt", frames)
+        ...     read_keypoints(f"{folder}/a.jpg.txt").centers.tolist()
+        [[10.0, 20.0]]
     """
     places = frames_to_colmap(frames, magnification)[:, :2]
     rows = np.column_stack([places, frames.half_widths / magnification, frames.angles])
     if not np.isfinite(rows).all():
-        raise ArgumentError(f"{path}: keypoints hold numbers that are not finite")
+        raise ArgumentError(f"{path}: keypoints contain numbers that are not finite")
     lines = [f"{x:.6f} {y:.6f} {scale:.6f} {angle:.8f}{NO_DESCRIPTOR}\n" for x, y, scale, angle in rows.tolist()]
     with replacing(path) as part, part.open("w", encoding="ascii") as file:
         file.write(f"{len(lines)} {WIDTH}\n")
@@ -37,28 +45,19 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
 
 def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
-    """Read frames from a keypoint file in COLMAP's text layout."""
+    """Read the keypoints of an image from COLMAP's text layout, see write_keypoints."""
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").splitlines()
-    try:
-        count, width = (int(word) for word in lines[0].split())
-    except (IndexError, ValueError):
-        raise FileError(f"{path}, line 1: expected the number of keypoints and 128") from None
     body = [line for line in lines[1:] if line.strip()]
-    if width != WIDTH or count != len(body):
-        raise FileError(
-            f"{path}: announces {count} keypoints of {width} bytes, has {len(body)} lines; expected {WIDTH} bytes"
-        )
-    rows = np.empty((count, 4))
-    for number, line in enumerate(body):
-        words = line.split()
-        try:
-            rows[number] = [float(word) for word in words[:4]]
-        except ValueError:
-            raise FileError(f"{path}, line {number + 2}: expected x, y, scale and orientation") from None
-        if len(words) != 4 + WIDTH:
-            raise FileError(f"{path}, line {number + 2}: {len(words)} words, wanted {4 + WIDTH}")
+    try:
+        if lines[0].split() != [str(len(body)), str(WIDTH)]:
+            raise ValueError("a different number of lines")
+        # The last column is read, so that a line with fewer is an error.
+        rows = np.loadtxt(body, usecols=(0, 1, 2, 3, 3 + WIDTH), ndmin=2)[:, :4] if body else np.empty((0, 4))
+    except (IndexError, ValueError) as error:
+        expected = f"`number {WIDTH}`, then x, y, scale, orientation and {WIDTH} bytes on each line"
+        raise FileError(f"{path}: not COLMAP's keypoints: expected {expected} ({short_message(error)})") from None
     if not np.isfinite(rows).all():
-        raise FileError(f"{path}: keypoints hold numbers that are not finite")
+        raise FileError(f"{path}: keypoints contain numbers that are not finite")
     return frames_from_colmap(rows, magnification)
 
 
@@ -68,6 +67,16 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
     Args:
         path: the file.
         pairs: names of two images and (M, 2) index pairs; a pair without matches is left out.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_match_list(f"{folder}/matches.txt", [("a.jpg", "b.jpg", np.array([[0, 7], [3, 5]]))])
+        ...     print(Path(f"{folder}/matches.txt").read_text().strip())
+        1
+        a.jpg b.jpg
+        0 7
+        3 5
     """
     written = 0
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:

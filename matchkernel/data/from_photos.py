@@ -7,7 +7,7 @@ from matchkernel.colmap.program import Colmap, find_colmap
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
-from matchkernel.storage.files import check_new_folder, file_hash, read_small_text
+from matchkernel.storage.files import check_new_folder, file_hash, write_json
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.photo_folders import first_names, photos_in
@@ -43,7 +43,7 @@ def build_from_photos(
     workspace = target.with_name(target.name + "-colmap")
     if not workspace.exists():
         reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)
-    elif _recorded(workspace) != photo_hashes(photos):
+    elif not (record := workspace / PHOTOS).is_file() or json.loads(record.read_text()) != photo_hashes(photos):
         raise FileError(
             f"{workspace}: is a reconstruction of other photos, not of {photos}; remove it or choose another place"
         )
@@ -88,7 +88,7 @@ def reconstruct_with_sift(
             else:
                 colmap.run(stage, {"image_path": photos} if stage == "feature_extractor" else {})
             build.mark(stage)
-        (build.folder / PHOTOS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_json(build.folder / PHOTOS, found)
 
 
 def photo_hashes(folder: Path) -> dict[str, str]:
@@ -97,7 +97,7 @@ def photo_hashes(folder: Path) -> dict[str, str]:
 
 
 def _check_readable(photos: Path, names: list[str], say: Say) -> None:
-    """Name the photos that cannot be read, which COLMAP skips; refuse a folder with fewer than two others."""
+    """Report the photos that cannot be read, which COLMAP skips; refuse a folder with fewer than two readable ones."""
     bad = {}
     for name in names:
         try:
@@ -110,10 +110,3 @@ def _check_readable(photos: Path, names: list[str], say: Say) -> None:
         raise FileError(f"{photos}: {left} of {len(names)} photos can be read (not {unreadable}), two are needed")
     for reason in bad.values():
         say(f"skipped {reason}")
-
-
-def _recorded(workspace: Path) -> object:
-    try:
-        return json.loads(read_small_text(workspace / PHOTOS))
-    except (OSError, ValueError):
-        return None

@@ -83,7 +83,7 @@ class HPatchesTasks:
     verification: VerificationLists
     queries: PatchList
     distractors: PatchList
-    lists: dict[str, str] = field(default_factory=dict)  # where the lists of each task come from, for the result
+    lists: dict[str, str] = field(default_factory=dict)  # task -> "read" or how its lists were drawn
 
     @cached_property
     def digest(self) -> str:
@@ -97,7 +97,21 @@ class HPatchesTasks:
 
 
 def open_hpatches(root: str | Path) -> HPatchesSet:
-    """Find the sequences of a set: the folders that hold ref.png. Every sequence must have all 16 strips."""
+    """Find the sequences of a set: the folders that contain ref.png. Every sequence must have all 16 strips.
+
+    Args:
+        root: a folder in the HPatches layout, such as `hpatches-release`.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.storage.images import write_png
+        >>> folder = Path(tempfile.mkdtemp()) / "v_wall"
+        >>> for image in IMAGES:
+        ...     write_png(folder / f"{image}.png", np.zeros((3 * 65, 65), np.uint8))
+        >>> patches = open_hpatches(folder.parent)
+        >>> patches.counts, patches.read("v_wall", "e1").shape
+        ({'v_wall': 3}, (3, 65, 65))
+    """
     root = Path(root)
     if not root.is_dir():
         raise FileError(f"{root}: no such folder")
@@ -107,12 +121,10 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
         if missing:
             raise FileError(f"{folder}: {missing[0]}.png is missing")
         counts[folder.name] = len(_read_strip(folder / "ref.png"))
-    if not counts and (root / "patches.npy").is_file():
-        raise FileError(f"{root}: is a patch set, not a set in the HPatches layout")
-    if not counts and (root / "ref.png").is_file():
-        raise FileError(f"{root}: is one sequence; give its parent folder")
     if not counts:
-        raise FileError(f"{root}: contains no sequences (folders with ref.png)")
+        is_sequence = (root / "ref.png").is_file()
+        why = "is one sequence; give its parent" if is_sequence else "has no sequences (folders with ref.png)"
+        raise FileError(f"{root}: {why}")
     return HPatchesSet(root, counts)
 
 
@@ -203,6 +215,11 @@ def draw_verification(
         test: the split's test sequences, in its order.
         pairs: rows of each list.
         seed: of NumPy's legacy generator.
+
+    Example:
+        >>> lists = draw_verification({"v_wall": 100}, ["v_wall"], pairs=3)
+        >>> lists.first.indices.tolist() == lists.positives.indices.tolist(), len(lists.inter)
+        (True, 3)
     """
     _check_sequences(counts, test)
     random = np.random.RandomState(seed)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchkernel.data.patch_set import group_by_label
-from matchkernel.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,6 @@ def draw_hard_pairs(
 
 def _positives(labels: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """Distinct pairs of patches of the same point, with points drawn uniformly."""
-    if count < 1:
-        raise ArgumentError(f"the number of pairs must be 1 or more, got {count}")
     order, starts, sizes = group_by_label(labels)
     starts, sizes = starts[sizes > 1], sizes[sizes > 1]
     possible = int((sizes * (sizes - 1) // 2).sum())

@@ -1,7 +1,6 @@
 """Stacks of patches from files: a .npy array or an HPatches strip (patches stacked vertically in one PNG)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,10 +8,7 @@ from matchkernel.errors import FileError
 from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.images import open_image
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-OF_PHOTOS = "; `matchkernel extract` describes photos"  # in errors about what may be one
+OF_PHOTOS = "; `matchkernel extract` describes photos"
 
 
 def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
@@ -20,7 +16,7 @@ def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
 
     Args:
         path: .npy of (B, N, N) or (B, 1, N, N), memory-mapped; or .png, N wide and B N high, 8 or 16 bit gray.
-        of_photos: what to do with a photo, at the end of errors about files that may be one.
+        of_photos: advice at the end of an error about a file that may be a photo.
 
     Returns:
         (B, N, N) or (B, 1, N, N) with the number type of the file.
@@ -39,10 +35,8 @@ def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
 
 
 def _kind_of_folder(path: Path) -> str:
-    if any(path.glob("*/ref.png")):
-        return "is a set in the HPatches layout; give one strip of a sequence instead, such as ref.png"
-    if (path / "ref.png").is_file():
-        return "is an HPatches sequence; give one of its strips instead, such as ref.png"
+    if (path / "ref.png").is_file() or any(path.glob("*/ref.png")):
+        return "is in the HPatches layout; give one strip of a sequence instead, such as ref.png"
     if (path / "patches.npy").is_file():
         return "is a patch set; give its patches.npy instead"
     return "is a folder; patches are read from a .npy or .png file"
@@ -60,14 +54,11 @@ def _read_npy(path: Path) -> np.ndarray:
 
 def _read_strip(path: Path, of_photos: str) -> np.ndarray:
     with open_image(path, ("PNG",)) as image:
-        return _patches_of(image.convert("L") if image.mode == "RGB" else image, path, of_photos)
-
-
-def _patches_of(image: "Image.Image", path: Path, of_photos: str) -> np.ndarray:
-    width, height = image.size
-    if height % width:
-        size = f"{width} x {height} pixels"
-        raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {size}{of_photos}")
-    if image.mode not in ("L", "I;16"):
-        raise FileError(f"{path}: a strip must be 8 or 16 bit gray or RGB, got mode {image.mode}")
-    return np.asarray(image).reshape(height // width, width, width)
+        width, height = image.size
+        if height % width:
+            size = f"{width} x {height} pixels"
+            raise FileError(f"{path}: the height of a strip must be a multiple of its width, got {size}{of_photos}")
+        if image.mode not in ("L", "I;16", "RGB"):
+            raise FileError(f"{path}: a strip must be 8 or 16 bit gray or RGB, got mode {image.mode}")
+        strip = np.asarray(image.convert("L") if image.mode == "RGB" else image)
+    return strip.reshape(height // width, width, width)

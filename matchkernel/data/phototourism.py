@@ -39,7 +39,7 @@ def read_phototourism(folder: str | Path) -> PhotoTourismFolder:
     labels = read_table(folder / "info.txt", 1)[:, 0]
     wanted, found = -(-len(labels) // PER_MOSAIC), [path.stem.lower() for path in mosaics]
     missing = next((name for k in range(wanted) if (name := f"patches{k:04}") not in found), None)
-    if missing or len(mosaics) != wanted:
+    if missing or not wanted or len(mosaics) != wanted:
         which = f"{missing} is missing" if missing else f"there are {len(mosaics)}"
         raise FileError(f"{folder}: info.txt has {len(labels)} lines, which fill {wanted} mosaics, but {which}")
     interest = folder / "interest.txt"
@@ -129,23 +129,16 @@ def read_table(path: str | Path, columns: int) -> np.ndarray:
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").rstrip().splitlines()
     rows = np.empty((len(lines), columns), np.int64)
     for number, line in enumerate(lines, 1):
-        words = line.split()[:columns]
+        fields = line.split()[:columns]
         try:
-            if len(words) < columns:
+            if len(fields) < columns:
                 raise ValueError
-            rows[number - 1] = [int(word) for word in words]
+            rows[number - 1] = [int(field) for field in fields]
         except (ValueError, OverflowError):
             raise FileError(
                 f"{path}, line {number}: expected {columns} whole numbers, got {line.strip()[:60]!r}"
             ) from None
     return rows
-
-
-def _check_range(path: Path, patches: np.ndarray, count: int) -> None:
-    """Refuse a table that refers to a patch outside 0 .. count - 1, naming its line."""
-    wrong = np.flatnonzero((patches < 0) | (patches >= count))
-    if len(wrong):
-        raise FileError(f"{path}, line {wrong[0] + 1}: patch {patches[wrong[0]]} is outside 0 .. {count - 1}")
 
 
 def _pack_cache(source: Path, target: str | Path) -> None:
@@ -170,9 +163,9 @@ def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ) from None
     if patches.dtype != np.uint8 or patches.shape[1:] != (PATCH, PATCH) or labels.shape != (len(patches),):
         raise FileError(f"{path}: expected (N, 64, 64) uint8 patches and N labels")
-    if matches.ndim != 2 or matches.shape[1] != 3:
-        raise FileError(f"{path}: expected (M, 3) matches, got {matches.shape}")
-    _check_range(path, matches[:, :2].ravel(), len(patches))
+    is_table = matches.ndim == 2 and matches.shape[1] == 3 and matches.min(initial=0) >= 0
+    if not is_table or matches[:, :2].max(initial=0) >= len(patches):
+        raise FileError(f"{path}: expected (M, 3) matches: patch, patch, 1 if of the same point")
     if not np.array_equal(matches[:, 2], labels[matches[:, 0]] == labels[matches[:, 1]]):
         raise FileError(f"{path}: its matches contradict its labels")
     return patches, labels, matches
@@ -182,16 +175,13 @@ def _read_pairs(path: Path, labels: np.ndarray) -> np.ndarray:
     table = read_table(path, 6)
     wanted = int(path.stem.split("_")[1]) if path.stem.split("_")[1].isdecimal() else len(table)
     if not len(table) or len(table) < wanted:
-        raise FileError(f"{path}: has {len(table):,} pairs, its name says {wanted:,}: is it whole?")
+        raise FileError(f"{path}: has {len(table):,} pairs, its name announces {wanted:,}; is it complete?")
     for patch, point in ((0, 1), (3, 4)):
-        _check_range(path, table[:, patch], len(labels))
-        wrong = np.flatnonzero(labels[table[:, patch]] != table[:, point])
+        inside = table[:, patch].clip(0, len(labels) - 1)
+        wrong = np.flatnonzero((inside != table[:, patch]) | (labels[inside] != table[:, point]))
         if len(wrong):
-            row = table[wrong[0]]
-            raise FileError(
-                f"{path}, line {wrong[0] + 1}: says patch {row[patch]} is of point {row[point]}, "
-                f"info.txt says {labels[row[patch]]}"
-            )
+            number, label = table[wrong[0], [patch, point]]
+            raise FileError(f"{path}, line {wrong[0] + 1}: in info.txt, patch {number} is not of point {label}")
     return np.column_stack([table[:, 0], table[:, 3], table[:, 1] == table[:, 4]])
 
 

@@ -16,27 +16,22 @@ def facts(folder: str | Path) -> dict[str, Any]:
         return {"folder": str(folder), "kind": "hpatches layout", "sequences": open_hpatches(folder).counts}
     manifest = read_manifest(folder)
     if manifest.get("kind") == "homographies":
-        return {
-            "folder": str(folder),
-            "kind": "hpatches layout",
-            **{k: manifest.get(k) for k in ("sequences", "settings")},
-        }
+        known = {name: manifest.get(name) for name in ("sequences", "settings")}
+        return {"folder": str(folder), "kind": "hpatches layout", **known}
     patch_set = open_patch_set(folder)
-    _, sizes = np.unique(patch_set.labels, return_counts=True)
-    shape = patch_set.patches.shape
+    sizes = patch_set.groups().sizes
     result: dict[str, Any] = {
         "folder": str(folder),
         "kind": "patch set",
-        "patches": shape[0],
-        "side": shape[1],
+        "patches": len(patch_set),
+        "side": patch_set.patches.shape[1],
         "points": len(sizes),
         "points with one patch": int((sizes == 1).sum()),
         "patches per point, median": float(np.median(sizes)) if len(sizes) else 0,
         "pairs": {name: len(pairs) for name, pairs in patch_set.pairs.items()},
         "columns": sorted(patch_set.columns),
     }
-    known = ("source", "selection")
-    return {**result, **{name: patch_set.manifest[name] for name in known if name in patch_set.manifest}}
+    return result | {name: manifest[name] for name in ("source", "selection") if name in manifest}
 
 
 def lines(values: dict[str, Any], indent: str = "") -> list[str]:
@@ -73,8 +68,5 @@ def one_line(folder: str | Path) -> str:
 
 def verify(folder: str | Path) -> None:
     """Check a set of either kind: every file against its manifest, then that it opens."""
-    manifest = check_hashes(folder)
-    if manifest.get("kind") == "homographies":
-        open_hpatches(folder)
-    else:
-        open_patch_set(folder)
+    is_hpatches = check_hashes(folder).get("kind") == "homographies"
+    _ = open_hpatches(folder) if is_hpatches else open_patch_set(folder)

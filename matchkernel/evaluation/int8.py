@@ -16,7 +16,7 @@ from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
 from matchkernel.runtime.engine import FILE, INT8
 from matchkernel.runtime.int8 import Ranges, int8_file
-from matchkernel.runtime.onnx_engine import OnnxEngine, seal
+from matchkernel.runtime.onnx_engine import OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 
 LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond which a file is not kept
@@ -98,7 +98,7 @@ def export_int8(
     N = found.ranges.patch_size
     strings = metadata_of(model, N, INT8, card)
     strings["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
-    content = seal(int8_file(folded_network(model, N), found.ranges.limits, strings))
+    content = int8_file(folded_network(model, N), found.ranges.limits, strings)
     with replacing(path) as part:
         part.write_bytes(content)
     return found

@@ -61,7 +61,7 @@ class Detector:
         "", about="average a keypoint's descriptors over regions of these half sides / sigma, such as 6,8,10"
     )
     keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
-    affnet: str | None = setting(None, about="weight file of AffNet, for regions that are stretched as it says")
+    affnet: str | None = setting(None, about="weight file of AffNet, which then stretches the regions")
     orinet: str | None = setting(None, about="weight file of OriNet, for one orientation per position, from it")
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
@@ -138,8 +138,8 @@ class Detector:
         """(K, 6) x, y, size, angle, response, octave in OpenCV's terms, strongest first; AffNet's (K, 2, 2) shapes."""
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
-        most = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
-        gray, factor = halved(gray, most)
+        limit = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
+        gray, factor = halved(gray, limit)
         mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
         rows = self._dog_points(gray, mask) if self.keynet is None else self._keynet_points(gray, mask, device)
         # The order so far depends on threads; sorted by strength, then position, an image always gives the same list.
@@ -218,10 +218,10 @@ class Detector:
 COLMAP_LIKE = Detector(keypoints=8192, contrast=0.02)
 
 
-def halved(image: np.ndarray, most_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
-    """Halve (H, W) gray until it has at most `most_pixels`; also the factor from its coordinates to the image's."""
+def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most `max_pixels`; also the factor from its coordinates to the image's."""
     cv2, factor = need_opencv(), 1
-    while image.size > most_pixels and image.size > 1:
+    while image.size > max_pixels and image.size > 1:
         image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) lies at (2 i, 2 j)
     return image, factor
 

@@ -18,7 +18,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.foreign_weights import fill, read_state
+from matchkernel.storage.tensors import fill, read_state
 
 Kind = Literal["keynet", "affnet", "orinet"]
 CLASSES = {"keynet": "KeyNet", "affnet": "LAFAffNetShapeEstimator", "orinet": "OriNet"}
@@ -43,7 +43,7 @@ def open_network(kind: Kind, path: str, device: str | torch.device | None = None
         path: file of torch.save: its state_dict, or a checkpoint that contains one as `state_dict`.
         device: where to run it (default: CPU).
     """
-    return _opened(kind, path, _stamp(path), torch.device(device or "cpu"))
+    return _open_cached(kind, path, _stamp(path), torch.device(device or "cpu"))
 
 
 def weights_digest(path: str) -> str:
@@ -159,7 +159,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(kind: Kind, path: str, stamp: tuple[int, int], device: torch.device) -> nn.Module:
+def _open_cached(kind: Kind, path: str, stamp: tuple[int, int], device: torch.device) -> nn.Module:
     features = need("kornia.feature", "kornia", NAMES[kind])
     network = getattr(features, CLASSES[kind])(pretrained=False)
     own, state = network.state_dict(), read_state(Path(path))

@@ -16,7 +16,7 @@ from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.runtime.describe import describe_patches, resize_weights
 from matchkernel.runtime.engine import Engine
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, part_progress, progress_counter
+from matchkernel.storage.progress import Progress, part_progress
 from matchkernel.storage.threads import in_threads, spare_threads
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -91,23 +91,31 @@ def describe(
     Returns:
         (B, D) float32 (float64 from a float64 model), numpy for numpy and torch for torch (on the patches' device);
         with `return_valid` also (B,) bool.
+
+    Example:
+        >>> import matchkernel, numpy as np
+        >>> patches = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
+        >>> patches[3] = 7
+        >>> rows, valid = matchkernel.describe(patches, matchkernel.load("tiny"), return_valid=True)
+        >>> rows.shape, valid.tolist()
+        ((5, 128), [True, True, True, False, True])
     """
     _check_patches(patches)
     _check_batch_size(batch_size)
-    runner = _opened(engine, patches, model, resize, device)
+    runner = _engine_for(patches, model, engine, resize, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     place, dtype = torch.device(runner.device), getattr(torch, runner.dtype)
     rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
-    most = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
-    step = batch_size or (min(most, max(1, -(-B // spare_threads()))) if runner.takes_one_core else most)
+    largest = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
+    step = batch_size or (min(largest, max(1, -(-B // spare_threads()))) if runner.takes_one_core else largest)
     transfer = open_transfer(patches, rows, valid, place, dtype, step)
-    add = progress_counter(progress, B)
     starts = range(0, B, step)
     threads = min(spare_threads(), len(starts)) if runner.takes_one_core else 1
     described = in_threads(lambda start: describe_piece(transfer.upload(start, start + step), runner), starts, threads)
     for start, (some, good) in zip(starts, described, strict=True):
         transfer.download(start, some, good)
-        add(len(good))
+        if progress is not None:
+            progress(start + len(good), B)
     transfer.finish()
     return (rows, valid) if return_valid else rows
 
@@ -139,7 +147,7 @@ def describe_file(
         raise ArgumentError(f"descriptors are written as .npy or .csv, got {out.name!r}")
     dtype = "<f8" if next(model.parameters()).dtype == torch.float64 else "<f4"
     _check_patches(patches)
-    runner = _opened(engine, patches, model, resize, device)  # once for all slabs
+    runner = _engine_for(patches, model, engine, resize, device)  # once for all slabs
     valid = np.empty(len(patches), bool)
     # Rows are appended rather than written through a memory map: on a full disk that is an error, not a crash.
     with replacing(out) as part, part.open("wb") as file:
@@ -164,10 +172,9 @@ def describe_file(
     return valid
 
 
-def _opened(
-    engine: str | Engine, patches: np.ndarray | Tensor, model: Descriptor, resize: bool, device: Device
+def _engine_for(
+    patches: np.ndarray | Tensor, model: Descriptor, engine: str | Engine, resize: bool, device: Device
 ) -> Engine:
-    """The engine for these patches."""
     check_model(model)
     N = int(patches.shape[-1])
     size = model.config.patch_size if resize and N else N

@@ -170,12 +170,19 @@ class Descriptor(nn.Module):
 
 
 def build(variant: str = "dual", *, generator: torch.Generator | None = None, **settings: Any) -> Descriptor:
-    """Make an untrained descriptor: `build("cartesian", s=1)`. Settings are those of DescriptorConfig."""
+    """Make an untrained descriptor. Settings are those of DescriptorConfig.
+
+    Example:
+        >>> import torch
+        >>> model = build("cartesian", s=1).eval()
+        >>> model(torch.rand(3, 1, 32, 32)).shape
+        torch.Size([3, 128])
+    """
     return Descriptor(DescriptorConfig.from_dict({"variant": variant, **settings}), generator)
 
 
 def check_model(model: object) -> None:
-    """Refuse what is no descriptor, such as the name of one."""
+    """Refuse anything that is not a descriptor, such as the name of one."""
     if not isinstance(model, Descriptor):
         hint = "; matchkernel.load opens a name or a file" if isinstance(model, (str, Path)) else ""
         raise ArgumentTypeError(f"model must be a matchkernel Descriptor, got {type(model).__name__}{hint}")

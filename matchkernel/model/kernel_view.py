@@ -27,6 +27,16 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
 
     Returns:
         (B, n * n, D), positions row by row.
+
+    Example:
+        >>> import matchkernel, torch
+        >>> model, patches = matchkernel.load("tiny"), torch.rand(2, 1, 32, 32)
+        >>> encodings = position_encodings(model, patches)
+        >>> encodings.shape
+        torch.Size([2, 64, 128])
+        >>> descriptors = torch.nn.functional.normalize(encodings.sum(1))
+        >>> bool(torch.allclose(descriptors, model(patches), atol=1e-5))
+        True
     """
     with torch.no_grad():
         folded = model.fold()
@@ -46,6 +56,11 @@ def encodings_by_system(model: Descriptor, patches: Tensor, *, weighted: bool = 
 
     Returns:
         (B, n * n, D) for "cartesian", "polar" or both.
+
+    Example:
+        >>> import matchkernel, torch
+        >>> list(encodings_by_system(matchkernel.load("dual"), torch.rand(1, 1, 32, 32)))
+        ['cartesian', 'polar']
     """
     systems = VARIANTS[model.config.variant].systems
     if not systems:
@@ -83,6 +98,11 @@ def pairwise_terms(encodings_a: Tensor, encodings_b: Tensor) -> Tensor:
 
     Returns:
         (..., n * n, n * n): row p of a, column q of b.
+
+    Example:
+        >>> import torch
+        >>> pairwise_terms(torch.rand(64, 128), torch.rand(64, 128)).shape
+        torch.Size([64, 64])
     """
     return encodings_a @ encodings_b.transpose(-2, -1)
 
@@ -99,6 +119,11 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
 
     Returns:
         (n, n).
+
+    Example:
+        >>> import matchkernel, torch
+        >>> similarity_map(matchkernel.load("tiny"), torch.rand(1, 32, 32), torch.rand(1, 32, 32), 3, 4).shape
+        torch.Size([8, 8])
     """
     if patch_a.shape != patch_b.shape or patch_a.ndim != 3:
         shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
@@ -118,6 +143,11 @@ def display_map(similarity: Tensor) -> Tensor:
 
     Returns:
         (4n, 4n) in [0, 1]; zeros for a constant map.
+
+    Example:
+        >>> import torch
+        >>> display_map(torch.rand(8, 8)).shape
+        torch.Size([32, 32])
     """
     n = len(similarity)
     low, high = similarity.min(), similarity.max()
@@ -130,7 +160,12 @@ def display_map(similarity: Tensor) -> Tensor:
 
 
 def receptive_field(config: DescriptorConfig, row: int, column: int) -> tuple[int, int, int, int]:
-    """Receptive field of cell (row, column): (left, top, right, bottom), inclusive, not clipped to the patch."""
+    """Receptive field of cell (row, column): (left, top, right, bottom), inclusive, not clipped to the patch.
+
+    Example:
+        >>> receptive_field(DescriptorConfig(), 2, 5)
+        (9, -3, 31, 19)
+    """
     half = config.receptive_side // 2
     x, y = STRIDE * column, STRIDE * row
     return x - half, y - half, x + half, y + half

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_LOCK = threading.Lock()
+_SAVED: list[str] = []  # torch's precision when each active block of `full_precision` began
+
 
 def widened_type(dtype: torch.dtype) -> torch.dtype:
     """float32 for float16 and bfloat16; every other type itself."""
@@ -45,34 +48,19 @@ def unit_rows(rows: Tensor) -> Tensor:
     return (wide / torch.where(norm > 0, norm, 1)).to(rows.dtype)
 
 
-class _FullPrecision:
-    """torch has one setting for all threads: the first user saves the old value, the last one restores it."""
-
-    def __init__(self) -> None:
-        self.lock, self.users, self.before = threading.Lock(), 0, ""
-
-    def enter(self) -> None:
-        with self.lock:
-            if not self.users:
-                self.before = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("highest")
-            self.users += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                torch.set_float32_matmul_precision(self.before)
-
-
-_FULL = _FullPrecision()
-
-
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Compute float32 matrix products at full precision inside the block, even if TF32 is enabled."""
-    _FULL.enter()
+    """Compute float32 matrix products at full precision inside the block, even if TF32 is enabled.
+
+    torch has one setting for all threads: it is restored when the last of several blocks ends.
+    """
+    with _LOCK:
+        _SAVED.append(torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
-        _FULL.leave()
+        with _LOCK:
+            before = _SAVED.pop()
+            if not _SAVED:
+                torch.set_float32_matmul_precision(before)

@@ -1,4 +1,4 @@
-"""Fewer numbers per patch: a trained descriptor with a smaller D, exact in the directions that it keeps."""
+"""Reduce a trained descriptor to a smaller D, exact in the directions that it keeps."""
 
 import copy
 from dataclasses import replace
@@ -14,20 +14,20 @@ from matchkernel.runtime.card import Card
 
 
 def principal_directions(rows: np.ndarray, D: int) -> np.ndarray:
-    """(D, columns of rows) orthonormal directions that keep most of the products of rows: principal, not centred."""
+    """(D, columns of rows) orthonormal principal directions of rows that are not centred."""
     _, vectors = np.linalg.eigh(rows.astype(np.float64).T @ rows.astype(np.float64))
     return np.ascontiguousarray(vectors[:, ::-1][:, :D].T)
 
 
 def check_dimensions(model: Descriptor, D: int) -> None:
-    """Refuse as many dimensions as the model has, or more."""
+    """Refuse a number of dimensions that is not smaller than the model's."""
     if not 0 < D < (model.config.D or 0):
         raise ArgumentError(f"dimensions must be from 1 to {(model.config.D or 0) - 1}, got {D}")
 
 
 @torch.no_grad()
 def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
-    """A model whose rows are those of `model` along so many directions, scaled to unit length again.
+    """A model whose rows are those of `model` projected on these directions, scaled to unit length again.
 
     The directions become part of M (of W in `fc`): the result is a descriptor like any other, with another D.
 
@@ -39,45 +39,34 @@ def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
     if model.is_folded or not isinstance(model.projection, nn.Linear):
         raise ArgumentError(f"{model.name} cannot be reduced: that takes a descriptor with M or W, not folded")
     check_dimensions(model, D)
-    P = torch.from_numpy(directions).double()
     result = Descriptor(replace(model.config, D=D)).to(next(model.parameters()).dtype).eval()
     for name in ("backbones", "aggregations"):
         getattr(result, name).load_state_dict(getattr(model, name).state_dict())
-    old, new = model.projection, result.projection
-    assert isinstance(new, nn.Linear)
-    scale, offset = _affine(model.output_norm, len(old.weight))
-    new.weight.copy_(P @ (scale[:, None] * old.weight.double()))
-    if old.bias is not None:
-        offset = offset + scale * old.bias.double()
-        new.bias.copy_(torch.zeros(D))
-    _shift(result, P @ offset)
+    weight, bias = model.projection.weight.double(), model.projection.bias
+    offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+    if isinstance(model.output_norm, nn.BatchNorm1d):
+        scale, mean = _scale_and_mean(model.output_norm)
+        weight, offset = scale[:, None] * weight, scale * offset - scale * mean
+    P = torch.from_numpy(directions).double()
+    assert isinstance(result.projection, nn.Linear)
+    result.projection.weight.copy_(P @ weight)
+    if result.projection.bias is not None:
+        result.projection.bias.zero_()
+    norm = result.output_norm
+    if isinstance(norm, nn.BatchNorm1d):  # with variance 1, its mean adds the offset
+        variance = torch.full((D,), 1 - norm.eps, dtype=torch.float64)
+        norm.load_state_dict({**norm.state_dict(), "running_mean": -(P @ offset), "running_var": variance})
+    elif result.projection.bias is not None:
+        result.projection.bias.copy_(P @ offset)
     result.name = f"{model.name}-{D}"
     result.card = _card_of(model)
     return result
 
 
-def _affine(norm: nn.Module, D: int) -> tuple[Tensor, Tensor]:
-    """Scale and offset of the BatchNorm after M."""
-    if not isinstance(norm, nn.BatchNorm1d):
-        return torch.ones(D, dtype=torch.float64), torch.zeros(D, dtype=torch.float64)
+def _scale_and_mean(norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    scale = (norm.running_var.double() + norm.eps).rsqrt()
-    return scale, -scale * norm.running_mean.double()
-
-
-def _shift(model: Descriptor, offset: Tensor) -> None:
-    """Add an offset to what M gives: as the mean of a BatchNorm with variance 1, or in the bias."""
-    norm, projection = model.output_norm, model.projection
-    if isinstance(norm, nn.BatchNorm1d):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        norm.running_mean.copy_(-offset)
-        norm.running_var.fill_(1 - norm.eps)
-    elif bool(offset.any()):
-        assert isinstance(projection, nn.Linear)
-        assert projection.bias is not None
-        projection.bias.copy_(offset)
+    return (norm.running_var.double() + norm.eps).rsqrt(), norm.running_mean.double()
 
 
 def _card_of(model: Descriptor) -> Card:

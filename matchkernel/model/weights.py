@@ -10,11 +10,10 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_fixed
-from matchkernel.model.engines.folded import weights_of
 from matchkernel.runtime.card import NORMALIZATION, Card, find_weights
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.weights import Weights, read_weights
-from matchkernel.storage.tensors import as_tensor, first_not_finite, write_tensors
+from matchkernel.runtime.weights import Weights, bad_numbers, read_weights
+from matchkernel.storage.tensors import as_stored, as_tensor, write_tensors
 
 
 def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | None = None) -> None:
@@ -25,6 +24,14 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
         path: file to write, .safetensors.
         card: what is known about the weights, as a Card or as strings by name (default: the card of the file the model
             was loaded from; pass another, or {}, for weights that have changed since).
+
+    Example:
+        >>> import matchkernel, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> matchkernel.save(matchkernel.build("sum"), f"{folder.name}/mine.safetensors", {"licence": "CC0-1.0"})
+        >>> matchkernel.load(f"{folder.name}/mine.safetensors").card.licence
+        'CC0-1.0'
+        >>> folder.cleanup()
     """
     check_model(model)
     if model.is_folded:
@@ -35,13 +42,11 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
         if not isinstance(card, Mapping):
             raise ArgumentTypeError(f"card must be a Card or strings by name, got {type(card).__name__}")
         card = Card.from_strings(card)
-    tensors = {name: as_tensor(stored) for name, stored in weights_of(model).tensors.items()}
-    bad = _bad_numbers(tensors)
-    if bad:
+    if bad := bad_numbers(weights_of(model)):
         raise ArgumentError(f"the model contains {bad}: not saved")
     config = json.dumps(model.config.to_dict(), sort_keys=True)
     metadata = {"format": "pt", "config": config, "normalization": NORMALIZATION, **card.to_strings()}
-    write_tensors(path, tensors, metadata)
+    write_tensors(path, _tensors(model), metadata)
 
 
 def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:
@@ -50,6 +55,11 @@ def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descript
     Args:
         name_or_path: a name of `available()`, or a .safetensors file.
         patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`.
+
+    Example:
+        >>> import matchkernel
+        >>> matchkernel.load("tiny").config.D
+        128
     """
     weights = read_weights(name_or_path)
     if patch_size not in (None, weights.config.patch_size) and not VARIANTS[weights.config.variant].any_size:
@@ -64,30 +74,28 @@ def to_descriptor(weights: Weights, patch_size: int | None = None) -> Descriptor
     if patch_size is not None and patch_size != config.patch_size:
         config = dataclasses.replace(config, patch_size=patch_size)
     tensors = {name: as_tensor(stored) for name, stored in weights.tensors.items()}
-    dtype = next(iter(tensors.values())).dtype
     with torch.device("meta"):
         model = Descriptor(config)
-    model = model._apply(_on_cpu).to(dtype)  # type: ignore[no-untyped-call]
+    model = model._apply(_on_cpu).to(next(iter(tensors.values())).dtype)  # type: ignore[no-untyped-call]
     model.load_state_dict(tensors)
     model.name, model.card = weights.name, weights.card
     return model.eval()
 
 
-def _bad_numbers(tensors: Mapping[str, Tensor]) -> str:
-    """What makes these tensors unusable in a model, with all of them in the precision of the first."""
-    dtype = next(iter(tensors.values())).dtype
-    bad = first_not_finite({name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()})
-    if bad:
-        return f"NaN or infinite values in {bad}, as {dtype}"
-    bad = next((name for name, t in tensors.items() if name.endswith(".running_var") and bool((t < 0).any())), None)
-    return f"negative variances in {bad}" if bad else ""
-
-
-def _on_cpu(tensor: Tensor) -> Tensor:
-    """Memory for a tensor of the meta device; to_empty(), for the same, would import sympy: a second."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+def weights_of(model: Descriptor) -> Weights:
+    """The weights of a descriptor that is not folded; on a CPU they share its memory."""
+    return Weights(model.name, model.config, model.card, as_stored(_tensors(model)))
 
 
 def state_digest(model: Descriptor) -> str:
     """sha256 of what determines a model's output: its configuration and tensors, but not its card."""
     return weights_of(model).state_sha256
+
+
+def _tensors(model: Descriptor) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """Memory for a tensor of the meta device; to_empty(), for the same, would import sympy: a second."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype)

@@ -1,5 +1,6 @@
-"""What all pictures share: the figure, the colours, and writing a PNG atomically."""
+"""What all pictures share: the figure, the colours, and writing it as PNG or SVG."""
 
+import io
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,21 @@ def mathtext(symbol: str) -> str:
     return rf"${star}\psi^{{{raised}}}$" if caret else symbol
 
 
+def plain(text: str) -> str:
+    """Text that matplotlib must not read as mathematics."""
+    return text.replace("$", r"\$")
+
+
 def save_png(figure: "Figure", path: str | Path, dpi: int = 120) -> None:
     """Write a figure as PNG, atomically; the same figure gives the same bytes."""
     with replacing(path) as part:
         figure.savefig(part, dpi=dpi, format="png", metadata={"Software": None}, facecolor="white")
+
+
+def svg_of(figure: "Figure") -> bytes:
+    """A figure as SVG without scripts; the same figure gives the same bytes."""
+    matplotlib = need("matplotlib", "plots", "drawing pictures")
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "matchkernel"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return file.getvalue()

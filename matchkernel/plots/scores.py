@@ -1,12 +1,12 @@
 """Scores sorted by the number of parameters, as in the paper's Figures 3 and 4: as bars, or as points close up."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,8 @@ class Bar:
         is_ours: trained by this package; others are set apart.
         is_hand_crafted: nothing in it but perhaps a whitening is learned: a striped bar.
         is_reference: the paper's baseline, `fc`: another colour.
-        is_tie_safe: the order of tied distances would raise a score, which has ties as errors: marked.
+        is_tie_safe: ties would raise a score, so that its tie-safe value is shown: marked.
+        marks: letters of further scores, such as those of easy, hard and tough patches; for charts of one panel.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Bar:
     is_hand_crafted: bool = False
     is_reference: bool = False
     is_tie_safe: bool = False
+    marks: Mapping[str, float] = field(default_factory=dict)
 
 
 def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
@@ -44,7 +46,9 @@ def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
     return sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))
 
 
-def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "", zoom: bool = False) -> "Figure":
+def draw_scores(
+    bars: Sequence[Bar], panels: Sequence[str], title: str = "", zoom: bool = False, width: float | None = None
+) -> "Figure":
     """A panel for each score, a row for each method: others above, ours below, each sorted by parameters.
 
     Args:
@@ -52,29 +56,35 @@ def draw_scores(bars: Sequence[Bar], panels: Sequence[str], title: str = "", zoo
         panels: names of the scores.
         title: of the sheet.
         zoom: points on an axis that spans the scores, instead of bars from 0.
+        width: in inches (default: by the number of panels).
     """
     if not 0 < len(bars) <= MOST_BARS:
         raise ArgumentError(f"a chart shows 1 to {MOST_BARS} methods, got {len(bars)}")
     others, ours = (sorted_bars([bar for bar in bars if bar.is_ours == own]) for own in (False, True))
     places = [*range(len(others)), *(len(others) + (0.8 if others and ours else 0) + k for k in range(len(ours)))]
     rows = [*others, *ours]
-    figure = new_figure(3.4 * len(panels) + 2.4, 0.27 * (max(places) + 1) + 1.0)
+    row = 0.42 if any(bar.marks for bar in bars) else 0.27  # inches
+    figure = new_figure(width or 3.4 * len(panels) + 2.4, row * (max(places) + 1) + 1.0)
     sheets = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for number, (axes, name) in enumerate(zip(sheets, panels, strict=True)):
         for place, bar in zip(places, rows, strict=True):
             _draw_score(axes, place, bar, bar.scores[number], zoom)
+            for letter, value in bar.marks.items():
+                axes.text(value, place + 0.36, letter, ha="center", va="top", fontsize=7)
         axes.set_title(name, fontsize=11, loc="left")
-        axes.set_xlim(*_limits([score for bar in rows if (score := bar.scores[number]) is not None], zoom))
+        shown = [score for bar in rows if (score := bar.scores[number]) is not None]
+        low, high = _limits(shown, zoom)
+        axes.set_xlim(low, max([high, *(1.05 * value for bar in rows for value in bar.marks.values())]))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="x", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
         note = "; not from 0" if zoom else ""
         note += f"; {SAFE}: ties as errors" if any(bar.is_tie_safe for bar in rows) else ""
-        axes.set_xlabel(f"mAP (%{note})", fontsize=9)
+        axes.set_xlabel(f"mAP (%{note})" if width is None else note.removeprefix("; "), fontsize=9)
     names = [f"{bar.name} {SAFE}" if bar.is_tie_safe else bar.name for bar in rows]
     labels = [
-        f"{name}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
+        f"{plain(name)}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
         for name, bar in zip(names, rows, strict=True)
     ]
     sheets[0].set_yticks(places, labels, fontsize=9)

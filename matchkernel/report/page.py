@@ -3,8 +3,8 @@
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import count
 
+from matchkernel.plots.canvas import svg_of
 from matchkernel.report.blocks import (
     RAISED,
     Block,
@@ -19,16 +19,14 @@ from matchkernel.report.blocks import (
     TextTable,
     by_parameters,
 )
-from matchkernel.report.charts import Series, bar_chart, curve_chart, legend, scatter_chart, sequence_chart
+from matchkernel.report.charts import Chart, Series, chart
 from matchkernel.report.tables import grid_html, sequences_html, text_html
 
-# Okabe and Ito's colours, darkened or lightened for a contrast of 3:1 or more with the page.
 STYLE = """
-:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--other:#8a939c;
---back:#f3f5f7;--c0:#0063a3;--c1:#b8500a;--c2:#007a5a;--c3:#a03a78;--c4:#8a6d00;--c5:#c22f3d;--c6:#1b1f24;--c7:#7a5bb5}
+:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
+--c1:#b8500a}
 @media(prefers-color-scheme:dark){:root{--page:#12161b;--ink:#e6e9ec;--soft:#a3adb8;--rule:#39424c;--own:#58b2f0;
---other:#87919c;--back:#1c2229;--c0:#58b2f0;--c1:#f08a45;--c2:#38c79b;--c3:#e58bc0;--c4:#e3c02d;--c5:#ff7b86;--c6:#e6e9ec;
---c7:#b79cf0}}
+--back:#1c2229;--c1:#f08a45}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1240px;padding:1.2rem 1rem 4rem;background:var(--page);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
@@ -47,17 +45,9 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 figure{margin:0;max-width:430px;min-width:0}
 figure.wide{max-width:100%}figure.wide img{max-width:100%;height:auto}
 figcaption{font-size:.85rem;color:var(--soft)}
-.chart{display:block;width:100%;height:auto;font-size:12px}
-.chart text{fill:var(--ink)}.chart .small{font-size:11px;fill:var(--soft)}
-.chart .tiny{font-size:10.5px;fill:var(--soft)}
-.grid{stroke:var(--rule);stroke-width:1}.mark{stroke:var(--soft);stroke-dasharray:4 3}
-.range{stroke:var(--rule);stroke-width:3}.whisker{stroke:var(--ink);stroke-width:1.4}.tick{stroke:var(--ink);stroke-width:1}
-.own{fill:var(--own)}.other{fill:var(--other)}.hatch-back{fill:var(--page)}
-.bar{stroke-width:1}.bar.own{stroke:var(--own)}.bar.other{stroke:var(--other)}
-.bar.raised{stroke-dasharray:3 2}.foot{font-size:.85rem;color:var(--soft)}
-.curve{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke-width:1.4}
-.legend{list-style:none;padding:0;margin:.4rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
-.legend svg{width:24px;height:14px;vertical-align:middle;margin-right:.35rem}
+.chart{display:block;width:100%;height:auto}
+@media(prefers-color-scheme:dark){.chart{filter:invert(.9) hue-rotate(180deg)}}
+.foot{font-size:.85rem;color:var(--soft)}
 .tables{display:flex;flex-wrap:wrap;gap:.4rem 2.4rem;align-items:start}.tables>details{flex-basis:100%}
 .noted{max-width:100%}
 .scroll{overflow-x:auto;margin:.6rem 0;max-width:100%}
@@ -71,20 +61,21 @@ summary{cursor:pointer;padding:.4rem 0}
 @media print{body{max-width:none}details{display:block}}
 """
 HOW_TO_READ = (
-    "Bars are sorted by the number of learned parameters; hatched ones are hand-crafted; blue ones are ours. "
-    "Whiskers and ± are one standard deviation over runs, with n - 1; on photos, over bootstrap samples of the pairs. "
+    "Bars are sorted by the number of learned parameters, those of this package below the others; hatched ones are "
+    "hand-crafted. Whiskers and ± are one standard deviation over runs, with n - 1; on photos, over bootstrap samples "
+    "of the pairs. "
     "In tables (h) marks hand-crafted methods and bold the best value. "
-    f"{RAISED} marks values that ties raise: their bars are filled to the tie-safe value, and they are never bold."
+    f"{RAISED} marks values that ties raise: their bars show the tie-safe value, and they are never bold."
 )
 
 
 def html_page(report: Report) -> str:
     """The whole page; the same report gives the same bytes."""
-    numbers, series = count(), _series(report)
+    series = _series(report)
     title = escape(report.title)
     links = "".join(f'<li><a href="#s{k}">{escape(s.title)}</a></li>' for k, s in enumerate(report.sections))
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in report.facts)
-    sections = [part for k, section in enumerate(report.sections) for part in _section(section, k, numbers, series)]
+    sections = [part for k, section in enumerate(report.sections) for part in _section(section, k, series)]
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -125,12 +116,12 @@ def _warnings(warnings: Sequence[str]) -> Iterator[str]:
         yield f'<details class="warning"{is_open}><summary>{head}</summary><ul>{items}</ul></details>'
 
 
-def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -> Iterator[str]:
+def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
     drawn = [block for block in section.blocks if not (isinstance(block, Grid) and not block.bars)]
-    charts = [_figure(block, numbers, series) for block in drawn if not isinstance(block, (TextTable, Picture))]
+    charts = [_figure(block, series) for block in drawn if not isinstance(block, (TextTable, Picture))]
     if charts:
         yield '<div class="charts">' + "\n".join(charts) + "</div>"
     yield '<div class="tables">'
@@ -139,20 +130,14 @@ def _section(section: Section, k: int, numbers: Iterator[int], series: Series) -
     yield "</div></section>"
 
 
-def _figure(block: Grid | Curves | PerSequence | Scatter, numbers: Iterator[int], series: Series) -> str:
-    number = next(numbers)
-    key = ""
-    if isinstance(block, Grid):
-        chart = bar_chart(block, number)
-    elif isinstance(block, Scatter):
-        chart, key = scatter_chart(block, number, series), legend(list(block.points), "dot", series)
-    elif isinstance(block, Curves):
-        chart, key = curve_chart(block, number, series), legend(list(block.curves), "line", series)
-    else:
-        chart, key = sequence_chart(block, number, series), legend(list(block.values), "dot", series)
+def _figure(block: Chart, series: Series) -> str:
+    """A chart as an image inside the page: its ids cannot meet those of another."""
+    figure, description = chart(block, series)
+    source = f"data:image/svg+xml;base64,{b64encode(svg_of(figure)).decode()}"
     note = " ".join(words for words in (block.note, block.footnote if isinstance(block, Grid) else "") if words)
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
-    return f"<figure><h3>{escape(block.title)}</h3>{key}{chart}{caption}</figure>"
+    image = f'<img class="chart" src="{source}" alt="{escape(description)}">'
+    return f"<figure><h3>{escape(block.title)}</h3>{image}{caption}</figure>"
 
 
 def _table_of(block: Block) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What a weight file records about its weights, read without torch; and the weights shipped with the package."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.storage.settings import short_repr
-from matchkernel.storage.stored import digest, read_header, read_tensors
+from matchkernel.storage.stored import read_header
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
@@ -39,6 +39,10 @@ class Card:
         match_threshold: maximum distance of a match.
         match_ratio: maximum ratio of nearest to second-nearest distance of a match.
         other: any other strings.
+
+    Example:
+        >>> Card.from_strings({"licence": "CC0-1.0", "match_threshold": "0.9"}).match_threshold
+        0.9
     """
 
     config: DescriptorConfig | None = None
@@ -71,14 +75,14 @@ class Card:
         for name, text in strings.items():
             if name in WRITTEN_BY_SAVE:
                 raise ArgumentError(f"the card may not contain {name}, which save writes itself")
-            read = _READERS.get(name)
-            if read is None:
+            if name not in _READERS:
                 values["other"][name] = text
                 continue
+            read, wanted = _READERS[name]
             try:
                 values[name] = read(text)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                raise ArgumentError(f"{name} of the card is not {_WANTED[name]}: {short_repr(text)}") from None
+                raise ArgumentError(f"{name} of the card is not {wanted}: {short_repr(text)}") from None
         return cls(**values)
 
     @property
@@ -99,19 +103,18 @@ class Card:
         return {**{name: text for name, text in strings.items() if text is not None}, **self.other}
 
 
-def read_card(name_or_path: str | Path, *, check_digest: bool = False) -> Card:
-    """The card of a weight file.
+def read_card(name_or_path: str | Path) -> Card:
+    """The card of a weight file; its tensors are not read.
 
     Args:
         name_or_path: a name of `available()`, or a .safetensors file.
-        check_digest: read the tensors too, and refuse a file whose contents do not match its sha256.
+
+    Example:
+        >>> read_card("tiny").config.variant
+        'cartesian'
     """
     path = find_weights(name_or_path)
-    metadata, _ = read_header(path)
-    card = card_of(path, metadata)
-    if check_digest and card.sha256 != digest(metadata, read_tensors(path)):
-        raise WeightsError(damaged(path))
-    return card
+    return card_of(path, read_header(path)[0])
 
 
 def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
@@ -131,13 +134,13 @@ def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
     return replace(card, config=config, normalization=metadata.get("normalization", ""), sha256=metadata["sha256"])
 
 
-def damaged(path: Path) -> str:
-    """The message about a weight file whose digest does not match its contents."""
-    return f"{path}: damaged, its contents do not match its recorded sha256; download or save it again"
-
-
 def available() -> list[str]:
-    """Names of the trained weights shipped with the package."""
+    """Names of the trained weights shipped with the package.
+
+    Example:
+        >>> available()
+        ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'tiny']
+    """
     return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
 
 
@@ -188,18 +191,12 @@ def _ratio(text: str) -> float:
     return float(text)
 
 
-_READERS: Mapping[str, Any] = {
-    **dict.fromkeys(TEXTS, str),
-    **dict.fromkeys(TABLES, _table),
-    **dict.fromkeys(WHOLE_NUMBERS, int),
-    "training_sets": _training_sets,
-    "match_threshold": _threshold,
-    "match_ratio": _ratio,
-}
-_WANTED = {
-    **dict.fromkeys(TABLES, "a table in JSON"),
-    **dict.fromkeys(WHOLE_NUMBERS, "a whole number"),
-    "training_sets": "a JSON list of sets with name and patches_sha256",
-    "match_threshold": "a distance of unit rows, from 0 to 2",
-    "match_ratio": "a ratio of two distances, above 0 and at most 1",
+# Name -> how to read its text, and what a text must be.
+_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys(TEXTS, (str, "a text")),
+    **dict.fromkeys(TABLES, (_table, "a table in JSON")),
+    **dict.fromkeys(WHOLE_NUMBERS, (int, "a whole number")),
+    "training_sets": (_training_sets, "a JSON list of sets with name and patches_sha256"),
+    "match_threshold": (_threshold, "a distance of unit rows, from 0 to 2"),
+    "match_ratio": (_ratio, "a ratio of two distances, above 0 and at most 1"),
 }

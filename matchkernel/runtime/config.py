@@ -1,6 +1,7 @@
 """One frozen configuration for all seven descriptors: what may be set, what it defaults to, what is refused."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,8 @@ VARIANTS: Mapping[str, Variant] = {
 
 WIDTHS, HALVINGS = (32, 32, 64, 64, None), (3, 5)  # HardNet's, see DescriptorConfig; None is d
 STRIDE = 4  # pixels between neighbouring cells of the feature map: two of the convolutions have stride 2
-MOST_CONVOLUTIONS = 32
+COUNTER = ".num_batches_tracked"  # of BatchNorm, a whole number
+MAX_CONVOLUTIONS = 32
 MIN_PATCH_SIZE = 8
 GRIDS = ("cells", "endpoints", "fields")
 MAX_KAPPA = 1e8  # the recurrence takes about 10 sqrt(kappa) steps; such a kernel is 0.0001 rad wide
@@ -66,6 +68,11 @@ class DescriptorConfig:
         output_norm: "batch", a BatchNorm without affine part after M or W (default), or "none". `sum` and `concat` have
             none unless "batch" is asked for.
         dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0).
+
+    Example:
+        >>> config = DescriptorConfig("cartesian", s=1)
+        >>> config.kappa_cartesian, config.D, f"{config.parameters:,}"
+        (1.0, 128, '433,568')
     """
 
     variant: str = setting("dual", choices=VARIANTS)
@@ -74,7 +81,7 @@ class DescriptorConfig:
     kappa_polar: float | None = setting(None, above=0, high=MAX_KAPPA)
     d: int = setting(128, low=1, high=MAX_WIDTH)
     widths: tuple[int, ...] | None = setting(None, low=1, high=MAX_WIDTH)
-    halvings: tuple[int, ...] | None = setting(None, low=1, high=MOST_CONVOLUTIONS)
+    halvings: tuple[int, ...] | None = setting(None, low=1, high=MAX_CONVOLUTIONS)
     D: int | None = setting(None, low=1)
     patch_size: int = setting(32, low=MIN_PATCH_SIZE, high=MAX_PATCH_SIZE)
     grid: str | None = setting(None, choices=GRIDS)
@@ -124,11 +131,35 @@ class DescriptorConfig:
     @property
     def parameters(self) -> int:
         """Number of learned parameters."""
+        return self.convolution_parameters + self.head_parameters
+
+    @property
+    def convolution_parameters(self) -> int:
+        """Number of learned parameters of the convolutions."""
+        return self._count("backbones.")
+
+    @property
+    def head_parameters(self) -> int:
+        """Number of learned parameters after the convolutions: M and m, or W."""
+        return self._count("projection.")
+
+    @property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors of the descriptor by name, in the order of its state dict."""
         variant = VARIANTS[self.variant]
-        convolutions = sum(9 * inputs * outputs for inputs, outputs, _ in self.convolutions)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for network in range(variant.networks):
+            for number, (inputs, outputs, _) in enumerate(self.convolutions):
+                shapes[f"backbones.{network}.layers.{3 * number}.weight"] = (outputs, inputs, 3, 3)
+                shapes |= _norm_shapes(f"backbones.{network}.layers.{3 * number + 1}", outputs)
         assert self.D is not None  # resolved
-        head = self.D * (self.aggregated_width + bool(variant.systems)) if variant.projects else 0  # M and m, or W
-        return variant.networks * convolutions + head
+        if variant.projects:
+            shapes["projection.weight"] = (self.D, self.aggregated_width)
+            if variant.systems:
+                shapes["projection.bias"] = (self.D,)
+        if self.output_norm == "batch":
+            shapes |= _norm_shapes("output_norm", self.D)
+        return shapes
 
     @property
     def kappas(self) -> tuple[float, ...]:
@@ -149,9 +180,15 @@ class DescriptorConfig:
             if value is not None
         }
 
+    def _count(self, part: str) -> int:
+        shapes = self.tensor_shapes.items()
+        return sum(
+            math.prod(shape) for name, shape in shapes if name.startswith(part) and name.endswith((".weight", ".bias"))
+        )
+
     def _check_convolutions(self) -> None:
-        if self.widths is not None and len(self.widths) >= MOST_CONVOLUTIONS:
-            raise ArgumentError(f"widths must have fewer than {MOST_CONVOLUTIONS} entries, got {len(self.widths)}")
+        if self.widths is not None and len(self.widths) >= MAX_CONVOLUTIONS:
+            raise ArgumentError(f"widths must have fewer than {MAX_CONVOLUTIONS} entries, got {len(self.widths)}")
         number = len(self.convolutions)
         halvings = self.halvings or HALVINGS
         if len(set(halvings)) != 2 or len(halvings) != 2 or max(halvings) > number:
@@ -191,3 +228,7 @@ class DescriptorConfig:
             object.__setattr__(self, name, value)
         elif value is None:
             raise ArgumentError(f"{self.variant} has no {name}: leave it out (got {short_repr(getattr(self, name))})")
+
+
+def _norm_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.running_mean": (width,), f"{name}.running_var": (width,), f"{name}{COUNTER}": ()}

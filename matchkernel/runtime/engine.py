@@ -1,6 +1,5 @@
 """The engines: programs that compute the same descriptors, some faster and less exactly than others."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from matchkernel.errors import ArgumentError
@@ -12,32 +11,15 @@ FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 
 
 class Engine(Protocol):
-    """Computes the descriptors of one model at one patch size.
+    """Computes the descriptors of one model at one patch size."""
 
-    Attributes:
-        name: one of ENGINES, recorded in every output.
-        settings: what determines the rows besides the weights, JSON values: the name as `engine`, and the file if any.
-        size: side of the patches.
-        device: where patches must lie, as torch names it: "cpu", "cuda:0".
-        dtype: type of the patches and of the rows: "float32" or "float64".
-        batch_pixels: pixels per batch that suit it.
-        takes_one_core: whether a call keeps only one core busy, so that calls in several threads at once are faster.
-    """
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def settings(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    @property
-    def dtype(self) -> str: ...  # noqa: D102
-    @property
-    def batch_pixels(self) -> int: ...  # noqa: D102
-    @property
-    def takes_one_core(self) -> bool: ...  # noqa: D102
+    name: str  # one of ENGINES, recorded in every output
+    settings: dict[str, str]  # what determines the rows besides the weights: the name as `engine`, a digest if any
+    size: int  # side of the patches
+    device: str  # where patches must lie, as torch names it: "cpu", "cuda:0"
+    dtype: str  # of the patches and of the rows: "float32" or "float64"
+    batch_pixels: int  # pixels per batch that suit it
+    takes_one_core: bool  # whether a call keeps only one core busy, so that calls in several threads are faster
 
     def __call__(self, patches: Any) -> Any:
         """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows; arrays of numpy, or tensors of torch."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import FileError, MissingExtraError, WeightsError, short_message
+from matchkernel.errors import FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.card import SHIPPED
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.runtime.engine import AUTO, ENGINE, INT8, ONNX, UnfitError
@@ -16,12 +16,7 @@ from matchkernel.runtime.weights import FoldedNetwork, Weights, fold
 from matchkernel.storage.extras import CORE, need
 
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
-# Names in the metadata of a file: digest of the weights it was made from, and of the file itself.
-STATE, SEAL = "state_sha256", "content_sha256"
-BROKEN_SEAL = b"0" * 64  # in place of the digest, while it is computed
-SEAL_BYTES = b"\n" + bytes([len(SEAL)]) + SEAL.encode() + b"\x12\x40"  # as protobuf writes it
-MAX_BYTES = 2**28  # of an ONNX file
-LOWEST_VERSION = (1, 22)  # of onnxruntime, as in pyproject.toml
+STATE, PATCH_SIZE = "state_sha256", "patch_size"  # in the metadata of a file: what it was made from and for
 
 
 class OnnxEngine:
@@ -35,8 +30,7 @@ class OnnxEngine:
         name: of the engine.
         source: what to call the file in messages.
         batch_pixels: pixels per batch.
-        file_digest: recorded in the settings, if rows depend on how the file was made.
-        session: one that was opened from these bytes.
+        digest: recorded in the settings, if rows depend on more than the weights and the engine.
     """
 
     device, dtype, takes_one_core = "cpu", "float32", True
@@ -48,13 +42,12 @@ class OnnxEngine:
         name: str,
         source: str,
         batch_pixels: int = BATCH_VALUES // 32,
-        file_digest: str | None = None,
-        session: Any = None,
+        digest: str | None = None,
     ) -> None:
         self.content, self.size, self.name, self.source = content, size, name, source
         self.batch_pixels = batch_pixels
-        self.settings = {ENGINE: name, **({"engine_sha256": file_digest} if file_digest else {})}
-        self._open(session)
+        self.settings = {ENGINE: name, **({"engine_sha256": digest} if digest else {})}
+        self.session = open_session(content, source)
 
     def __call__(self, patches: Any) -> np.ndarray:
         """The rows of patches, of numpy or of torch."""
@@ -66,10 +59,7 @@ class OnnxEngine:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._open()
-
-    def _open(self, session: Any = None) -> None:
-        self.session = session or open_session(self.content, self.source)
+        self.session = open_session(self.content, self.source)
 
 
 def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
@@ -111,7 +101,7 @@ def _open_int8(weights: Weights, size: int) -> OnnxEngine:
     if not path.is_file():
         raise UnfitError(no_ranges(weights.name))
     ranges = Ranges.read(path)
-    _check_fits(path, weights, size, (ranges.state_sha256, ranges.patch_size))
+    _check_fits(path, weights, size, ranges.state_sha256, str(ranges.patch_size))
     content, source = int8_file(fold(weights, size), ranges.limits, {}), f"the int8 graph of {weights.name}"
     return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256)
 
@@ -126,11 +116,11 @@ def no_ranges(name: str) -> str:
 
 def batch_pixels(config: DescriptorConfig) -> int:
     """Pixels of patches per batch, so many that the largest map of the network has BATCH_VALUES values."""
-    step, most = 1, 0.0  # values per pixel of the patch
+    step, largest = 1, 0.0  # values per pixel of the patch
     for _, outputs, stride in config.convolutions:
         step *= stride
-        most = max(most, outputs / step**2)
-    return int(BATCH_VALUES / most)
+        largest = max(largest, outputs / step**2)
+    return int(BATCH_VALUES / largest)
 
 
 def ranges_file(name: str) -> Path:
@@ -140,54 +130,29 @@ def ranges_file(name: str) -> Path:
 
 def _open_file(path: Path, weights: Weights, size: int) -> OnnxEngine:
     """A file made by `matchkernel export` from exactly these weights; any other is refused."""
-    content = read_onnx(path)
-    sha256 = _check_seal(content, path)
-    session = open_session(content, str(path))
-    strings = session.get_modelmeta().custom_metadata_map
-    _check_fits(path, weights, size, (strings.get(STATE), int(strings.get("patch_size", 0))))
-    return OnnxEngine(content, size, strings[ENGINE], str(path), batch_pixels(weights.config), sha256, session)
-
-
-def _check_fits(path: Path, weights: Weights, size: int, made_for: tuple[str | None, int]) -> None:
-    if made_for[0] != weights.state_sha256:
-        raise UnfitError(f"{path}: made from other weights than {weights.name}; make it again")
-    if made_for[1] != size:
-        raise UnfitError(f"{path}: describes patches of {made_for[1]} px, got {size} px")
-
-
-def seal(content: bytes) -> bytes:
-    """The bytes of an ONNX file whose metadata has BROKEN_SEAL, with the digest of these bytes in its place."""
-    start = content.rindex(SEAL_BYTES + BROKEN_SEAL) + len(SEAL_BYTES)
-    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[start + 64 :]
-
-
-def _check_seal(content: bytes, path: Path) -> str:
-    """The digest of a sealed file."""
-    start = content.rfind(SEAL_BYTES) + len(SEAL_BYTES)
-    if start < len(SEAL_BYTES):
-        raise WeightsError(f"{path}: not an ONNX file that `matchkernel export` wrote, or damaged; export it again")
-    found = hashlib.sha256(content[:start] + BROKEN_SEAL + content[start + 64 :]).hexdigest()
-    if content[start : start + 64] != found.encode():
-        raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256; export it again")
-    return found
-
-
-def read_onnx(path: Path) -> bytes:
-    """The bytes of a file that may be an ONNX file."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if len(content) > MAX_BYTES:
-        raise WeightsError(f"{path}: larger than {MAX_BYTES:,} bytes, so not a descriptor")
-    return content
+    engine = OnnxEngine(content, size, ONNX, str(path), batch_pixels(weights.config))
+    found = engine.session.get_modelmeta().custom_metadata_map
+    _check_fits(path, weights, size, found.get(STATE), found.get(PATCH_SIZE))
+    engine.name = found.get(ENGINE, ONNX)
+    digest = found.get("content_sha256") or hashlib.sha256(content).hexdigest()  # earlier versions recorded one
+    engine.settings = {ENGINE: engine.name, "engine_sha256": digest}
+    return engine
+
+
+def _check_fits(path: Path, weights: Weights, size: int, state_sha256: str | None, patch_size: str | None) -> None:
+    if state_sha256 != weights.state_sha256:
+        raise UnfitError(f"{path}: made from other weights than {weights.name}; make it again")
+    if patch_size != str(size):
+        raise UnfitError(f"{path}: describes patches of {patch_size} px, got {size} px")
 
 
 def open_session(content: bytes, source: str) -> Any:
     """A session that computes in the thread that calls it; a file that ONNX Runtime cannot use is one line."""
     runtime = need("onnxruntime", CORE, "describing on a CPU")
-    version = getattr(runtime, "__version__", "of an unknown version")
     if not hasattr(runtime, "SessionOptions"):
         raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
     options = runtime.SessionOptions()
@@ -196,11 +161,8 @@ def open_session(content: bytes, source: str) -> Any:
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
-        reason = short_message(error)
-        raise WeightsError(f"{source}: cannot be used by onnxruntime {version} ({reason}){_upgrade(version)}") from None
-
-
-def _upgrade(version: str) -> str:
-    """What to do if onnxruntime is older than the one we ask for."""
-    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
-    return ": pip install --upgrade onnxruntime" if numbers < list(LOWEST_VERSION) else ""
+        reason = " ".join(str(error).split())[:120]
+        raise WeightsError(
+            f"{source}: cannot be used by onnxruntime {runtime.__version__} ({reason});"
+            " if it is older than 1.22: pip install --upgrade onnxruntime"
+        ) from None

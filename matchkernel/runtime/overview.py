@@ -1,4 +1,4 @@
-"""Overview of the descriptors, with their sizes and the patch sizes they accept, and of the trained weights."""
+"""Overviews: the descriptors, the paper's Table 1, the trained weights, and what a weight file records."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -7,6 +7,20 @@ from typing import Any
 
 from matchkernel.runtime.card import Card, available, read_card
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.weights import read_weights
+
+TABLE_1 = (  # of the paper: variant, s, patch size, parameters after the convolutions, total
+    ("fc", None, 32, 1_048_576, 1_334_560),
+    ("fc", None, 64, 4_194_304, 4_480_288),
+    ("cartesian", 1, 32, 147_584, 433_568),
+    ("cartesian", 2, 32, 409_728, 695_712),
+    ("polar", 1, 32, 147_584, 433_568),
+    ("polar", 2, 32, 409_728, 695_712),
+    ("combined", 1, 32, 295_040, 581_024),
+    ("combined", 2, 32, 819_328, 1_105_312),
+    ("dual", 1, 32, 295_040, 867_008),
+    ("dual", 2, 32, 819_328, 1_391_296),
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,38 @@ def overview() -> list[OverviewRow]:
 
 
 @dataclass(frozen=True)
+class CountedRow:
+    """A row of Table 1 counted on the shapes of the tensors, next to the paper's numbers."""
+
+    variant: str
+    symbol: str
+    s: int | None
+    patch_size: int
+    convolutions: int
+    head: int  # after the convolutions: M and m, or W
+    total: int
+    paper_head: int
+    paper_total: int
+    independent_of_size: bool  # tested by counting: the same number at twice the patch size
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the counts equal the paper's."""
+        return (self.head, self.total) == (self.paper_head, self.paper_total)
+
+
+def table_1() -> list[CountedRow]:
+    """The paper's Table 1, with every count taken from the shapes of the tensors of that row's descriptor."""
+    rows = []
+    for variant, s, N, paper_head, paper_total in TABLE_1:
+        config, larger = (DescriptorConfig(variant, s=s, patch_size=size) for size in (N, 2 * N))
+        counts = config.convolution_parameters, config.head_parameters, config.parameters
+        is_free = larger.parameters == config.parameters
+        rows.append(CountedRow(variant, VARIANTS[variant].symbol, s, N, *counts, paper_head, paper_total, is_free))
+    return rows
+
+
+@dataclass(frozen=True)
 class WeightsRow:
     """Trained weights of the package."""
 
@@ -48,12 +94,20 @@ class WeightsRow:
 
 def trained_weights() -> list[WeightsRow]:
     """One row for each of the weights shipped with the package."""
-    return [_weights_row(name) for name in available()]
+    rows = []
+    for name in available():
+        card = read_card(name)
+        config, sampling = _config(card), card.training.get("sampling", {})
+        descriptor = config.variant + (f", s={config.s}" if config.s else "")
+        training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
+        matching = card.metrics.get("validation_matching")
+        rows.append(WeightsRow(name, descriptor, config.parameters, config.patch_size, training, matching))
+    return rows
 
 
 def card_facts(weights: str | Path) -> dict[str, Any]:
     """What a weight file records, after checking its digest: the card by names, and the number of parameters."""
-    card = read_card(weights, check_digest=True)
+    card = read_weights(weights).card
     config = _config(card)
     facts = {field.name: getattr(card, field.name) for field in dataclasses.fields(card) if field.name != "other"}
     sets = [{"name": name, "patches_sha256": sha256} for name, sha256 in card.training_sets]
@@ -91,7 +145,7 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "training": {
             "command": rest.pop("command", None),
             "step": rest.pop("step", None),
-            **dict(sorted(training.items(), key=_is_table)),
+            **dict(sorted(training.items(), key=lambda entry: isinstance(entry[1], dict))),
         },
         "data": {"trained_on": rest.pop("trained_on", None), **data},
         "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
@@ -105,22 +159,9 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {heading: section for heading, section in filled.items() if section}
 
 
-def _weights_row(name: str) -> WeightsRow:
-    card = read_card(name)
-    config, sampling = _config(card), card.training.get("sampling", {})
-    descriptor = config.variant + (f", s={config.s}" if config.s else "")
-    training = f"{sampling['steps']:,} x {sampling['pairs']:,}" if {"steps", "pairs"} <= set(sampling) else "-"
-    matching = card.metrics.get("validation_matching")
-    return WeightsRow(name, descriptor, config.parameters, config.patch_size, training, matching)
-
-
 def _config(card: Card) -> DescriptorConfig:
     assert card.config is not None  # read from a file
     return card.config
-
-
-def _is_table(entry: tuple[str, Any]) -> bool:
-    return isinstance(entry[1], dict)
 
 
 def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:

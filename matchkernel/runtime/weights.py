@@ -1,6 +1,5 @@
 """Weight files without torch: read, checked, and folded into what is computed at inference."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,15 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.errors import WeightsError
-from matchkernel.runtime.card import Card, card_of, damaged, find_weights
-from matchkernel.runtime.config import STRIDE, VARIANTS, DescriptorConfig
+from matchkernel.runtime.card import Card, card_of, find_weights
+from matchkernel.runtime.config import COUNTER, STRIDE, VARIANTS, DescriptorConfig
 from matchkernel.runtime.position_matrix import position_matrix
 from matchkernel.runtime.von_mises import fourier_coefficients
 from matchkernel.storage.stored import KINDS, Stored, digest, read_header, read_tensors
 
-IGNORED = "statistics."  # tensors that version 0.2 wrote for models trained at several patch sizes
+IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
-COUNTER = ".num_batches_tracked"  # of BatchNorm, a whole number
 EPSILON = 1e-5  # BatchNorm's
 
 
@@ -58,66 +56,32 @@ def read_weights(name_or_path: str | Path) -> Weights:
     metadata, header = read_header(path)
     card = card_of(path, metadata)
     assert card.config is not None  # read
-    wanted = tensor_shapes(card.config)
-    _check_header(path, header, wanted, card.config.variant)  # before any tensor is read
+    _check_header(path, header, card.config)  # before any tensor is read
     tensors = read_tensors(path)
     if card.sha256 != digest(metadata, tensors):
-        raise WeightsError(damaged(path))
-    weights = Weights(path.stem, card.config, card, {name: tensors[name] for name in wanted})
-    if bad := _bad_numbers(weights):
+        raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256; download or save it again")
+    wanted = {name: tensors[name] for name in card.config.tensor_shapes}
+    weights = Weights(path.stem, card.config, card, wanted)
+    if bad := bad_numbers(weights):
         raise WeightsError(f"{path}: holds {bad}")
     return weights
 
 
-def tensor_shapes(config: DescriptorConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of a descriptor by name, in the order of its state dict."""
-    variant = VARIANTS[config.variant]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for network in range(variant.networks):
-        for number, (inputs, outputs, _) in enumerate(config.convolutions):
-            shapes[f"backbones.{network}.layers.{3 * number}.weight"] = (outputs, inputs, 3, 3)
-            shapes |= _norm_shapes(f"backbones.{network}.layers.{3 * number + 1}", outputs)
-    assert config.D is not None  # resolved
-    if variant.projects:
-        shapes["projection.weight"] = (config.D, config.aggregated_width)
-        if variant.systems:
-            shapes["projection.bias"] = (config.D,)
-    if config.output_norm == "batch":
-        shapes |= _norm_shapes("output_norm", config.D)
-    return shapes
-
-
-def count_parameters(config: DescriptorConfig, part: str = "") -> int:
-    """Number of learned parameters, counted on the shapes; of the tensors whose names begin with `part`."""
-    shapes = tensor_shapes(config)
-    learned = [name for name in shapes if name.endswith((".weight", ".bias")) and name.startswith(part)]
-    return sum(math.prod(shapes[name]) for name in learned)
-
-
-def _norm_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.running_mean": (width,), f"{name}.running_var": (width,), f"{name}{COUNTER}": ()}
-
-
-def _check_header(
-    path: Path, header: Mapping[str, Mapping[str, object]], wanted: Mapping[str, tuple[int, ...]], variant: str
-) -> None:
+def _check_header(path: Path, header: Mapping[str, Mapping[str, object]], config: DescriptorConfig) -> None:
+    """Refuse tensors of other names, types or shapes than the configuration asks for."""
+    wanted = config.tensor_shapes
     for name in sorted(wanted.keys() | {name for name in header if not name.startswith(IGNORED)}):
-        if name not in header:
-            problem = f"tensor {name} is missing"
-        elif name not in wanted:
-            problem = f"tensor {name[:80]!r} is unexpected"
-        elif list(wanted[name]) != header[name]["shape"]:
-            problem = f"tensor {name} has shape {header[name]['shape']}, expected {list(wanted[name])}"
-        else:
-            continue
-        raise WeightsError(f"{path}: does not contain the weights of {variant!r} that it claims: {problem}")
-    for name in wanted:
-        kind, fitting = header[name]["dtype"], ("I64",) if name.endswith(COUNTER) else FLOATS
-        if kind not in fitting:
-            raise WeightsError(f"{path}: tensor {name} is of kind {kind}, wanted {' or '.join(fitting)}")
+        kinds = ("I64",) if name.endswith(COUNTER) else FLOATS
+        expected = [f"{kind} {list(wanted[name])}" for kind in kinds] if name in wanted else ["nothing"]
+        found = f"{header[name]['dtype']} {header[name]['shape']}" if name in header else "nothing"
+        if found not in expected:
+            raise WeightsError(
+                f"{path}: does not contain the weights of {config.variant!r} that it claims: tensor {name[:80]!r} is"
+                f" {found[:80]}, expected {' or '.join(expected)}"
+            )
 
 
-def _bad_numbers(weights: Weights) -> str:
+def bad_numbers(weights: Weights) -> str:
     """What makes these tensors unusable, with all of them in the precision of the first."""
     precision = KINDS[weights.kind]
     for name, tensor in weights.tensors.items():

@@ -14,7 +14,7 @@ from matchkernel.storage.files import check_new_folder, leftovers, parents_made,
 from matchkernel.storage.locks import LOCK, locked
 
 JOURNAL = "journal"
-WRITTEN_LAST = ("manifest.json", "photos.json")
+WRITTEN_LAST = ("manifest.json", "photos.json")  # their presence marks a build as complete
 
 
 @contextmanager
@@ -80,7 +80,7 @@ class Build:
         self.done.clear()
 
     def discard(self) -> None:
-        """At the end, remove what was built; the target stays as it is."""
+        """At the end of the build, remove what was built and leave the target as it is."""
         self.is_discarded = True
 
 
@@ -124,7 +124,7 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
 
 
 def recover(target: Path) -> None:
-    """Bring back the old folder if a process was killed in the moment when a new one was to take its place."""
+    """Restore the old folder if a process was killed between the two renames that replace it."""
     if not target.exists() and _old(target).is_dir():
         _old(target).replace(target)
 
@@ -145,7 +145,7 @@ def _removed_if_empty(part: Path) -> Iterator[None]:
 
 
 def _is_ours(part: Path) -> bool:
-    """Whether a folder is empty or holds a build: its journal, or the last file written if it was not yet renamed."""
+    """True if a folder is empty or contains a build: its journal, or the file written last, before the rename."""
     names = {path.name for path in part.iterdir()} if part.is_dir() else {"a file"}
     return not names or bool(names & {JOURNAL, LOCK, *WRITTEN_LAST})
 

@@ -15,22 +15,22 @@ LOCK = "lock"
 
 @contextmanager
 def locked(folder: Path, *, is_new: bool) -> Iterator[tuple[int, ...] | None]:
-    """Lock a folder that exists, unless another process has: then the value is None.
+    """Lock a folder that exists. The value is None if another process has locked it.
 
-    Otherwise it is the file descriptors that a program started meanwhile may inherit, so that it keeps the lock if this
-    process is killed; none on Windows.
+    Otherwise it is the file descriptors that a program started in the block may inherit, so that it keeps the lock if
+    this process is killed; none on Windows.
 
     Args:
         folder: the folder.
         is_new: remove it at the end, before others can lock it, if it is empty.
     """
-    with _by_the_system(folder, is_new) if fcntl else _by_a_package(folder, is_new) as lock:
+    with _locked_by_flock(folder, is_new) if fcntl else _locked_by_filelock(folder, is_new) as lock:
         yield lock
 
 
 @contextmanager
-def _by_a_package(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
-    """With a file beside the folder, as Windows renames no folder in which a file is open."""
+def _locked_by_filelock(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    """With a file beside the folder, as Windows cannot rename a folder that contains an open file."""
     from filelock import FileLock, Timeout
 
     place = folder.resolve()
@@ -49,8 +49,8 @@ def _by_a_package(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None
 
 
 @contextmanager
-def _by_the_system(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
-    lock, place = _opened(folder)
+def _locked_by_flock(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    lock, place = _try_lock(folder)
     try:
         yield (lock,) if place else None
     finally:
@@ -61,7 +61,7 @@ def _by_the_system(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | Non
         os.close(lock)
 
 
-def _opened(folder: Path) -> tuple[int, Path | None]:
+def _try_lock(folder: Path) -> tuple[int, Path | None]:
     """A file descriptor and the path that it locks; None if another process has the lock.
 
     The lock is on the folder itself, so that no lock file is left behind; some file systems, such as network file
@@ -85,7 +85,7 @@ def _opened(folder: Path) -> tuple[int, Path | None]:
 
 
 def _is_at(lock: int, place: Path) -> bool:
-    """Whether an open file or folder is the one at this path."""
+    """True if an open file or folder is the one at this path."""
     try:
         return os.path.samestat(os.fstat(lock), place.stat())
     except OSError:

@@ -57,7 +57,7 @@ class Stored:
 
 
 def read_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Metadata of a safetensors file, and what its header says about each tensor; no tensor is read."""
+    """Metadata of a safetensors file, and the header's entry for each tensor; no tensor is read."""
     start = b""
     try:
         with path.open("rb") as file:

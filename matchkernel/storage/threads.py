@@ -1,4 +1,4 @@
-"""Work in threads: for libraries that let other threads of Python run while they compute, as OpenCV and NumPy do."""
+"""Work in threads, for libraries that release Python's lock while they compute, as OpenCV and NumPy do."""
 
 import os
 import sys
@@ -25,21 +25,21 @@ def spare_threads() -> int:
 
 
 def process_threads() -> int:
-    """As many as torch uses, if it is loaded; else OMP_NUM_THREADS, by which it is told, or one per core."""
+    """Number of threads of this process: torch's if it is loaded, else OMP_NUM_THREADS, else one per core."""
     if torch := _loaded_torch():
         return int(torch.get_num_threads())
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() and int(told) else cores()
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else cores()
 
 
 def _loaded_torch() -> Any:
-    """The module torch if it is loaded, as far as it matters here; None otherwise."""
+    """The module torch if it has been imported completely; None otherwise."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_num_threads") else None
 
 
 def use_threads(threads: int) -> None:
-    """Make this process use so many threads: torch, if it is loaded now or later, OpenCV, and our own."""
+    """Limit the threads of this process: of torch, if it is loaded now or later, of OpenCV, and our own."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if torch := _loaded_torch():
         torch.set_num_threads(threads)
@@ -49,7 +49,7 @@ def use_threads(threads: int) -> None:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Inside the block torch itself uses one thread, so that sums have one order; `spare_threads` says what it had."""
+    """Inside the block torch uses one thread, so that sums have one order; `spare_threads` stays as before."""
     had, torch = spare_threads(), _loaded_torch()
     token = _share.set(had)
     if torch is not None:

@@ -153,11 +153,11 @@ def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -
         settings: which changes to compute.
     """
     column = {name: drawn[:, k, None, None, None] for k, name in enumerate(PHOTOMETRIC_COLUMNS)}
-    values = patches
+    values, N = patches, patches.shape[-1]
     if settings.blur:
-        values = blurred(values, drawn[:, PHOTOMETRIC_COLUMNS.index("blur")])
+        values = blurred(values, column["blur"].flatten())
     if settings.light_gradient:
-        t = _axis(values)
+        t = (torch.arange(N, device=patches.device) + 0.5) * (2 / N) - 1
         values = values * (1 + column["slope_x"] * t + column["slope_y"] * t[:, None])
     if settings.contrast:
         mean = values.mean((-2, -1), keepdim=True)
@@ -167,7 +167,7 @@ def change_photometric(patches: Tensor, drawn: Tensor, settings: Augmentation) -
     if settings.gamma:
         values = 255 * (values / 255) ** column["gamma"]
     if settings.noise:
-        values = values + column["noise"] * _noise(values, drawn[:, PHOTOMETRIC_COLUMNS.index("noise_seed")])
+        values = values + column["noise"] * _noise(values, column["noise_seed"].flatten())
     return values.clamp(0, 255)
 
 
@@ -181,21 +181,16 @@ def blurred(patches: Tensor, sigma: Tensor) -> Tensor:
     return (rows.unfold(2, 2 * BLUR_RADIUS + 1, 1) * weights[:, None, None, None]).sum(-1)
 
 
-def _axis(patches: Tensor) -> Tensor:
-    N = patches.shape[-1]
-    return (torch.arange(N, device=patches.device) + 0.5) * (2 / N) - 1
-
-
 def _noise(patches: Tensor, seeds: Tensor) -> Tensor:
     """Standard normal numbers that depend only on the seed of the patch and the pixel (Box-Muller)."""
     pixels = torch.arange(patches[0].numel(), device=patches.device)
-    key = _mixed(seeds.long()[:, None] + 1)
-    first, second = (_uniform(_mixed(key ^ _mixed(2 * pixels + k + 1))) for k in range(2))
+    key = _hashed(seeds.long()[:, None] + 1)
+    first, second = (_uniform(_hashed(key ^ _hashed(2 * pixels + k + 1))) for k in range(2))
     normal = torch.sqrt(-2 * torch.log(first)) * torch.cos(2 * math.pi * second)
     return normal.view(patches.shape)
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def _hashed(numbers: Tensor) -> Tensor:
     """32 bits that depend on every bit of the number: murmur3's finalizer."""
     mask = 0xFFFFFFFF
     h = numbers & mask

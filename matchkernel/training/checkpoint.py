@@ -126,13 +126,13 @@ def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator
     """Keep other processes out of the folder of a run, which is created if it does not exist.
 
     Args:
-        folder: the folder; removed again if the run wrote nothing.
+        folder: the folder; if the run fails before it has written a log, it is left as it was.
         inputs: folders that are read, and must not be written to.
         resume: whether a run continues there; otherwise the folder must not hold weights or checkpoints.
     """
     if resume and find_checkpoint(folder) is None:
         raise nothing_to_resume(folder)
-    is_new = not folder.exists()
+    before = _entries(folder)
     check_folder(folder, *inputs)
     with exclusive(folder, f"{folder}: another run is using this folder"):
         try:
@@ -140,9 +140,14 @@ def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator
                 if (folder / name).exists():
                     raise FileError(f"{folder}: holds {name} of an earlier run; use --resume, or choose another --out")
             yield
-        finally:
-            if is_new and {entry.name for entry in folder.iterdir()} <= {LOCK, "sets"}:  # the run wrote nothing
+        except BaseException:
+            if _entries(folder) - before <= {LOCK, "sets"} and "sets" not in before:  # the run wrote nothing else
                 shutil.rmtree(folder / "sets", ignore_errors=True)
+            raise
+
+
+def _entries(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def check_same_run(checkpoint: Checkpoint, config: TrainingConfig, data: str, path: Path) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from matchkernel.errors import FileError, WriteError
@@ -18,7 +17,6 @@ from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 
 LOG = "log.jsonl"
 SCORES = {"fpr95": "FPR@95", "map": "mAP"}  # of a validation, as they are shown
-Moment = torch.cuda.Event | float  # on a GPU an event in its queue, on a CPU seconds
 
 
 @dataclass(frozen=True)
@@ -94,28 +92,19 @@ class Log:
 
 
 class Meter:
-    """Mean loss and speed between lines of the log, read from the device without waiting for it.
+    """Mean loss and speed between lines of the log.
 
     Args:
         monitor: (2,) float64 on the device: sum of all losses, and the first step whose loss was not finite, else 0.
         patches: per step.
-        write: called with (step, loss, rate, patches per second) when the numbers of a line have arrived.
         fail: called with the first step whose loss was not finite; raises.
     """
 
-    def __init__(
-        self,
-        monitor: Tensor,
-        patches: int,
-        write: Callable[[int, float, float, float], None],
-        fail: Callable[[int], None],
-    ) -> None:
-        self.monitor, self.patches, self.write, self.fail = monitor, patches, write, fail
-        self._is_cuda = monitor.device.type == "cuda"
+    def __init__(self, monitor: Tensor, patches: int, fail: Callable[[int], None]) -> None:
+        self.monitor, self.patches, self.fail = monitor, patches, fail
         self._logged = (0, 0.0)  # step and sum of losses of the last line
-        self._since: tuple[int, Moment] | None = None  # step and moment since which the speed is measured
-        self._paused = 0.0  # seconds of it that were not training
-        self._pending: tuple[int, float, Tensor, Moment] | None = None  # a line whose numbers are still being computed
+        self._since: tuple[int, float] | None = None  # step and time since which the speed is measured
+        self._paused = 0.0  # seconds since then that were not training
 
     def resume(self, step: int, loss_sum: float) -> None:
         """Continue after a checkpoint."""
@@ -125,25 +114,27 @@ class Meter:
     def count(self, step: int) -> None:
         """Note that a step was queued; the speed is measured from the end of the first one, which is slow."""
         if self._since is None:
-            self._since, self._paused = (step, self._now()), 0.0
-        if not self._is_cuda and float(self.monitor[1]):
+            self.settle()
+            self._since, self._paused = (step, time.perf_counter()), 0.0
+        elif self.monitor.device.type == "cpu":
             self.settle()
 
-    def read(self, step: int, rate: float) -> None:
-        """Request the numbers of a line; on a GPU they are written when the next ones are requested."""
-        self._write_pending()
-        if self._is_cuda:
-            values = torch.empty(2, dtype=torch.float64, pin_memory=True).copy_(self.monitor, non_blocking=True)
-        else:
-            values = self.monitor.clone()
-        self._pending = (step, rate, values, self._now())
-        if not self._is_cuda:
-            self._write_pending()
+    def settle(self) -> float:
+        """Wait for the device, and fail unless every loss up to here is finite; returns the sum of the losses."""
+        total, first_bad = self.monitor.tolist()
+        if first_bad:
+            self.fail(int(first_bad))
+        return float(total)
 
-    def settle(self) -> None:
-        """Wait for the device, write the pending line, and fail unless every loss up to here is finite."""
-        self._write_pending()
-        self._check(self.monitor.tolist()[1])
+    def read(self, step: int) -> tuple[float, float]:
+        """Mean loss and patches per second since the last call."""
+        assert self._since is not None
+        total, now = self.settle(), time.perf_counter()
+        (last_step, last_total), (first, start) = self._logged, self._since
+        steps, seconds = step - first, now - start - self._paused
+        self._logged, self._since, self._paused = (step, total), (step, now), 0.0
+        speed = self.patches * steps / seconds if steps and seconds > 0 else 0.0
+        return (total - last_total) / (step - last_step), speed
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -152,39 +143,3 @@ class Meter:
         start = time.perf_counter()
         yield
         self._paused += time.perf_counter() - start
-
-    def _write_pending(self) -> None:
-        if self._pending is None:
-            return
-        step, rate, values, moment = self._pending
-        self._pending = None
-        if isinstance(moment, torch.cuda.Event):
-            moment.synchronize()
-        total, first_bad = values.tolist()
-        self._check(first_bad)
-        last_step, last_total = self._logged
-        self._logged = (step, total)
-        self.write(step, (total - last_total) / (step - last_step), rate, self._speed(step, moment))
-
-    def _check(self, first_bad: float) -> None:
-        if first_bad:
-            self.fail(int(first_bad))
-
-    def _now(self) -> Moment:
-        if not self._is_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def _speed(self, step: int, moment: Moment) -> float:
-        """Patches per second since the last call."""
-        assert self._since is not None
-        last_step, last = self._since
-        if isinstance(last, float) or isinstance(moment, float):
-            seconds = moment - last  # type: ignore[operator]
-        else:
-            seconds = last.elapsed_time(moment) / 1e3
-        seconds, steps = seconds - self._paused, step - last_step
-        self._since, self._paused = (step, moment), 0.0
-        return self.patches * steps / seconds if steps and seconds > 0 else 0.0

@@ -49,7 +49,7 @@ def train(
 
     SIGTERM and Ctrl-C save a checkpoint first; then SIGTERM makes it return an Outcome that is not finished, and
     Ctrl-C raises KeyboardInterrupt. Under torchrun every process calls this; the first one writes. A run that starts
-    from trained weights is validated before its first update too, so that `best` is never worse than they are.
+    from trained weights is validated before its first update too, so that `best` is never worse than its start.
 
     Args:
         config: what to train on what, and how.
@@ -57,7 +57,24 @@ def train(
         resume: continue from the folder's last checkpoint; refused if there is none.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         report: called at every line of the log.
-        stop_when: asked after every update; True stops the run as SIGTERM does.
+        stop_when: called after every update; True stops the run as SIGTERM does.
+
+    Returns:
+        The last step, the best validation, and the path of the weights.
+
+    Example:
+        Two updates on synthetic patches; `load` opens the weights.
+
+        >>> from matchkernel.training.config import TrainingConfig
+        >>> from matchkernel.training.loop import train
+        >>> config = TrainingConfig.from_dict({
+        ...     "model": {"variant": "cartesian", "s": 1, "patch_size": 8, "d": 8, "D": 8},
+        ...     "data": {"synthetic": {"points": 8, "patches": 2, "validation_points": 4}},
+        ...     "sampling": {"pairs": 4, "steps": 2},
+        ... })
+        >>> outcome = train(config, "run", device="cpu")
+        >>> outcome.is_finished, outcome.weights.name
+        (True, 'best.safetensors')
     """
     place, folder, steps, loop = chosen_device(device), Path(out), config.sampling.steps, config.loop
     with ExitStack() as stack:

@@ -1,7 +1,6 @@
 """The patch sets of a run: opened or rendered, joined with labels that do not collide, and their identity."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,12 +10,9 @@ from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
 from matchkernel.storage.files import json_digest
-from matchkernel.training.checkpoint import check_same_run, find_checkpoint, read_checkpoint
-from matchkernel.training.config import Synthetic, TrainingConfig
+from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.validation import validation_pairs
-
-OWN_SETS = "made_by_train"  # a file in <out>/sets: train made that folder and may replace its sets
 
 
 class TrainingSet:
@@ -48,20 +44,10 @@ class TrainingSet:
             patches[mine] = patch_set.patches[flat[mine] - self.firsts[number]]
         return patches.reshape(*index.shape, self.side, self.side)
 
-    def gather_all(self) -> np.ndarray:
-        """All patches (K, S, S) uint8, in memory."""
-        return np.concatenate([patch_set.patches for patch_set in self.sets])
-
-    @property
-    def identity(self) -> str:
-        """sha256 of the sets' contents: the recorded hashes of patches and labels, in order."""
-        return identity(self.sets)
-
 
 def identity(sets: Sequence[PatchSet]) -> str:
     """sha256 over the recorded hashes of patches and labels of sets, in order; independent of their folders."""
-    parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
-    return json_digest(parts)
+    return json_digest([[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets])
 
 
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
@@ -71,54 +57,34 @@ def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
 
 def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[TrainingSet, list[PatchSet]]:
     """The training and validation sets of a run; synthetic ones are rendered first, by the first process."""
-    synthetic = config.data.synthetic
-    if synthetic is None:
-        training = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
-        return training, _validation_sets(config.data.validation)
-    if team.is_first:
-        found = find_checkpoint(folder)
-        if found is not None:  # refuse other settings before sets are replaced for them
-            checkpoint = read_checkpoint(found)
-            check_same_run(checkpoint, config, checkpoint.data, found)
-        _render(synthetic, folder)
-    team.wait()
-    names = ["train", "validation"] if synthetic.validation_points else ["train"]
-    rendered, *validation = [str(folder / "sets" / name) for name in names]
-    return TrainingSet(open_sets([rendered])), _validation_sets([*validation, *config.data.validation])
+    data, synthetic = config.data, config.data.synthetic
+    train, validation = data.train, data.validation
+    if synthetic is not None:
+        wanted = {
+            folder / "sets" / "train": SyntheticSettings(synthetic.points, synthetic.patches, seed=synthetic.seed)
+        }
+        if synthetic.validation_points:
+            settings = SyntheticSettings(synthetic.validation_points, synthetic.patches, seed=synthetic.seed + 1)
+            wanted[folder / "sets" / "validation"] = settings
+        if team.is_first:
+            _render(wanted)
+        team.wait()
+        rendered, *others = map(str, wanted)
+        train, validation = (rendered,), (*others, *validation)
+    training, validation_sets = TrainingSet(open_sets(train), open_sets(data.mix)), open_sets(validation)
+    for patch_set in validation_sets:
+        validation_pairs(patch_set)  # a set that cannot be used is refused now, not after hours of training
+    return training, validation_sets
 
 
-def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
-    """Open validation sets; a set that cannot be used is refused now, not after hours of training."""
-    sets = open_sets(folders)
-    for patch_set in sets:
-        validation_pairs(patch_set)
-    return sets
-
-
-def _render(synthetic: Synthetic, folder: Path) -> None:
-    """Render the sets of a run. Sets of a run with other settings are replaced; sets from elsewhere are refused."""
-    home = folder / "sets"
-    if not home.exists():
-        home.mkdir()
-        (home / OWN_SETS).write_text("made by matchkernel train, which may replace these sets\n", encoding="utf-8")
-    amounts = {"train": (synthetic.points, synthetic.seed)}
-    if synthetic.validation_points:
-        amounts["validation"] = (synthetic.validation_points, synthetic.seed + 1)
-    wanted = {home / name: SyntheticSettings(k, synthetic.patches, seed=seed) for name, (k, seed) in amounts.items()}
+def _render(wanted: Mapping[Path, SyntheticSettings]) -> None:
+    """Render the sets that do not exist yet; a set with other settings or from elsewhere is refused and kept."""
     for place, settings in wanted.items():
-        if place.exists() and not _is_made_with(settings, place):
-            shutil.rmtree(place)
+        if place.exists():
+            source = open_patch_set(place).manifest.get("source")
+            if not isinstance(source, dict) or source.get("settings") != asdict(settings):
+                raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
     for place, settings in wanted.items():
         if not place.exists():
+            place.parent.mkdir(exist_ok=True)
             build_synthetic(place, settings)
-
-
-def _is_made_with(settings: SyntheticSettings, place: Path) -> bool:
-    """Whether a set was made with these settings; refused unless a run made it."""
-    source = open_patch_set(place).manifest.get("source")
-    source = source if isinstance(source, dict) else {}
-    if source.get("settings") == asdict(settings):
-        return True
-    if source.get("kind") != "synthetic" or not (place.parent / OWN_SETS).exists():
-        raise FileError(f"{place}: a set of another configuration or source; remove it or choose another --out")
-    return False

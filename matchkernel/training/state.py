@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from matchkernel.data.patch_set import PatchSet
@@ -86,8 +87,12 @@ class TrainingState:
         learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.updater = Updater(learned, config.optimizer)
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
-        self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._write_line, self._fail)
-        self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
+        self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._fail)
+        self.source = (
+            torch.from_numpy(np.concatenate([part.patches for part in data.sets])).to(device)
+            if self._is_resident()
+            else None
+        )
         self.teacher = None
         if config.teacher is not None:
             in_half = self.is_half and device.type == "cuda"
@@ -95,7 +100,7 @@ class TrainingState:
                 config.teacher, config.model, data, device, in_half=in_half, turns=config.start is None
             )
         sources = [source.digest for source in (self.teacher, self.start) if source is not None]
-        self.identity = " ".join([data.identity, *sources])
+        self.identity = " ".join([identity(data.sets), *sources])
         self.updates: dict[int, Update] = {}  # by number of pairs
         self.log: Log | None = None
         self.step, self.saved_step = 0, -1
@@ -122,7 +127,9 @@ class TrainingState:
         self.step = batch.step
         self.meter.count(self.step)
         if self.step % self.config.loop.log_every == 0:
-            self.meter.read(self.step, batch.rate)
+            loss, speed = self.meter.read(self.step)
+            self.write_log("training", loss=loss, rate=batch.rate, patches_per_second=speed)
+            self._report(LogLine(self.step, self.config.sampling.steps, loss, batch.rate, speed))
 
     def validate(self) -> None:
         """Measure the model, log it, and keep its weights if they are the best so far; if that fails, save first."""
@@ -175,8 +182,11 @@ class TrainingState:
             save(self.model, self.folder / BEST, self._card(result))
             self.best = {**result, "step": float(self.step)}
         self.write_log("validation", **result, seconds=time.perf_counter() - start)
-        if self.report is not None:
-            self.report(LogLine(self.step, self.config.sampling.steps, validation=result))
+        self._report(LogLine(self.step, self.config.sampling.steps, validation=result))
+
+    def _report(self, line: LogLine) -> None:
+        if self.report is not None and self.team.is_first:
+            self.report(line)
 
     def _write_checkpoint(self) -> None:
         if self.step == self.saved_step or not self.team.is_first:
@@ -202,14 +212,6 @@ class TrainingState:
             return False
         free, _ = torch.cuda.mem_get_info(self.device)
         return len(self.data) * self.data.side**2 < RESIDENT_SHARE * free
-
-    def _write_line(self, step: int, loss: float, rate: float, speed: float) -> None:
-        if not self.team.is_first:
-            return
-        if self.log is not None:
-            self.log.write(step, "training", loss=loss, rate=rate, patches_per_second=speed)
-        if self.report is not None:
-            self.report(LogLine(step, self.config.sampling.steps, loss, rate, speed))
 
     def _fail(self, step: int) -> None:
         bad = first_not_finite(dict(self.model.state_dict()))

@@ -140,11 +140,6 @@ def test_describe(suffix, patches, weights, tmp_path):
     np.save(tmp_path / "large.npy", np.load(patches).repeat(2, 1).repeat(2, 2))
     told = run("describe", tmp_path / "large.npy", "-o", out, "--model", weights).stderr
     assert "was trained on 32 px: --resize describes them as such" in told
-    several = matchkernel.load(weights)
-    several.size_statistics = {size: several.statistics() for size in (32, 64)}
-    matchkernel.save(several, tmp_path / "several.safetensors")
-    model = ("--model", tmp_path / "several.safetensors")
-    assert "--resize" not in run("describe", tmp_path / "large.npy", "-o", out, *model).stderr
 
 
 def test_describe_a_strip_with_untrained_weights(tmp_path):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import projection_errors
+from damage import damaged
+from helpers import projection_errors, refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,9 @@ TEXT = {
     "images.txt": "# Image list\n1 1 0 0 0 .1 .2 .3 1 a.jpg\n10.5 20.5 5 30 40 -1\n4 1 0 0 0 .1 .2 .3 7 sub/b.png\n\n",
     "points3D.txt": "# Points\n5 1 2 3 9 8 7 .5 1 0\n9 1 2 3 9 8 7 .5\n",
 }
+
+
+KINDS = {"cameras": "cameras", "images": "images", "points3D": "points"}
 
 
 def write_text(folder):
@@ -126,10 +130,10 @@ def test_a_binary_file_cut_at_any_byte_is_refused(name, tmp_path):
     content = (folder / name).read_bytes()
     for length in range(len(content)):
         (folder / name).write_bytes(content[:length])
-        with pytest.raises(FileError, match=name):
+        with refuses(FileError):
             read_reconstruction(folder)
     (folder / name).write_bytes(content + b"\0")
-    with pytest.raises(FileError, match="unexpected bytes at its end"):
+    with refuses(FileError):
         read_reconstruction(folder)
 
 
@@ -138,43 +142,47 @@ def test_counts_beyond_the_file_take_no_memory(tmp_path):
     for name in ("cameras.bin", "images.bin", "points3D.bin"):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(struct.pack("<Q", 10**12) + content[8:])
-        with pytest.raises(FileError, match="ends early"):
+        with refuses(FileError):
             read_reconstruction(folder)
         (folder / name).write_bytes(content)
 
 
-def test_what_else_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("cameras.txt", "OPENCV", "TELESCOPE"),
+        ("cameras.txt", "640", "wide"),
+        ("cameras.txt", "640", "0"),
+        ("images.txt", "10.5", "ten"),
+        ("images.txt", ".3 1 a", ".3 2 a"),  # a camera that is not listed
+        ("images.txt", "1 1 0 0 0", "1 0 0 0 0"),  # no rotation
+        ("points3D.txt", "5 1 2", "5 nan 2"),
+        *((f"{name}.txt", "#", f"# Number of {what}: 3, mean: 1\n#") for name, what in KINDS.items()),
+        *((f"{name}.txt", None, None) for name in KINDS),
+    ],
+)
+def test_text_files_that_are_refused(name, old, new, tmp_path):
+    path = write_text(tmp_path / "sparse") / name
+    if old is None:
+        path.unlink()
+    else:
+        path.write_text(TEXT[name].replace(old, new, 1))
+    with refuses(FileError):
+        read_reconstruction(tmp_path / "sparse")
+
+
+def test_text_files_with_the_number_of_entries_in_their_comments_are_read(tmp_path):
     folder = write_text(tmp_path / "sparse")
-    for name, old, new, reason in (
-        ("cameras.txt", "OPENCV", "TELESCOPE", "line 3: unknown camera model TELESCOPE"),
-        ("cameras.txt", "640", "wide", "line 2"),
-        ("images.txt", "10.5", "ten", "line 3"),
-        ("images.txt", ".3 1 a", ".3 2 a", "camera 2"),
-        ("images.txt", "1 1 0 0 0", "1 0 0 0 0", "pose"),
-        ("points3D.txt", "5 1 2", "5 nan 2", "not finite"),
-    ):
-        (folder / name).write_text(TEXT[name].replace(old, new, 1))
-        with pytest.raises(FileError, match=reason):
-            read_reconstruction(folder)
-        (folder / name).write_text(TEXT[name])
-    for model, count in ((18, 4), (-1, 4), (2**31 - 1, 4)):  # ids that no version of COLMAP has
-        (tmp_path / "binary").mkdir(exist_ok=True)
-        write_binary(tmp_path / "binary")
-        camera = struct.pack(f"<iiQQ{count}d", 1, model, 640, 480, *[1.0] * count)
-        (tmp_path / "binary" / "cameras.bin").write_bytes(struct.pack("<Q", 1) + camera)
-        with pytest.raises(FileError, match=rf"camera 1 has the unknown model {model}"):
-            read_reconstruction(tmp_path / "binary")
-    for name, what in (("cameras", "cameras"), ("images", "images"), ("points3D", "points")):
-        path = folder / f"{name}.txt"
-        text = path.read_text()
-        path.write_text(f"# Number of {what}: 2, mean: 1\n{text}")
-        read_reconstruction(folder)
-        path.write_text(f"# Number of {what}: 3, mean: 1\n{text}")
-        with pytest.raises(FileError, match=rf"{name}\.txt: has 2 entries, its comments say 3: is it whole\?"):
-            read_reconstruction(folder)
-        path.write_text(text)
-    (folder / "points3D.txt").unlink()
-    with pytest.raises(FileError, match=r"points3D\.txt: no such file"):
+    for name, what in KINDS.items():
+        (folder / f"{name}.txt").write_text(f"# Number of {what}: 2, mean: 1\n{TEXT[f'{name}.txt']}")
+    assert len(read_reconstruction(folder).points) == 2
+
+
+@pytest.mark.parametrize("model", [18, -1, 2**31 - 1])
+def test_camera_models_that_no_version_has_are_refused(model, tmp_path):
+    folder = write_binary(tmp_path / "binary")
+    (folder / "cameras.bin").write_bytes(struct.pack("<QiiQQ4d", 1, 1, model, 640, 480, *[1.0] * 4))
+    with refuses(FileError):
         read_reconstruction(folder)
 
 
@@ -212,7 +220,7 @@ def test_the_newer_schema(tmp_path):
 def test_matches_are_counted_before_and_after_verification(tmp_path):
     """A pair that was not verified has a row of 0 inliers (so COLMAP 3.8 writes it), and is not counted."""
     path = write_database(tmp_path / "database.db")
-    with pytest.raises(FileError, match="not a COLMAP database"):
+    with refuses(FileError):
         count_matches(path)  # such tables are not in it yet
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         for table, rows in (("matches", (21, 30, 0)), ("two_view_geometries", (15, 0))):
@@ -225,15 +233,15 @@ def test_matches_are_counted_before_and_after_verification(tmp_path):
     assert count_matches(path) == MatchCounts(0, 0, 0, 0)
 
 
-def test_databases_that_are_refused(tmp_path):
-    for name, settings_ in (("width", {"columns": 5}), ("short", {"data": b"abc"}), ("null", {"data": ""})):
-        with pytest.raises(FileError, match=rf"{name}\.db: keypoints of a\.jpg"):
-            read_database_keypoints(write_database(tmp_path / f"{name}.db", **settings_))
-    (tmp_path / "text.db").write_text("this is no database, but it is long enough to look at")
-    with pytest.raises(FileError, match="not a COLMAP database"):
-        read_database_keypoints(tmp_path / "text.db")
-    with pytest.raises(FileError, match="no such file"):
-        read_database_keypoints(tmp_path / "absent.db")
+@pytest.mark.parametrize("content", [{"columns": 5}, {"data": b"abc"}, {"data": ""}, b"no database", None])
+def test_databases_that_are_refused(content, tmp_path):
+    path = tmp_path / "database.db"
+    if isinstance(content, bytes):
+        path.write_bytes(20 * content)
+    elif content:
+        write_database(path, **content)
+    with refuses(FileError):
+        read_database_keypoints(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -246,10 +254,7 @@ def test_damaged_models_give_a_model_or_our_error(tmp_path, data):
     shutil.rmtree(folder, ignore_errors=True)
     writer(folder)
     path = folder / data.draw(st.sampled_from(names))
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
+    path.write_bytes(damaged(data, path.read_bytes()))
     with contextlib.suppress(FileError):
         read_reconstruction(folder)
 
@@ -271,9 +276,6 @@ def test_any_model_id_with_any_bytes_gives_cameras_or_our_error(number, content)
 def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
     path = tmp_path / "database.db"
     path.unlink(missing_ok=True)
-    content = bytearray(write_database(path).read_bytes())
-    for _ in range(data.draw(st.integers(1, 6))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
+    path.write_bytes(damaged(data, write_database(path).read_bytes()))
     with contextlib.suppress(FileError):
         read_database_keypoints(path)

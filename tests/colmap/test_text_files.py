@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def test_keypoint_text_there_and_back(tmp_path, K):
 
 
 def test_keypoints_that_are_not_finite_are_not_written(tmp_path):
-    with pytest.raises(ArgumentError, match="not finite"):
+    with refuses(ArgumentError):
         write_keypoints(tmp_path / "a.txt", Frames(np.array([[np.nan, 1.0]]), np.eye(2)[None]))
     assert not list(tmp_path.iterdir())
 
@@ -36,16 +37,15 @@ ROW = "1 2 3 0.5" + " 0" * 128
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "line 1"), ("3\n", "line 1"), ("1 64\n" + ROW, "128 bytes"), ("2 128\n" + ROW, "has 1 lines"),
-        ("1 128\n1 2 3\n", "line 2"), ("1 128\n1 2 x 4" + " 0" * 128, "line 2"), ("1 128\nnan" + ROW[1:], "not finite"),
-        ("999999999999 128\n", "has 0 lines"),
+        *("", "3\n", "1 64\n" + ROW, "2 128\n" + ROW, "1 128\n1 2 3\n", "1 128\n1 2 x 4" + " 0" * 128),
+        *("1 128\nnan" + ROW[1:], "999999999999 128\n"),
     ],
-)  # fmt: skip
-def test_keypoint_text_that_is_refused(tmp_path, text, message):
+)
+def test_keypoint_text_that_is_refused(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(FileError, match=message):
+    with refuses(FileError):
         read_keypoints(tmp_path / "a.txt")
 
 
@@ -61,10 +61,9 @@ def test_a_match_list(tmp_path):
     pairs = [("a.png", "d/b.png", np.array([[0, 2], [1, 1]])), ("a.png", "c.png", np.empty((0, 2), int))]
     assert write_match_list(tmp_path / "m.txt", pairs) == 1
     assert (tmp_path / "m.txt").read_text() == "a.png d/b.png\n0 2\n1 1\n\n"
-    with pytest.raises(ArgumentError, match="separate names with spaces"):
-        write_match_list(tmp_path / "m.txt", [("a b.png", "c.png", np.array([[0, 0]]))])
-    with pytest.raises(ArgumentError, match="UTF-8"):
-        write_match_list(tmp_path / "m.txt", [("a.png", os.fsdecode(b"caf\xe9.png"), np.array([[0, 0]]))])
+    for name in ("a b.png", os.fsdecode(b"caf\xe9.png")):
+        with refuses(ArgumentError):
+            write_match_list(tmp_path / "m.txt", [(name, "c.png", np.array([[0, 0]]))])
 
 
 def test_names_in_a_match_list():

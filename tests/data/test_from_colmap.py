@@ -21,7 +21,6 @@ from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.colmap.scene import read_scene
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.positives import Tolerances, find_geometric_positives
 from matchkernel.data.summary import verify
@@ -160,12 +159,11 @@ def test_without_geometry_only_tracks_are_cut(patch_set, tracks):
 
 
 def test_it_is_a_phototourism_folder_too(patch_set):
+    verify(patch_set.folder)
     read = read_phototourism(patch_set.folder)
     assert np.array_equal(read.labels, patch_set.labels)
     assert np.array_equal(read_mosaic(read.mosaics[0]), patch_set.patches[:256])
-    assert {name: len(pairs) for name, pairs in read.pairs.items()} == {
-        name: len(p) for name, p in patch_set.pairs.items()
-    }
+    assert read.pairs.keys() == patch_set.pairs.keys()
     for name, pairs in read.pairs.items():
         assert np.array_equal(pairs, patch_set.pairs[name])
 
@@ -191,11 +189,6 @@ def test_hard_negatives_are_more_alike(patch_set):
         return np.median([correlation(patch_set.patches[a], patch_set.patches[b]) for a, b, _ in negative])
 
     assert likeness("m50hard_") > likeness("m50_") + 0.1
-
-
-def test_verify_and_open(patch_set):
-    verify(patch_set.folder)
-    assert len(open_patch_set(patch_set.folder)) == len(patch_set)
 
 
 def test_photos_of_half_the_size_give_nearly_the_same_patches(copied, tracks, tmp_path):
@@ -228,25 +221,6 @@ def test_photos_that_cannot_be_used_are_left_out_and_counted(copied, tmp_path):
     assert chosen["tracked keypoints"] == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
     assert chosen["photos"] == 2
     assert built.manifest["source"]["photos"] == ["004.png", "005.png"]
-
-
-def test_other_kinds_of_photos_are_read(copied, tmp_path, tracks):
-    for number, mode in enumerate(["CMYK", "I;16", "RGBA", "P"]):
-        path = copied / "images" / f"{number:03}.png"
-        with Image.open(path) as opened:
-            image = opened.copy()
-        if mode == "I;16":
-            Image.fromarray(np.asarray(image).astype(np.uint16) * 257).save(path)
-        elif mode == "CMYK":
-            image.convert("CMYK").save(copied / "images" / "cmyk.jpg", quality=98)
-            (copied / "images" / "cmyk.jpg").rename(path)
-        else:
-            image.convert("RGB").convert(mode, palette=Image.Palette.ADAPTIVE).save(path)
-    built = cut(copied, tmp_path / "set", TRACKS)
-    assert len(built) == len(tracks)
-    difference = np.abs(built.patches.astype(int) - tracks.patches)
-    for number in range(4):
-        assert np.median(difference[tracks.columns["photo"] == number]) <= 2, number
 
 
 def test_photos_of_any_camera_model_are_cut(copied, tmp_path, patch_set):
@@ -338,21 +312,6 @@ def test_killed_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["planes"]
 
 
-@pytest.mark.slow
-def test_stopped_after_the_first_and_the_last_photo_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path):
-    for photos_done in (1, 6):
-
-        def stop(done, total, last=photos_done):
-            if done == last:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            cut(rendered, tmp_path / "planes", progress=stop)
-        assert not (tmp_path / "planes").exists()
-    cut(rendered, tmp_path / "planes")
-    assert bytes_of(tmp_path / "planes") == bytes_of(patch_set.folder)
-
-
 def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
     """The model's own database has the tracked keypoints only; the rest comes from the other one."""
     shutil.copy(copied / "database.db", copied / "all.db")
@@ -376,15 +335,6 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
         connection.execute("UPDATE images SET name = 'of another scene ' || name")
     with refuses(FileError):
         cut(copied, tmp_path / "other", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
-
-
-def test_tracks_that_name_keypoints_which_are_not_there_do_no_harm(copied, tracks, tmp_path):
-    """The images say which keypoint shows which point; the tracks of points3D only repeat it, and may be wrong."""
-    path = copied / "sparse" / "points3D.txt"
-    path.write_text("".join(f"{line} 99 1000000\n" for line in path.read_text().splitlines()))
-    built = cut(copied, tmp_path / "set", TRACKS)
-    assert np.array_equal(built.patches, tracks.patches)
-    assert np.array_equal(built.labels, tracks.labels)
 
 
 def test_regions_of_too_few_pixels_are_left_out(rendered, patch_set, tmp_path):

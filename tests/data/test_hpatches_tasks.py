@@ -2,6 +2,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,6 @@ from matchkernel.data.hpatches import (
     VerificationLists,
     draw_retrieval,
     draw_verification,
-    open_hpatches,
     read_retrieval,
     read_split,
     read_splits,
@@ -90,13 +90,6 @@ def test_the_official_rules_hold_in_what_is_drawn():
     assert (first.sequences != inter.sequences).any()
 
 
-def test_drawing_is_seeded():
-    rows = [rows_of(draw_verification(COUNTS, TEST, 50, seed).first) for seed in (42, 42, 43)]
-    assert rows[0] == rows[1] != rows[2]
-    assert rows_of(draw_verification(COUNTS, TEST, 50).first) == rows[0]
-    assert rows_of(draw_verification(COUNTS, TEST[::-1], 50).first) != rows[0]  # the split's order counts
-
-
 @pytest.mark.parametrize(("counts", "test"), [(COUNTS, ["i_ash", "i_oak"]), (COUNTS, []), ({"i_ash": 1}, ["i_ash"])])
 def test_splits_that_cannot_be_drawn_from_are_refused(counts, test, tmp_path):
     with refuses(ArgumentError):
@@ -152,15 +145,6 @@ def test_a_set_without_contrast_gives_empty_lists_that_can_be_written_and_read(p
     assert [len(part) for part in lists] == [0, 0]
     write_tasks(tmp_path, "x", draw_verification(COUNTS, TEST, 2), *lists)
     assert [pairs_of(part) for part in read_retrieval(tmp_path, "x")] == [[], []]
-
-
-def test_retrieval_from_patches_of_a_photo(hpatches_sample):
-    found = open_hpatches(hpatches_sample.parent)
-    queries, distractors = draw_retrieval(found, ["v_lewis"], 20, 40)
-    chosen = np.concatenate([queries.indices, distractors.indices])
-    assert len(set(chosen.tolist())) == 60
-    assert (found.read("v_lewis")[chosen].std((1, 2)) > 10).all()
-    sequence_numbers(queries, found.counts, "queries")
 
 
 @pytest.fixture
@@ -261,12 +245,7 @@ def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
         content = data.draw(st.binary(max_size=60))
         content = original[: original.index(b"\n") + 1] + content if data.draw(st.booleans()) else content
     else:
-        content = bytearray(original)
-        if data.draw(st.booleans()):
-            content = content[: data.draw(st.integers(0, len(content)))]
-        for _ in range(data.draw(st.integers(0, 4))):
-            if content:
-                content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        content = damaged(data, original)
     try:
         path.write_bytes(content)
         with contextlib.suppress(FileError):

@@ -3,6 +3,7 @@ import io
 
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,12 +114,7 @@ def test_folders_and_missing_files_are_refused(hpatches_sample, tmp_path):
 @given(data=st.data())
 def test_damaged_files_give_patches_or_our_error(suffix, tmp_path, data):
     patches = np.random.default_rng(0).integers(0, 256, (3, 5, 5), dtype=np.uint8)
-    content = bytearray(npy(patches) if suffix == ".npy" else image(patches.reshape(-1, 5)))
-    if data.draw(st.booleans()):
-        content = content[: data.draw(st.integers(0, len(content)))]
-    for _ in range(data.draw(st.integers(0, 4))):
-        if content:
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = damaged(data, npy(patches) if suffix == ".npy" else image(patches.reshape(-1, 5)))
     path = tmp_path / f"p{suffix}"
     path.write_bytes(content)
     with contextlib.suppress(FileError):

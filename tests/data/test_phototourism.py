@@ -1,4 +1,4 @@
-"""PhotoTourism folders and torchvision's caches: read, packed, or refused with the file and the line."""
+"""PhotoTourism folders and torchvision's caches: read, packed or refused."""
 
 import contextlib
 import os
@@ -8,10 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from damage import damaged
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_cache, write_set
+from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_cache
 from PIL import Image
 
 from matchkernel.data.patch_set import open_patch_set
@@ -25,23 +26,6 @@ from matchkernel.data.phototourism import (
 )
 from matchkernel.data.summary import verify
 from matchkernel.errors import FileError, MatchKernelError
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A set of two mosaics as the package writes it."""
-    return write_set(tmp_path_factory.mktemp("written") / "liberty")
-
-
-@pytest.fixture
-def source(written, tmp_path):
-    """A set to be damaged."""
-    return shutil.copytree(written, tmp_path / "source" / "liberty")
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "set"
 
 
 def test_a_written_set_reads_back(written):
@@ -88,24 +72,6 @@ def test_jpeg_mosaics_pack_to_nearly_the_same_patches(source, target):
     # Patches fill whole 8 x 8 blocks, so the loss is quantisation of smooth blocks alone: a few gray levels.
     assert np.abs(read.patches.astype(int) - PATCHES).max() <= 4
     same_set(read, read.patches)
-
-
-def test_colour_mosaics_are_read_as_gray(source, target):
-    for path in source.glob("*.png"):
-        with Image.open(path) as image:
-            colour = image.convert("RGB")
-        colour.save(path)
-    pack_phototourism(source, target)
-    same_set(open_patch_set(target))
-
-
-def test_labels_with_gaps_and_singletons_are_kept(written, target):
-    pack_phototourism(written, target)
-    read = open_patch_set(target)
-    groups = read.groups()
-    sizes = dict(zip(read.labels[groups.order[groups.starts]].tolist(), groups.sizes.tolist(), strict=True))
-    assert (sizes[-7], sizes[0], sizes[5], sizes[9000], sizes[2**40]) == (1, 1, 2, 1, 1)
-    assert read.manifest["counts"]["points"] == len(sizes) == len(set(LABELS.tolist()))
 
 
 def test_windows_lines_and_blank_lines_at_the_end_change_nothing(source, target):
@@ -276,16 +242,6 @@ def test_files_that_are_no_caches_are_refused(content, tmp_path, target):
     refused(path, target)
 
 
-def mutated(data, content):
-    content = bytearray(content)
-    if data.draw(st.booleans()):
-        content = content[: data.draw(st.integers(0, len(content)))]
-    for _ in range(data.draw(st.integers(0, 4))):
-        if content:
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    return bytes(content)
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """Tables of five patches; the mosaic is not looked into by read_phototourism."""
@@ -300,7 +256,7 @@ def tiny(tmp_path_factory):
 @given(data=st.data())
 def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
     content = (tiny / name).read_bytes()
-    changed = data.draw(st.binary(max_size=60)) if data.draw(st.integers(0, 3)) == 0 else mutated(data, content)
+    changed = data.draw(st.binary(max_size=60)) if data.draw(st.integers(0, 3)) == 0 else damaged(data, content)
     try:
         (tiny / name).write_bytes(changed)
         with contextlib.suppress(MatchKernelError):
@@ -316,7 +272,7 @@ def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
 @given(data=st.data())
 def test_a_damaged_cache_packs_or_gives_our_error(data, tmp_path):
     path = write_cache(tmp_path / "liberty.pt", PATCHES[:2], LABELS[:2], np.array([[0, 1, 0]]))
-    path.write_bytes(mutated(data, path.read_bytes()))
+    path.write_bytes(damaged(data, path.read_bytes()))
     with contextlib.suppress(MatchKernelError):
         pack_phototourism(path, tmp_path / "set")
     shutil.rmtree(tmp_path / "set", ignore_errors=True)

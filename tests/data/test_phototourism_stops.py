@@ -1,4 +1,4 @@
-"""Packings that were killed, stopped by a broken file or a full disk, or met by another: run again, the same bytes."""
+"""Packings that were killed, or stopped by a broken file or a full disk, give the same bytes when they run again."""
 
 import gc
 import shutil
@@ -8,17 +8,11 @@ import sys
 
 import pytest
 from helpers import refuses
-from made_phototourism import PATCHES, refused, same_set, tree, write_set
+from made_phototourism import PATCHES, refused, same_set, tree
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics
 from matchkernel.errors import FileError, WriteError
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A set of two mosaics as the package writes it."""
-    return write_set(tmp_path_factory.mktemp("written") / "liberty")
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +21,6 @@ def whole(written, tmp_path_factory):
     target = tmp_path_factory.mktemp("whole") / "set"
     pack_phototourism(written, target)
     return tree(target)
-
-
-@pytest.fixture
-def source(written, tmp_path):
-    """A set to be damaged."""
-    return shutil.copytree(written, tmp_path / "source" / "liberty")
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "set"
 
 
 def test_what_a_killed_writer_left_is_not_a_mosaic(source, target):
@@ -162,17 +145,6 @@ def stopped(source, target, name):
     refused(source, target)
     (source / name).write_bytes(content)
     return target.with_name("set.part")
-
-
-@pytest.mark.parametrize("name", ["labels.npy", "pairs/m50_2_2_0.npy", "manifest.json", "reference_image.npy"])
-def test_half_a_file_of_a_stopped_packing_is_written_again(name, source, target, whole):
-    part = stopped(source, target, "patches0001.png")
-    (part / name).parent.mkdir(exist_ok=True)
-    (part / name).write_bytes(whole[name][: len(whole[name]) // 2])
-    with refuses(FileError):
-        open_patch_set(part)
-    pack_phototourism(source, target)
-    assert tree(target) == whole
 
 
 @pytest.fixture

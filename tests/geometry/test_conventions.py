@@ -44,7 +44,7 @@ def test_the_same_point_in_both_programs_gives_the_same_frame():
     assert opencv.half_widths[0] == pytest.approx(6 * 4.48)
 
 
-def test_the_region_reaches_six_sigma_unless_told_otherwise():
+def test_the_region_reaches_six_sigma_by_default():
     assert MAGNIFICATION == 6.0
     colmap, opencv = np.array([[5.0, 5.0, 2.0, 1.0]]), np.array([[4.5, 4.5, 4.0, 57.0]])
     assert frames_from_colmap(colmap).half_widths[0] == pytest.approx(12)

@@ -237,13 +237,13 @@ def test_nothing_is_downloaded(weights, monkeypatch):
         raise AssertionError("tried to connect")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
-    frame_networks._opened.cache_clear()
+    frame_networks._open_cached.cache_clear()
     for kind in NETWORKS:
         open_network(kind, str(weights[kind]))
 
 
 def test_without_kornia_one_line_names_the_extra(weights, monkeypatch, photo):
-    frame_networks._opened.cache_clear()
+    frame_networks._open_cached.cache_clear()
     monkeypatch.setitem(sys.modules, "kornia", None)
     with refuses(MissingExtraError):
         Detector(orinet=weights["orinet"]).detect(photo)

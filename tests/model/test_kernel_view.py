@@ -1,5 +1,6 @@
 import pytest
 import torch
+from helpers import refuses
 
 from matchkernel.errors import ArgumentError
 from matchkernel.model.descriptors import build
@@ -165,7 +166,7 @@ def test_receptive_field_is_centred_on_pixel_4i():
 
 
 def test_unequal_patches_are_refused(textures, trained_like):
-    with pytest.raises(ArgumentError, match="of the same size"):
+    with refuses(ArgumentError):
         similarity_map(model_of("dual", trained_like), textures(1)[0], textures(1, 48)[0], 0, 0)
 
 
@@ -186,7 +187,7 @@ def test_combined_adds_the_two_factorisations(textures, trained_like):
 
 def test_position_outside_the_map_is_refused(textures, trained_like):
     patches = textures(2, dtype=torch.float64)
-    with pytest.raises(ArgumentError, match="8 x 8 positions"):
+    with refuses(ArgumentError):
         similarity_map(model_of("dual", trained_like), patches[0], patches[1], 8, 0)
 
 
@@ -211,5 +212,5 @@ def test_the_encodings_of_all_systems_sum_to_the_whole(variant, weighted, textur
 
 
 def test_a_descriptor_without_coordinates_has_no_systems(textures, trained_like):
-    with pytest.raises(ArgumentError, match="fc encodes no positions"):
+    with refuses(ArgumentError):
         encodings_by_system(model_of("fc", trained_like), textures(1, dtype=torch.float64))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 
 import matchkernel
 from matchkernel.errors import ArgumentError
@@ -77,5 +78,5 @@ def test_limits_and_scores_of_the_longer_rows_are_not_kept():
     ],
 )
 def test_what_cannot_be_reduced_is_refused(make, directions):
-    with pytest.raises(ArgumentError, match=r"cannot be reduced|dimensions must be from 1 to 23"):
+    with refuses(ArgumentError):
         reduced(make(), directions)

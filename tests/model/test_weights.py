@@ -2,13 +2,13 @@ import dataclasses
 import json
 import multiprocessing
 import pickle
-import shutil
 import signal
 import subprocess
 import time
 
 import pytest
 import torch
+from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -56,12 +56,12 @@ def test_round_trip(variant, tmp_path, textures, trained_like):
     assert list(tmp_path.iterdir()) == [tmp_path / "w.safetensors"]
 
 
-def test_the_file_alone_tells_what_it_is(small_file):
+def test_a_file_records_what_it_is(small_file):
     card = read_card(small_file)
     assert (card.config.variant, card.config.kappa_cartesian) == ("cartesian", 1.0)  # the resolved number
     assert (card.licence, card.normalization) == ("Apache-2.0", "per patch: (x - mean) / (std + 1e-7)")
     assert len(card.sha256) == 64
-    assert load(small_file).card == card == read_card(small_file, check_digest=True)
+    assert load(small_file).card == card
     assert "\nimport" not in small_file.read_bytes().decode("latin1")
 
 
@@ -74,42 +74,46 @@ def test_load_at_another_size(variant, tmp_path, textures, trained_like):
     assert torch.equal(there(textures(2, 64)), model(textures(2, 64)))
 
 
-@pytest.mark.parametrize(("variant", "reason"), [("fc", "separate matrix W_p"), ("concat", "lists the features")])
-def test_fc_and_concat_say_why_not(variant, reason, tmp_path):
+@pytest.mark.parametrize("variant", ["fc", "concat"])
+def test_fc_and_concat_load_at_their_own_size_only(variant, tmp_path):
     save(build(variant, d=4), tmp_path / "w.safetensors")
-    with pytest.raises(WeightsError, match=rf"w\.safetensors: {variant} .*{reason[:5]}"):
+    with refuses(WeightsError):
         load(tmp_path / "w.safetensors", patch_size=64)
 
 
-def assert_refused(path, reason):
+def assert_refused(path):
+    """In one line that names the file."""
     with pytest.raises(WeightsError) as caught:
         load(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert reason in message
-    assert "\n" not in message
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
-def test_every_kind_of_wrong_file(small_file, tmp_path):
-    pth = tmp_path / "model.pth"
+def test_every_kind_of_wrong_file_is_refused(tmp_path):
+    pth, foreign, checkpoint = (tmp_path / name for name in ("model.pth", "foreign.safetensors", "last.safetensors"))
     torch.save(build("sum", d=1).state_dict(), pth)
-    assert_refused(pth, "can run code")
-    old = tmp_path / "old.pkl"
-    old.write_bytes(pickle.dumps({"a": 1}))
-    assert_refused(old, "can run code")
-    empty = tmp_path / "empty.safetensors"
-    empty.touch()
-    assert_refused(empty, "an empty file")
-    text = tmp_path / "text.safetensors"
-    text.write_text("these are not weights, but a long line of words all the same")
-    assert_refused(text, "not a complete safetensors file")
-    foreign = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, foreign)
-    assert_refused(foreign, "not one of matchkernel's")
-    save_file({"x": torch.zeros(3)}, foreign, {"checkpoint": "{}"})
-    assert_refused(foreign, "a checkpoint of a training run; its weights are best or final")
-    assert_refused(tmp_path / "absent.safetensors", "no such file")
-    assert_refused(tmp_path, "no such file")
+    save_file({"x": torch.zeros(3)}, checkpoint, {"checkpoint": "{}"})
+    contents = {
+        "old.pkl": pickle.dumps({"a": 1}),
+        "empty.safetensors": b"",
+        "text.safetensors": b"these are not weights, but a long line of words all the same",
+        "too_long_a_header.safetensors": (2**62).to_bytes(8, "little") + b"{}",
+        "too_much.safetensors": header_of({"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    for path in (*tmp_path.iterdir(), tmp_path / "absent.safetensors", tmp_path):
+        assert_refused(path)
+    with refuses(WeightsError):
+        load("a" * 5000)  # a name too long for the file system
+    with refuses(WeightsError):
+        load("concat")  # a descriptor without trained weights
+
+
+def header_of(header):
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text
 
 
 def set_config(**changes):
@@ -119,28 +123,36 @@ def set_config(**changes):
     return change
 
 
-CHANGES = [
-    ("missing", lambda tensors: tensors.pop("projection.bias"), lambda metadata: None),
-    ("is unexpected", lambda tensors: tensors.update(extra=torch.zeros(1)), lambda metadata: None),
-    ("has shape", lambda tensors: tensors.update({"projection.bias": torch.zeros(3)}), lambda metadata: None),
-    ("has shape", lambda tensors: None, set_config(variant="polar", kappa_cartesian=None, kappa_polar=1.0, s=1)),
-    ("sha256", lambda tensors: None, set_config(kappa_cartesian=2.0)),
-    ("sha256", lambda tensors: None, set_config(grid="endpoints")),
-    ("sha256", lambda tensors: None, set_config(patch_size=64)),
-    ("sha256", lambda tensors: None, lambda metadata: metadata.update(licence="none")),
-    ("sha256", lambda tensors: tensors["projection.bias"].add_(1e-3), lambda metadata: None),
-    ("configuration cannot be used", lambda tensors: None, set_config(variant="mystery")),
-    ("configuration cannot be used", lambda tensors: None, set_config(D=10**12)),
-    ("has shape", lambda tensors: None, set_config(D=60_000)),
-    ("configuration cannot be used", lambda tensors: None, lambda metadata: metadata.update(config="[]")),
-    ("configuration cannot be used", lambda tensors: None, lambda metadata: metadata.update(config="{")),
-    ("not one of matchkernel's", lambda tensors: None, lambda metadata: metadata.pop("sha256")),
-]
+def keep(_):
+    """Change nothing."""
 
 
-@pytest.mark.parametrize(("reason", "tensors", "metadata"), CHANGES)
-def test_contents_that_do_not_fit(reason, tensors, metadata, small_file, tmp_path):
-    assert_refused(rewritten(small_file, tmp_path / "changed.safetensors", tensors, metadata), reason)
+CHANGES = {
+    "a tensor is missing": (lambda tensors: tensors.pop("projection.bias"), keep),
+    "a tensor too many": (lambda tensors: tensors.update(extra=torch.zeros(1)), keep),
+    "an odd name": (lambda tensors: tensors.update({"a\nb" * 100: torch.zeros(1)}), keep),
+    "another shape": (lambda tensors: tensors.update({"projection.bias": torch.zeros(3)}), keep),
+    "another type": (lambda tensors: tensors.update({"projection.bias": torch.zeros(2).int()}), keep),
+    "another number": (lambda tensors: tensors["projection.bias"].add_(1e-3), keep),
+    "another variant": (keep, set_config(variant="polar", kappa_cartesian=None, kappa_polar=1.0, s=1)),
+    "another kappa": (keep, set_config(kappa_cartesian=2.0)),
+    "another grid": (keep, set_config(grid="endpoints")),
+    "another patch size": (keep, set_config(patch_size=64)),
+    "another licence": (keep, lambda metadata: metadata.update(licence="none")),
+    "an unknown variant": (keep, set_config(variant="mystery")),
+    "an unknown setting": (keep, set_config(**{"x\ny": 1})),
+    "another D": (keep, set_config(D=60_000)),
+    "a D that is too large": (keep, set_config(D=10**12)),
+    "a D of many digits": (keep, set_config(D=10**400)),
+    "a configuration that is a list": (keep, lambda metadata: metadata.update(config="[]")),
+    "a configuration that is cut": (keep, lambda metadata: metadata.update(config="{")),
+    "no digest": (keep, lambda metadata: metadata.pop("sha256")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_contents_that_do_not_fit_are_refused(change, small_file, tmp_path):
+    assert_refused(rewritten(small_file, tmp_path / "changed.safetensors", *CHANGES[change]))
 
 
 def test_statistics_of_other_patch_sizes_in_older_files_are_ignored(small_file, tmp_path):
@@ -153,14 +165,6 @@ def test_statistics_of_other_patch_sizes_in_older_files_are_ignored(small_file, 
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_another_variants_weights(tmp_path):
-    """The tensors of `polar` in a file that says `combined`."""
-    save(build("polar", d=4), tmp_path / "polar.safetensors")
-    change = set_config(variant="combined", kappa_cartesian=8.0)
-    path = rewritten(tmp_path / "polar.safetensors", tmp_path / "as_combined.safetensors", change_metadata=change)
-    assert_refused(path, "does not contain the weights of 'combined'")
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
@@ -169,20 +173,7 @@ def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
     content[bit // 8] ^= 1 << bit % 8
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(content)
-    with pytest.raises(WeightsError, match=r"damaged\.safetensors: "):
-        load(damaged)
-
-
-def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
-    content = small_file.read_bytes()
-    end = 8 + int.from_bytes(content[:8], "little")
-    damaged = tmp_path / "damaged.safetensors"
-    for place in range(0, end, 23):  # 23 and the 8 bits share no factor: every bit of a byte has its turn
-        changed = bytearray(content)
-        changed[place] ^= 1 << place % 8
-        damaged.write_bytes(changed)
-        with pytest.raises(WeightsError):
-            load(damaged)
+    assert_refused(damaged)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -191,8 +182,7 @@ def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
     content = small_file.read_bytes()
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(WeightsError, match=r"cut\.safetensors: "):
-        load(cut)
+    assert_refused(cut)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -200,35 +190,23 @@ def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
 def test_random_bytes_are_refused(tmp_path, content):
     path = tmp_path / "random.safetensors"
     path.write_bytes(content)
-    with pytest.raises(WeightsError):
-        load(path)
-
-
-def test_a_header_that_claims_too_much_is_refused_at_once(tmp_path):
-    path = tmp_path / "huge.safetensors"
-    header = json.dumps({"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header)
-    assert_refused(path, "it has no configuration")
-    path.write_bytes((2**62).to_bytes(8, "little") + b"{}")
-    assert_refused(path, "not a complete safetensors file")
+    assert_refused(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_not_a_number_is_neither_saved_nor_loaded(value, tmp_path, monkeypatch):
+def test_not_a_number_is_neither_saved_nor_loaded(value, tmp_path, small_file):
     model = build("sum", d=1)
     model.backbones[0].layers[0].weight.data[0, 0, 0, 0] = value
-    with pytest.raises(ArgumentError, match=r"backbones\.0\.layers\.0\.weight"):
+    with refuses(ArgumentError):
         save(model, tmp_path / "w.safetensors")
     assert not list(tmp_path.iterdir())
-    from matchkernel.model import weights
-
-    with monkeypatch.context() as patch:  # a file some other program wrote with a right digest
-        patch.setattr(weights, "first_not_finite", lambda tensors: None)
-        save(model, tmp_path / "w.safetensors")
-    assert_refused(tmp_path / "w.safetensors", "NaN or infinite")
+    tensors, metadata = load_file(small_file), metadata_of(small_file)
+    tensors["projection.bias"][0] = value
+    write_tensors(tmp_path / "w.safetensors", tensors, {name: metadata[name] for name in metadata if name != "sha256"})
+    assert_refused(tmp_path / "w.safetensors")
 
 
-def test_saving_what_was_loaded_keeps_its_words(small_file, tmp_path):
+def test_saving_what_was_loaded_keeps_its_card(small_file, tmp_path):
     save(load(small_file), tmp_path / "copy.safetensors")
     assert read_card(tmp_path / "copy.safetensors") == read_card(small_file)  # with the digest of everything
     save(load(small_file), tmp_path / "mine.safetensors", {"trained_on": "mine"})
@@ -258,35 +236,41 @@ def test_the_weights_of_the_package_saved_again_are_the_same(name, tmp_path):
     assert metadata_of(tmp_path / "again.safetensors") == metadata_of(find_weights(name))
 
 
-def test_cards_that_are_refused(small_file, tmp_path):
-    for name, text in [
-        ("match_threshold", "near"), ("match_threshold", "nan"), ("match_threshold", "-1"), ("match_threshold", "2.5"),
-        ("match_ratio", "0"), ("match_ratio", "1.01"), ("match_ratio", "nan"), ("match_ratio", "wide"),
-        ("training", "{"), ("training", "[1]"), ("metrics", "good"), ("validation", "[" * 10**5), ("step", "2.5"),
-        ("seed", "x"), ("training_sets", "{"), ("training_sets", "3"), ("training_sets", "[1]"),
-        ("training_sets", '[{"patches_sha256": "x"}]'), ("training_sets", '[{"name": 1}]'),
-    ]:  # fmt: skip
-        with pytest.raises(ArgumentError, match=f"{name} of the card is not"):
+CARDS = [
+    ("match_threshold", "near"), ("match_threshold", "nan"), ("match_threshold", "-1"), ("match_threshold", "2.5"),
+    ("match_ratio", "0"), ("match_ratio", "1.01"), ("match_ratio", "nan"), ("match_ratio", "wide"),
+    ("training", "{"), ("training", "[1]"), ("metrics", "good"), ("validation", "[" * 10**5), ("step", "2.5"),
+    ("seed", "x"), ("training_sets", "{"), ("training_sets", "3"), ("training_sets", "[1]"),
+    ("training_sets", '[{"patches_sha256": "x"}]'), ("training_sets", '[{"name": 1}]'),
+]  # fmt: skip
+
+
+def test_invalid_cards_are_neither_saved_nor_read(small_file, tmp_path):
+    for name, text in CARDS:
+        with refuses(ArgumentError):
             save(build("sum", d=1), tmp_path / "w.safetensors", {name: text})
         path = tmp_path / "odd.safetensors"
         rewritten(small_file, path, change_metadata=lambda metadata, odd={name: text}: metadata.update(odd))
-        for read in (read_card, load):
-            with pytest.raises(WeightsError, match=rf"odd\.safetensors: {name} of the card is not"):
-                read(path)
+        with refuses(WeightsError):
+            read_card(path)
+        assert_refused(path)
 
 
-def test_what_cannot_be_saved(tmp_path):
-    with pytest.raises(ArgumentError, match="folded"):
-        save(build("sum", d=1).fold(), tmp_path / "w.safetensors")
-    with pytest.raises(ArgumentError, match="sha256"):
-        save(build("sum", d=1), tmp_path / "w.safetensors", {"sha256": "0"})
-    with pytest.raises(ArgumentTypeError, match="must be strings"):
-        save(build("sum", d=1), tmp_path / "w.safetensors", {"epochs": 3})
-    with pytest.raises(ArgumentTypeError, match="must be a matchkernel Descriptor"):
-        save(torch.nn.Linear(1, 1), tmp_path / "w.safetensors")
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="is not a folder"):
-        save(build("sum", d=1), tmp_path / "file" / "w.safetensors")
+@pytest.mark.parametrize(
+    ("model", "card", "error"),
+    [
+        (build("sum", d=1).fold(), None, ArgumentError),
+        (build("sum", d=1), {"sha256": "0"}, ArgumentError),
+        (build("sum", d=1), {"epochs": 3}, ArgumentTypeError),
+        (build("sum", d=1), 3, ArgumentTypeError),
+        (torch.nn.Linear(1, 1), None, ArgumentTypeError),
+    ],
+    ids=["folded", "reserved name", "not a string", "not a card", "not a descriptor"],
+)
+def test_what_cannot_be_saved_is_refused(model, card, error, tmp_path):
+    with refuses(error):
+        save(model, tmp_path / "w.safetensors", card)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
@@ -296,25 +280,6 @@ def test_the_precision_is_kept(dtype, tmp_path, textures):
     again = load(tmp_path / "w.safetensors")
     assert {tensor.dtype for tensor in again.parameters()} == {dtype}
     assert torch.equal(describe(textures(2), again), describe(textures(2), model))
-
-
-def test_messages_stay_on_one_short_line(small_file, tmp_path):
-    path = tmp_path / "w.safetensors"
-    rewritten(small_file, path, lambda tensors: tensors.update({"a\nb" * 100: torch.zeros(1)}))
-    assert_refused(path, "is unexpected")
-    rewritten(small_file, path, change_metadata=set_config(**{"x\ny": 1}))
-    assert_refused(path, "unknown setting")
-    rewritten(small_file, path, change_metadata=set_config(D=10**400))
-    with pytest.raises(WeightsError) as caught:
-        load(path)
-    assert len(str(caught.value)) < 300
-    with pytest.raises(WeightsError, match="no such file"):
-        load("a" * 5000)
-
-
-def test_names_and_hints():
-    with pytest.raises(WeightsError, match=r"matchkernel\.build\('concat'\) makes an untrained one"):
-        load("concat")
 
 
 def save_for_ever(models, path, ready):
@@ -353,15 +318,9 @@ def test_disk_full_keeps_the_old_file(tmp_path):
     try:
         save(build("sum", d=1), mount / "w.safetensors")
         before = (mount / "w.safetensors").read_bytes()
-        with pytest.raises(WriteError, match=r"w\.safetensors: could not be written"):
+        with refuses(WriteError):
             save(build("fc"), mount / "w.safetensors")
         assert (mount / "w.safetensors").read_bytes() == before
         assert [path.name for path in mount.iterdir()] == ["w.safetensors"]
     finally:
         subprocess.run(["umount", mount], check=True)
-
-
-def test_loading_does_not_depend_on_where_the_file_lies(small_file, tmp_path):
-    moved = tmp_path / "a name with spaces ü.safetensors"
-    shutil.copy(small_file, moved)
-    assert load(moved).config == load(str(small_file)).config

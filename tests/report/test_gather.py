@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, row, written
+from helpers import refuses
+from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, photos, row, written
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.report.blocks import Curves, PerSequence
@@ -104,18 +105,6 @@ def test_training_sets_that_are_no_test_sets_have_columns_where_a_method_has_sev
     assert row(table, "sift")["mean"].values == pytest.approx((40,))
 
 
-def test_other_data_of_the_same_name_is_never_in_one_table(tmp_path):
-    one = written(tmp_path / "sets", pairs("x", "A", 0.1, data_sha256="1"), pairs("y", "A", 0.2, data_sha256="2"))
-    with pytest.raises(ArgumentError, match="two different test sets of the name 'A'"):
-        gather([one])
-    two = written(tmp_path / "splits", hpatches("x", data_sha256="1", set="own"), hpatches("y", data_sha256="2"))
-    report = gather([two])
-    assert [section.title for section in report.sections] == [
-        "HPatches tasks, own, split made",
-        "HPatches tasks, split made",
-    ]
-
-
 def test_settings_are_said_once_for_all_results_of_a_method(tmp_path):
     results = [pairs("x", name, 0.1, settings={"call": "f(1)"}) for name in ("A", "B")]
     ((name, words),) = gather([written(tmp_path, *results)]).facts
@@ -155,27 +144,39 @@ def test_curves_and_retrieval_where_results_have_them(tmp_path):
 def test_curves_that_are_none_are_refused(roc, tmp_path):
     result = pairs("one", "A", 0.2)
     result["pairs"]["m50_1_1_0"]["roc"] = roc
-    with pytest.raises(FileError, match=r"0\.json: not a complete result \(pairs/m50_1_1_0/roc"):
+    with refuses(FileError):
         gather([written(tmp_path, result)])
 
 
-def test_what_cannot_be_gathered_is_said_in_one_line(tmp_path):
-    twice = written(tmp_path / "twice", hpatches("x"), hpatches("x"))
-    again = written(tmp_path / "again", pairs("x", "A", 0.1), pairs("x", "A", 0.2))
-    other = written(tmp_path / "other", hpatches("x", split="a", parameters=1), hpatches("x", split="b", parameters=2))
-    partial = hpatches("x")
-    del partial["matching"]["mean"]["e"]
-    partial = written(tmp_path / "partial", partial)
-    (tmp_path / "empty").mkdir()
-    for folder, words in [
-        (twice, "two results of 'x' on split"), (again, "two results of 'x' on 'A'"), (other, "rename one"),
-        (partial, "mean/e/ap_trapezoid is missing"), (tmp_path / "empty", "needs results"),
-        (tmp_path / "nowhere.json", "cannot be read"),
-    ]:  # fmt: skip
-        with pytest.raises((ArgumentError, FileError)) as caught:
-            gather([folder])
-        assert words in str(caught.value)
-        assert "\n" not in str(caught.value)
+def incomplete():
+    result = hpatches("x")
+    del result["matching"]["mean"]["e"]
+    return result
+
+
+REFUSED = {
+    "the same result twice": [hpatches("x"), hpatches("x")],
+    "two results on one test set": [pairs("x", "A", 0.1), pairs("x", "A", 0.2)],
+    "one name, two networks": [hpatches("x", split="a", parameters=1), hpatches("x", split="b", parameters=2)],
+    "two test sets of one name": [pairs("x", "A", 0.1, data_sha256="1"), pairs("y", "A", 0.2, data_sha256="2")],
+    "nothing": [],
+    "the same photos twice": [photos("x"), photos("x")],
+}
+
+
+@pytest.mark.parametrize("results", REFUSED.values(), ids=REFUSED)
+def test_results_that_cannot_share_a_report_are_refused(results, tmp_path):
+    with refuses(ArgumentError):
+        gather([written(tmp_path, *results)])
+
+
+@pytest.mark.parametrize("content", [None, "[" * 100_000, json.dumps(incomplete())], ids=range(3))
+def test_files_that_are_not_results_are_refused(content, tmp_path):
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_text(content)
+    with refuses(FileError):
+        gather([path])
 
 
 def test_the_same_results_give_the_same_bytes_wherever_they_lie(tmp_path):
@@ -199,9 +200,3 @@ def test_json_keeps_every_run_and_markdown_every_table(tmp_path):
     for title in ("Verification", "Matching", "Retrieval", "FPR@95", "Matching by sequence"):
         assert f"### {title}\n" in text
     assert "> **Note.** sift on made: ties <here>" in text
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file is not a folder"):
-        report_results([GOLDEN / "float-l2.json"], tmp_path / "file/out")

@@ -2,10 +2,8 @@
 
 import re
 
-import pytest
 from made_results import photos, written
 
-from matchkernel.errors import ArgumentError
 from matchkernel.report.blocks import Scatter, TextTable
 from matchkernel.report.page import html_page
 from matchkernel.report.write import gather, json_text, markdown
@@ -52,9 +50,7 @@ def test_settings_in_which_methods_differ_are_named(tmp_path):
     assert sorted(labels) == ["x, contrast 0.01", "x, contrast 0.04"]
 
 
-def test_the_same_result_twice_is_refused_and_other_data_has_its_own_section(tmp_path):
-    with pytest.raises(ArgumentError, match="two results of 'x'"):
-        gather([written(tmp_path / "twice", photos("x"), photos("x"))])
+def test_other_data_has_its_own_section(tmp_path):
     report = gather([written(tmp_path / "apart", photos("x"), photos("y", data_sha256="34"))])
     assert [section.title for section in report.sections] == [
         "Relative poses of photos: castle, v_wall",

@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from helpers import refuses, trained_like
 
 import matchkernel
 from matchkernel.errors import ArgumentError
@@ -13,8 +14,6 @@ from matchkernel.runtime.onnx_engine import OnnxEngine
 
 
 def made(variant="cartesian", **settings):
-    from helpers import trained_like
-
     return trained_like(matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **settings)).fold()
 
 
@@ -80,5 +79,5 @@ def test_calibration_depends_on_the_patches_only(textures):
 def test_other_networks_are_refused(textures):
     model = made(d=16)
     model.backbones[0].layers.append(torch.nn.Sigmoid())
-    with pytest.raises(ArgumentError, match="Sigmoid"):
+    with refuses(ArgumentError):
         calibrate(model, textures(4))

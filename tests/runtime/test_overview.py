@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from helpers import count_parameters
+from helpers import count_parameters, refuses
 
 from matchkernel.errors import WeightsError
 from matchkernel.model import weights
@@ -24,10 +24,8 @@ def shipped(tmp_path, monkeypatch):
 
 def test_weights_are_listed_with_their_descriptor(shipped):
     assert cards.available() == ["dual", "polar-small"]
-    listed = {row.variant: row.weights for row in overview()}
-    assert listed.pop("dual") == ["dual"]
-    assert listed.pop("polar") == ["polar-small"]
-    assert all(names == [] for names in listed.values())
+    listed = {row.variant: row.weights for row in overview() if row.weights}
+    assert listed == {"dual": ["dual"], "polar": ["polar-small"]}
 
 
 def test_weights_load_by_name_from_anywhere(shipped, tmp_path, monkeypatch):
@@ -36,7 +34,7 @@ def test_weights_load_by_name_from_anywhere(shipped, tmp_path, monkeypatch):
     assert weights.load("dual", patch_size=48).config.patch_size == 48
 
 
-def test_every_row_tells_the_truth():
+def test_every_row_describes_its_descriptor():
     rows = overview()
     assert [row.variant for row in rows] == list(VARIANTS)
     for row in rows:
@@ -59,7 +57,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     data = bytearray((tmp_path / "a.safetensors").read_bytes())
     data[-3] ^= 1
     (tmp_path / "a.safetensors").write_bytes(data)
-    with pytest.raises(WeightsError, match="damaged"):
+    with refuses(WeightsError):
         card_facts(tmp_path / "a.safetensors")
 
 
@@ -71,7 +69,7 @@ def test_torch_is_not_imported():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_weights_are_told_one_by_one(shipped, tmp_path):
+def test_every_shipped_weight_file_has_a_row(shipped, tmp_path):
     rows = {row.name: row for row in trained_weights()}
     assert (rows["polar-small"].descriptor, rows["polar-small"].training) == ("polar, s=1", "-")
     assert rows["dual"].parameters == count_parameters(build("dual", d=8, s=1))

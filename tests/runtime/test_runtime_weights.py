@@ -10,13 +10,13 @@ from helpers import trained_like
 from PIL import Image
 
 from matchkernel.model.descriptors import build
-from matchkernel.model.engines.folded import folded_network, weights_of
-from matchkernel.model.weights import load, save, state_digest
+from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.weights import load, save, state_digest, weights_of
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.int8 import Limits, int8_file
 from matchkernel.runtime.onnx_engine import OnnxEngine
 from matchkernel.runtime.onnx_graph import float_file
-from matchkernel.runtime.weights import fold, read_weights, tensor_shapes
+from matchkernel.runtime.weights import fold, read_weights
 
 SETTINGS = [
     *({"variant": variant} for variant in VARIANTS),
@@ -54,7 +54,7 @@ def real_patches(photo, size):
 def test_shapes_are_those_of_the_state_dict_in_its_order(settings):
     model = made(**settings)
     state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    assert list(tensor_shapes(model.config).items()) == list(state.items())
+    assert list(model.config.tensor_shapes.items()) == list(state.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import scipy.special
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,16 +105,16 @@ def test_truncation_is_not_monotone_and_we_do_not_claim_it():
 
 @pytest.mark.parametrize("kappa", [0, -1, float("nan"), float("inf"), 1e9])
 def test_kappa_that_is_refused(kappa):
-    with pytest.raises(ArgumentError, match="kappa"):
+    with refuses(ArgumentError):
         fourier_coefficients(kappa, 2)
-    with pytest.raises(ArgumentError, match="kappa"):
+    with refuses(ArgumentError):
         kernel(np.zeros(1), kappa)
 
 
 def test_other_arguments_that_are_refused():
-    with pytest.raises(ArgumentError, match="s must be"):
+    with refuses(ArgumentError):
         fourier_coefficients(1, -1)
-    with pytest.raises(ArgumentError, match="gamma"):
+    with refuses(ArgumentError):
         feature_map(np.zeros(1), [])
-    with pytest.raises(ArgumentError, match="gamma"):
+    with refuses(ArgumentError):
         feature_map(np.zeros(1), [0.5, -0.1])

@@ -86,7 +86,7 @@ def test_cores_are_shared_and_variables_are_those_of_the_caller():
     assert inner == [[1, 1], [1, 1]]
 
 
-def test_one_thread_each_is_told_apart_from_what_may_be_used():
+def test_one_thread_of_torch_leaves_the_spare_threads_as_they_were():
     """Torch computes with one thread, work may use as many as before; afterwards all is as it was."""
     torch.set_num_threads(2)
     try:

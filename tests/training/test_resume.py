@@ -201,9 +201,9 @@ def test_weights_without_a_checkpoint_are_left_alone(small, tmp_path):
 def test_synthetic_sets_are_rendered_again_but_not_others_and_not_over_foreign_ones(synthetic, tmp_path):
     run = tmp_path / "run"
     train(config(synthetic), run, device="cpu")
-    before = tree(run)
-    with refuses(ArgumentError):
-        train(config(synthetic, data={"synthetic": {"points": 13}}), run, device="cpu", resume=True)
+    before, other = tree(run), config(synthetic, data={"synthetic": {"points": 13}})
+    with refuses(FileError):
+        train(other, run, device="cpu", resume=True)
     assert tree(run) == before
     manifest = run / "sets" / "train" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "source": {"kind": "colmap"}}))
@@ -212,6 +212,9 @@ def test_synthetic_sets_are_rendered_again_but_not_others_and_not_over_foreign_o
         train(config(synthetic), run, device="cpu", resume=True)
     assert tree(run) == before
     shutil.rmtree(run / "sets")
+    with pytest.raises(ArgumentError, match=r"data\.synthetic\.points"):
+        train(other, run, device="cpu", resume=True)
+    assert not (run / "sets").exists()
     assert train(config(synthetic), run, device="cpu", resume=True).is_finished
 
 

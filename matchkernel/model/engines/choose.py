@@ -1,15 +1,49 @@
 """Open an engine by name; `auto` takes the fastest one that fits the model and the machine."""
 
 import torch
+from torch import Tensor
 
 from matchkernel.errors import MatchKernelError
 from matchkernel.model.descriptors import Descriptor, check_model
 from matchkernel.model.devices import open_device
 from matchkernel.model.engines.cuda_engine import open_cuda_half
-from matchkernel.model.engines.folded import check_layers, folded_network, weights_of
-from matchkernel.model.engines.torch_engine import TorchEngine
-from matchkernel.runtime.engine import AUTO, CUDA_HALF, ONNX, TORCH, Engine, UnfitError, check_name, runs_on_cpu
+from matchkernel.model.engines.folded import convolutions_of, folded_network
+from matchkernel.model.precision import unit_rows
+from matchkernel.model.weights import weights_of
+from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, ONNX, TORCH, Engine, UnfitError, check_name, runs_on_cpu
 from matchkernel.runtime.onnx_engine import check_kind, no_ranges, open_float, open_onnx
+
+# On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
+# (benchmarks/describe.py). A GPU needs more to be kept busy.
+CPU_PIXELS, GPU_PIXELS = 2**16, 2**21
+
+
+class TorchEngine:
+    """PyTorch, on any device: the definition of the descriptors, which other engines are measured against.
+
+    Args:
+        model: the descriptor; a folded copy is used.
+        size: side of the patches.
+        device: where to compute.
+    """
+
+    name, takes_one_core = TORCH, False
+
+    def __init__(self, model: Descriptor, size: int, device: torch.device) -> None:
+        self.size = size
+        self.model = model.fold(device=device)
+        weight = next(self.model.parameters())
+        self.device = str(weight.device)
+        self.dtype = "float64" if weight.dtype == torch.float64 else "float32"
+        self.batch_pixels = CPU_PIXELS if self.device == "cpu" else GPU_PIXELS
+        self.settings = {ENGINE: self.name}
+
+    @torch.no_grad()
+    def __call__(self, patches: Tensor) -> Tensor:
+        """The rows of patches."""
+        rows: Tensor = self.model(patches)
+        is_half = rows.dtype in (torch.float16, torch.bfloat16)
+        return unit_rows(rows.float()) if is_half else rows  # half precision rounds the length
 
 
 def open_engine(
@@ -24,6 +58,14 @@ def open_engine(
             these weights, else onnx; on a GPU cuda-half; torch where these cannot be used.
         size: side of the patches (default: the size the model was trained at).
         device: where to compute (default: the model's device; "auto": a GPU if there is one and the engine can use it).
+
+    Example:
+        >>> import matchkernel, numpy as np
+        >>> model = matchkernel.load("tiny")
+        >>> engine = open_engine(model, "onnx")
+        >>> patches = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
+        >>> matchkernel.describe(patches, model, engine=engine).shape
+        (5, 128)
     """
     check_model(model)
     check_name(engine)
@@ -35,30 +77,23 @@ def open_engine(
     if on_cpu and place.type != "cpu":
         raise UnfitError(f"engine {engine} runs on the CPU, not on {place}")
     if engine == AUTO:
-        return _fastest(model, size, place)
-    if engine == TORCH:
+        try:
+            if place.type in ("cpu", "cuda"):
+                return _on_cpu(model, AUTO, size) if place.type == "cpu" else open_cuda_half(model, size, place)
+        except MatchKernelError:
+            pass  # the engine that is used is named in every output
+    if engine in (AUTO, TORCH):
         return TorchEngine(model, size, place)
-    if engine == CUDA_HALF:
-        return open_cuda_half(model, size, place)
-    return _on_cpu(model, engine, size)
+    return open_cuda_half(model, size, place) if engine == CUDA_HALF else _on_cpu(model, engine, size)
 
 
 def _on_cpu(model: Descriptor, engine: str, size: int) -> Engine:
-    check_layers(model)
+    """An engine of ONNX Runtime; of a folded model only in float32, as digests are those of weights not folded."""
     if not model.is_folded:
+        for network in model.backbones:
+            convolutions_of(network)  # refuses other layers
         return open_onnx(weights_of(model), engine, size)
-    if engine in (AUTO, ONNX):
-        check_kind("F64" if next(model.parameters()).dtype == torch.float64 else "F32")
-        return open_float(folded_network(model, size), model.name)
-    raise UnfitError(no_ranges(model.name))
-
-
-def _fastest(model: Descriptor, size: int, place: torch.device) -> Engine:
-    try:
-        if place.type == "cpu":
-            return _on_cpu(model, AUTO, size)
-        if place.type == "cuda":
-            return open_cuda_half(model, size, place)
-    except MatchKernelError:
-        pass  # the engine that is used is named in every output
-    return TorchEngine(model, size, place)
+    if engine not in (AUTO, ONNX):
+        raise UnfitError(no_ranges(model.name))
+    check_kind("F64" if next(model.parameters()).dtype == torch.float64 else "F32")
+    return open_float(folded_network(model, size), model.name)

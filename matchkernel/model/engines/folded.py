@@ -1,4 +1,4 @@
-"""A live descriptor as the runtime wants it: its tensors as of a file, or its folded network."""
+"""The folded network of a descriptor of torch, from which ONNX graphs are written."""
 
 import numpy as np
 from torch import Tensor, nn
@@ -6,25 +6,18 @@ from torch import Tensor, nn
 from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor, FixedNorm
-from matchkernel.runtime.weights import Convolution, FoldedNetwork, Weights, aggregation_matrices, fold
-from matchkernel.storage.tensors import as_stored
-
-
-def weights_of(model: Descriptor) -> Weights:
-    """The weights of a descriptor that is not folded."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    return Weights(model.name, model.config, model.card, as_stored(tensors))
+from matchkernel.model.weights import weights_of
+from matchkernel.runtime.weights import Convolution, FoldedNetwork, aggregation_matrices, fold
 
 
 def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
     """What a descriptor, folded or not, computes at inference for patches of this size."""
-    check_layers(model)
+    layers = [convolutions_of(network) for network in model.backbones]
     if not model.is_folded:
         return fold(weights_of(model), size)
-    model = model.fold()
     networks = [
-        [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in convolutions_of(network)]
-        for network in model.backbones
+        [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in network]
+        for network in layers
     ]
     projection = scale_and_shift = None
     if isinstance(model.projection, nn.Linear):
@@ -35,12 +28,6 @@ def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
         scale_and_shift = _array(model.output_norm.scale), _array(model.output_norm.shift)
     matrices = aggregation_matrices(model.config, size)
     return FoldedNetwork(model.config, size, networks, matrices, projection, scale_and_shift)
-
-
-def check_layers(model: Descriptor) -> None:
-    """Refuse a descriptor whose networks have been given other layers."""
-    for network in model.backbones:
-        convolutions_of(network)
 
 
 def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:

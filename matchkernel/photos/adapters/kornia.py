@@ -14,7 +14,14 @@ from matchkernel.storage.extras import need
 
 
 def lafs_from_frames(frames: Frames) -> Tensor:
-    """Frames as kornia's LAFs: (1, K, 2, 3) float32 on the CPU, [A | c] for each region."""
+    """Frames as kornia's LAFs: (1, K, 2, 3) float32 on the CPU, [A | c] for each region.
+
+    Example:
+        >>> import numpy as np
+        >>> frames = Frames.turned_squares(np.array([[20.0, 30.0]]), np.array([12.0]), np.array([0.0]))
+        >>> lafs_from_frames(frames).shape
+        torch.Size([1, 1, 2, 3])
+    """
     return torch.from_numpy(frames_to_kornia(frames))[None]
 
 
@@ -24,6 +31,11 @@ def frames_from_lafs(lafs: Tensor | np.ndarray) -> Frames:
     Args:
         lafs: (1, K, 2, 3) as kornia's detectors return them, or (K, 2, 3). A detector returns a fixed K; first drop
             the slots that it did not fill.
+
+    Example:
+        >>> import torch
+        >>> len(frames_from_lafs(torch.tensor([[[[12.0, 0.0, 20.0], [0.0, 12.0, 30.0]]]])))
+        1
     """
     if not isinstance(lafs, (Tensor, np.ndarray)):
         raise ArgumentTypeError(f"LAFs are a tensor or an array, got {type(lafs).__name__}")
@@ -46,6 +58,13 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
     Args:
         model: the descriptor.
         patch_size: side of the patches kornia cuts (default: the size the model was trained at).
+
+    Example:
+        >>> import matchkernel, torch
+        >>> descriptor = laf_descriptor(matchkernel.load("tiny"))
+        >>> lafs = torch.tensor([[[[12.0, 0.0, 32.0], [0.0, 12.0, 32.0]]]])
+        >>> descriptor(torch.rand(1, 1, 64, 64), lafs).shape
+        torch.Size([1, 1, 128])
     """
     features = need("kornia.feature", "kornia", "using descriptors in kornia")
     size = model.config.patch_size if patch_size is None else patch_size

