@@ -46,7 +46,7 @@ from matchkernel.training.validation import validate
 RESULTS = Path(__file__).parents[1] / "results"
 LAPTOP = "two cores"
 # Kinds of photos with their scenes; all training scenes; scenes on which forgetting is measured; settings of a base
-# and how it becomes the domain's own: `{base}` is its weight file; MIX draws half of the pairs from what it was trained on.
+# and how it becomes the domain's own: `{base}` is its weight file; MIX draws half of the pairs from its training sets.
 STUDY = json.loads((Path(__file__).parent / "study.json").read_text(encoding="utf-8"))
 DOMAINS, SCENES, VALIDATION, WAYS = (STUDY[name] for name in ("domains", "scenes", "validation", "ways"))
 SHARES = (0.35, 0.15, 0.5)  # training, validation, test: half of the photos are for the test
