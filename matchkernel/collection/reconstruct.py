@@ -38,7 +38,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Store, load_features
 from matchkernel.photos.files import SUFFIX, FeatureFiles, Pair, check_pair_names, write_pairs
-from matchkernel.photos.filters import FOR_A_SCENE, Filter, as_filter
+from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import file_hash, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
@@ -68,7 +68,7 @@ class ReconstructSettings:
     """
 
     detector: Detector = COLMAP_LIKE
-    filter: Filter = FOR_A_SCENE
+    filter: Filter = DEFAULT_FILTER
     pairs: str = "auto"
     single_camera: bool = False
     camera_model: str = "SIMPLE_RADIAL"

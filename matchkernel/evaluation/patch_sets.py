@@ -98,6 +98,19 @@ def score_patch_set(
         `retrieval_map_highest` likewise (None where no label has two patches); `blank`, the number of rows of zeros;
         `warnings`, where ties make a difference or patches are blank; `data_sha256`, which distinguishes sets of the
         same name.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.data.patch_set import open_patch_set
+        >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = build_synthetic(f"{folder}/set", SyntheticSettings(points=5, patches=2, size=16))
+        ...     patches = open_patch_set(f"{folder}/set")
+        ...     rows = np.asarray(patches.patches, np.float32).reshape(10, -1)  # raw pixels as descriptors
+        ...     result = score_patch_set("pixels", rows, patches)
+        >>> result["dimension"], result["patches"], 0 <= result["retrieval_map"] <= 1
+        (256, 10, True)
     """
     if len(descriptors) != len(patches):
         raise ArgumentError(

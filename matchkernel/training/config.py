@@ -75,16 +75,11 @@ class Sampling:
                 f" got {short_repr(self.epoch_pairs)}"
             )
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Pairs in a batch, and in the last batch of an epoch."""
-        return self.pairs, (self.epoch_pairs - 1) % self.pairs + 1 if self.epoch_pairs else self.pairs
-
     def pairs_at(self, step: int) -> int:
-        """Pairs in the batch of update `step` (from 1)."""
-        updates = -(-self.epoch_pairs // self.pairs) if self.epoch_pairs else 0
-        is_last = bool(updates) and step % updates == 0
-        return self.sizes[1] if is_last else self.pairs
+        """Pairs in the batch of update `step` (from 1); 0 is the last batch of an epoch."""
+        updates = -(-self.epoch_pairs // self.pairs) or 1
+        rest = self.epoch_pairs % self.pairs
+        return rest if rest and step % updates == 0 else self.pairs
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ class StartSettings:
 
     Attributes:
         weights: a weight file, or a name of the package's weights.
-        layers: what goes on learning: "all", "last" (the last convolution and the head), or "head" (M or W, and the
+        layers: which layers are trained: "all", "last" (the last convolution and the head), or "head" (M or W, and the
             BatchNorm after it).
     """
 

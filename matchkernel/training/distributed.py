@@ -67,7 +67,7 @@ class Team:
         return bool(value)
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called this."""
         if self.size > 1:
             distributed.barrier()
 

@@ -126,8 +126,8 @@ class Feed:
             self.sampler = MixedSampler(labels, data.first_mixed, sampling.pairs, sampling.mixed, config.seed)
         else:
             self.sampler = PairSampler(labels, sampling.pairs, config.seed)
-        for pairs in sampling.sizes:
-            team.share(pairs)  # refuse this now rather than at the end of an epoch
+        for step in (1, 0):  # an ordinary batch, and the last of an epoch: refused now rather than there
+            team.share(sampling.pairs_at(step))
 
     def batch(self, step: int) -> Batch:
         """The batch of update `step`; depends on nothing else."""

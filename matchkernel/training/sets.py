@@ -44,20 +44,10 @@ class TrainingSet:
             patches[mine] = patch_set.patches[flat[mine] - self.firsts[number]]
         return patches.reshape(*index.shape, self.side, self.side)
 
-    def gather_all(self) -> np.ndarray:
-        """All patches (K, S, S) uint8, in memory."""
-        return np.concatenate([patch_set.patches for patch_set in self.sets])
-
-    @property
-    def identity(self) -> str:
-        """sha256 of the sets' contents: the recorded hashes of patches and labels, in order."""
-        return identity(self.sets)
-
 
 def identity(sets: Sequence[PatchSet]) -> str:
     """sha256 over the recorded hashes of patches and labels of sets, in order; independent of their folders."""
-    parts = [[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets]
-    return json_digest(parts)
+    return json_digest([[s.manifest["sha256"].get(name) for name in ("patches.npy", "labels.npy")] for s in sets])
 
 
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
@@ -67,28 +57,24 @@ def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
 
 def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[TrainingSet, list[PatchSet]]:
     """The training and validation sets of a run; synthetic ones are rendered first, by the first process."""
-    synthetic = config.data.synthetic
-    if synthetic is None:
-        training = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
-        return training, _validation_sets(config.data.validation)
-    train, validation = folder / "sets" / "train", folder / "sets" / "validation"
-    wanted = {train: SyntheticSettings(synthetic.points, synthetic.patches, seed=synthetic.seed)}
-    if synthetic.validation_points:
-        settings = SyntheticSettings(synthetic.validation_points, synthetic.patches, seed=synthetic.seed + 1)
-        wanted[validation] = settings
-    if team.is_first:
-        _render(wanted)
-    team.wait()
-    names = [str(place) for place in wanted if place != train]
-    return TrainingSet(open_sets([train])), _validation_sets([*names, *config.data.validation])
-
-
-def _validation_sets(folders: Sequence[str]) -> list[PatchSet]:
-    """Open validation sets; a set that cannot be used is refused now, not after hours of training."""
-    sets = open_sets(folders)
-    for patch_set in sets:
-        validation_pairs(patch_set)
-    return sets
+    data, synthetic = config.data, config.data.synthetic
+    train, validation = data.train, data.validation
+    if synthetic is not None:
+        wanted = {
+            folder / "sets" / "train": SyntheticSettings(synthetic.points, synthetic.patches, seed=synthetic.seed)
+        }
+        if synthetic.validation_points:
+            settings = SyntheticSettings(synthetic.validation_points, synthetic.patches, seed=synthetic.seed + 1)
+            wanted[folder / "sets" / "validation"] = settings
+        if team.is_first:
+            _render(wanted)
+        team.wait()
+        rendered, *others = map(str, wanted)
+        train, validation = (rendered,), (*others, *validation)
+    training, validation_sets = TrainingSet(open_sets(train), open_sets(data.mix)), open_sets(validation)
+    for patch_set in validation_sets:
+        validation_pairs(patch_set)  # a set that cannot be used is refused now, not after hours of training
+    return training, validation_sets
 
 
 def _render(wanted: Mapping[Path, SyntheticSettings]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from matchkernel.data.patch_set import PatchSet
@@ -87,7 +88,11 @@ class TrainingState:
         self.updater = Updater(learned, config.optimizer)
         self.monitor = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, first step not finite
         self.meter = Meter(self.monitor, 2 * config.sampling.pairs, self._fail)
-        self.source = torch.from_numpy(data.gather_all()).to(device) if self._is_resident() else None
+        self.source = (
+            torch.from_numpy(np.concatenate([part.patches for part in data.sets])).to(device)
+            if self._is_resident()
+            else None
+        )
         self.teacher = None
         if config.teacher is not None:
             in_half = self.is_half and device.type == "cuda"
@@ -95,7 +100,7 @@ class TrainingState:
                 config.teacher, config.model, data, device, in_half=in_half, turns=config.start is None
             )
         sources = [source.digest for source in (self.teacher, self.start) if source is not None]
-        self.identity = " ".join([data.identity, *sources])
+        self.identity = " ".join([identity(data.sets), *sources])
         self.updates: dict[int, Update] = {}  # by number of pairs
         self.log: Log | None = None
         self.step, self.saved_step = 0, -1

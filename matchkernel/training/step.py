@@ -17,7 +17,7 @@ from matchkernel.training.optimizer import Updater
 from matchkernel.training.teacher import Teacher
 
 WARM_UP = 3  # updates before a graph is captured; undone afterwards
-MOST_COMPILED = 256
+COMPILED_LIMIT = 256  # versions of a function that torch compiles in one process
 
 
 class Update:
@@ -139,7 +139,7 @@ class Update:
         # Each run is compiled for its own settings; a process may train more than the few that torch expects.
         from torch._dynamo import config as compiler  # takes seconds, and only compiled steps need it
 
-        with compiler.patch(recompile_limit=MOST_COMPILED):
+        with compiler.patch(recompile_limit=COMPILED_LIMIT):
             self._record()
 
     def _record(self) -> None:

@@ -32,7 +32,7 @@ def trained(path, seed=3, **changes):
 
 @pytest.fixture
 def started(small, tmp_path):
-    """Nested tables of a run from a trained file, which says nothing about its model."""
+    """Nested tables of a run from a trained file, without a table `model`."""
     file = trained(tmp_path / "base.safetensors")
     return {**{name: table for name, table in small.items() if name != "model"}, "start": {"weights": str(file)}}
 
