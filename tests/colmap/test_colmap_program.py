@@ -1,3 +1,5 @@
+"""COLMAP's program: the installed version, and a made one with the option names of a newer version."""
+
 import os
 import shutil
 import sys
