@@ -140,7 +140,7 @@ def test_every_label_in_the_code_is_in_the_map_and_cited():
     assert cited == known
 
 
-def test_counts_in_the_readme_are_the_models():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_counts_of_parameters_are_those_of_the_models():
+    page = (ROOT / "docs" / "start_paper.md").read_text(encoding="utf-8")
     counts = [row.total for row in table_1()] + [row.parameters for row in overview()]
-    assert all(f"{count:,}" in readme for count in counts)
+    assert all(f"{count:,}" in page for count in counts)

@@ -154,7 +154,7 @@ def InferenceSession(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("package", "code", "told"),
+    ("package", "code", "hint"),
     [
         ("onnxruntime", BROKEN.format("ImportError"), "pip install --force-reinstall --no-deps onnxruntime"),
         ("onnxruntime", "", "onnxruntime is installed but incomplete"),
@@ -164,12 +164,12 @@ def InferenceSession(*_, **__):
         ("h5py", BROKEN.format("OSError"), "--force-reinstall --no-deps h5py"),
     ],
 )
-def test_a_broken_package_is_one_line(photos, package, code, told):
+def test_a_broken_package_is_one_line(photos, package, code, hint):
     verb = "extract a.png -o f.h5" if package == "h5py" else "match a.png b.png"
     run = f"{BLOCKED}sys.argv = ['matchkernel', *{verb.split()}]\nfrom matchkernel.cli.entry import main\nmain()"
     done = python(run, cwd=photos, first=fake(photos, package, code))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert told in done.stderr
+    assert hint in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["OSError", "RuntimeError"])

@@ -25,7 +25,7 @@ from matchkernel.cli.options import (
 )
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
+from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
 
 
 @detector_options(COLMAP_LIKE)
@@ -39,7 +39,7 @@ def colmap(
     model: PhotoModel = "light-wide",
     untrained: Untrained = False,
     detector: Detector,
-    keep: MatchFilter = str(FOR_A_SCENE),
+    keep: MatchFilter = str(DEFAULT_FILTER),
     pairs: Annotated[
         str,
         typer.Option(

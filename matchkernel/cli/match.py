@@ -24,7 +24,7 @@ from matchkernel.cli.options import (
     weight_files,
 )
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.filters import FOR_A_PAIR, parse_filter
+from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 
@@ -53,7 +53,7 @@ def match(
     pixels: InlierPixels = INLIER_PIXELS,
     guided: Guided = False,
     mutual: Mutual = True,
-    keep: MatchFilter = str(FOR_A_PAIR),
+    keep: MatchFilter = str(DEFAULT_FILTER),
     device: Device = "auto",
     engine: Engine = "auto",
     profile: Profile = False,

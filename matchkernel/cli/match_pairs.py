@@ -13,7 +13,7 @@ from matchkernel.cli.match import Geometry
 from matchkernel.cli.options import Device, Guided, InlierPixels, Json, MatchFilter, Mutual
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
-from matchkernel.photos.filters import FOR_A_SCENE, parse_filter
+from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 
@@ -30,7 +30,7 @@ def match_pairs(
     pixels: InlierPixels = INLIER_PIXELS,
     guided: Guided = False,
     mutual: Mutual = True,
-    keep: MatchFilter = str(FOR_A_SCENE),
+    keep: MatchFilter = str(DEFAULT_FILTER),
     device: Device = "auto",
     on: On = "local",
     workers: WorkerCount = None,

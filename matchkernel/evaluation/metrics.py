@@ -36,6 +36,10 @@ def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic
         distances: (M,) of pairs, smaller for more similar ones; infinite ones come last.
         is_match: (M,) bool or 0 and 1; both must occur.
         ties: see the module; by default they count as errors.
+
+    Example:
+        >>> fpr95(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0]))
+        0.5
     """
     before = non_matches_before(distances, is_match, ties)
     _check_classes(before, distances)
@@ -84,6 +88,11 @@ def precision_area(before: np.ndarray, positives: int | np.ndarray, form: Form =
 
     Returns:
         (...) float64.
+
+    Example:
+        >>> before = non_matches_before(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0]))
+        >>> round(float(precision_area(before, 2, "step")), 3)
+        0.833
     """
     if form not in FORMS:
         raise ArgumentError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
@@ -104,6 +113,10 @@ def non_matches_before(distances: np.ndarray, is_match: np.ndarray, ties: Ties =
         distances: (M,), none NaN.
         is_match: (M,) bool or 0 and 1.
         ties: see the module.
+
+    Example:
+        >>> non_matches_before(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0])).tolist()
+        [0, 1]
     """
     distances, is_match = check_pairs(distances, is_match)
     if ties not in TIES:

@@ -98,6 +98,19 @@ def score_patch_set(
         `retrieval_map_highest` likewise (None where no label has two patches); `blank`, the number of rows of zeros;
         `warnings`, where ties make a difference or patches are blank; `data_sha256`, which distinguishes sets of the
         same name.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.data.patch_set import open_patch_set
+        >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = build_synthetic(f"{folder}/set", SyntheticSettings(points=5, patches=2, size=16))
+        ...     patches = open_patch_set(f"{folder}/set")
+        ...     rows = np.asarray(patches.patches, np.float32).reshape(10, -1)  # raw pixels as descriptors
+        ...     result = score_patch_set("pixels", rows, patches)
+        >>> result["dimension"], result["patches"], 0 <= result["retrieval_map"] <= 1
+        (256, 10, True)
     """
     if len(descriptors) != len(patches):
         raise ArgumentError(
@@ -228,21 +241,21 @@ def data_digest(patches: PatchSet) -> str:
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
-    words = [
+    warnings = [
         f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.3f} and {100 * part['fpr95']:.3f} %; "
         "the higher one is the result"
         for key, part in result["pairs"].items()
         if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
     ]
     if result["blank"]:
-        words.append(blank_warning(result["blank"], result["patches"]))
+        warnings.append(blank_warning(result["blank"], result["patches"]))
     low, high = result["retrieval_map"], result["retrieval_map_highest"]
     if low is not None and high - low > NOTICEABLE:
-        words.append(
+        warnings.append(
             f"retrieval: tied distances leave the mAP between {100 * low:.3f} and {100 * high:.3f} %; "
             "the lower one is the result"
         )
-    return words
+    return warnings
 
 
 def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:

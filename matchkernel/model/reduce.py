@@ -14,7 +14,7 @@ from matchkernel.runtime.card import Card
 
 
 def principal_directions(rows: np.ndarray, D: int) -> np.ndarray:
-    """(D, columns of rows) orthonormal directions that keep most of the products of rows: principal, not centred."""
+    """(D, columns of rows) orthonormal principal directions of rows that are not centred."""
     _, vectors = np.linalg.eigh(rows.astype(np.float64).T @ rows.astype(np.float64))
     return np.ascontiguousarray(vectors[:, ::-1][:, :D].T)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {  # of each kind, in the order in which t
     "both": ("ratio", "distance"),
     "adalam": (),
 }
-MOST_FOR_ADALAM = 20_000  # matches: it holds all distances between their points, 1.6 GB for this many
+ADALAM_LIMIT = 20_000  # matches: it holds all distances between their points, 1.6 GB for this many
 THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated limits in the settings of features
 # Maximum ratio of nearest to second-nearest distance where none is recorded: that of `dual` and `light`, see
 # docs/photos.md.
@@ -48,12 +48,12 @@ class Filter:
     def __post_init__(self) -> None:
         if self.kind not in NUMBERS:
             raise ArgumentError(f"filter must be one of {', '.join(NUMBERS)}, got {short_repr(self.kind)}")
-        for name, check in (("ratio", check_ratio), ("distance", check_distance)):
+        for name in ("ratio", "distance"):
             value = getattr(self, name)
             if value is not None and name not in NUMBERS[self.kind]:
                 raise ArgumentError(f"the filter {self.kind} takes no {name}, got {short_repr(value)}")
             if value is not None:
-                object.__setattr__(self, name, check(value))
+                object.__setattr__(self, name, _checked(name, value))
 
     def __str__(self) -> str:
         """The string that `parse_filter` reads."""
@@ -69,18 +69,16 @@ class Filter:
             a: features of image A, or their rows, which record no limits.
             b: features of image B, or their rows.
         """
-        if self.kind == "none":
-            return np.ones(len(matches), bool)
         if self.kind == "adalam":
             return _adalam(matches, a, b)
         recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
-        if self.kind == "distance":
-            return matches.distances <= self._distance(recorded)
-        distinct = matches.ratios < self._ratio(recorded)
-        if self.kind == "ratio":
-            return distinct
-        near = matches.distances <= self._distance(recorded)
-        return near | distinct if self.kind == "either" else near & distinct
+        passed = []
+        if "ratio" in NUMBERS[self.kind]:
+            passed.append(matches.ratios < self._limit("ratio", recorded))
+        if "distance" in NUMBERS[self.kind]:
+            passed.append(matches.distances <= self._limit("distance", recorded))
+        combine = np.logical_or if self.kind == "either" else np.logical_and
+        return np.asarray(combine.reduce(passed)) if passed else np.ones(len(matches), bool)
 
     def check_recorded(self, settings: Mapping[str, Any]) -> None:
         """Refuse a test of distances that are neither given nor recorded, before anything is computed.
@@ -89,38 +87,40 @@ class Filter:
             settings: those that the features will have.
         """
         if "distance" in NUMBERS[self.kind]:
-            self._distance([settings])
+            self._limit("distance", [settings])
 
-    def _ratio(self, recorded: Sequence[Mapping[str, Any]]) -> float:
-        found = _first(RATIO, recorded) if self.ratio is None else self.ratio
-        return LEARNED_RATIO if found is None else check_ratio(found, RATIO)
-
-    def _distance(self, recorded: Sequence[Mapping[str, Any]]) -> float:
-        found = _first(THRESHOLD, recorded) if self.distance is None else self.distance
+    def _limit(self, name: str, recorded: Sequence[Mapping[str, Any]]) -> float:
+        """The limit of the ratio or the distance: that of the filter, else the first one recorded."""
+        key = RATIO if name == "ratio" else THRESHOLD
+        found = next((value for settings in recorded if (value := settings.get(key)) is not None), None)
+        found = found if getattr(self, name) is None else getattr(self, name)
+        if found is None and name == "ratio":
+            return LEARNED_RATIO
         if found is None:
             example = {"ratio": self.ratio or LEARNED_RATIO, "distance": 0.8}
-            numbers = ",".join(str(example[name]) for name in NUMBERS[self.kind])
+            numbers = ",".join(str(example[each]) for each in NUMBERS[self.kind])
             raise ArgumentError(
                 f"no distance is recorded for these descriptors: give one, such as {self.kind}:{numbers}"
             )
-        return check_distance(found, THRESHOLD)
+        return _checked(name, found)
 
 
 def parse_filter(text: str) -> Filter:
-    """A filter from a string: a kind, and its numbers after a colon if they are not the calibrated ones."""
+    """A filter from a string: a kind, and its numbers after a colon if they are not the calibrated ones.
+
+    Example:
+        >>> parse_filter("both:0.85,0.7")
+        Filter(kind='both', ratio=0.85, distance=0.7)
+    """
     kind, colon, rest = text.strip().partition(":")
-    known = kind in get_args(Kind)
     names = NUMBERS.get(kind, ())
-    parts = rest.split(",") if colon else []
-    if known and colon and len(parts) != len(names):
-        wanted = " and ".join(f"a {name}" for name in names) or "no number"
-        raise ArgumentError(f"the filter {kind} takes {wanted}, got {short_repr(text)}")
     try:
-        values = [float(part) for part in parts]
+        values = [float(part) for part in rest.split(",")] if colon else []
     except ValueError:
         raise ArgumentError(f"the numbers of a filter are written ratio:0.85, got {short_repr(text)}") from None
-    if not known:
-        raise ArgumentError(f"filter must be one of {', '.join(NUMBERS)}, got {short_repr(text)}")
+    if kind in NUMBERS and colon and len(values) != len(names):
+        wanted = " and ".join(f"a {name}" for name in names) or "no number"
+        raise ArgumentError(f"the filter {kind} takes {wanted}, got {short_repr(text)}")
     return Filter(kind, **dict(zip(names, values, strict=False)))  # type: ignore[arg-type]
 
 
@@ -133,23 +133,14 @@ def as_filter(value: Filter | str) -> Filter:
     return parse_filter(value)
 
 
-def check_ratio(value: object, name: str = "ratio") -> float:
-    """The value as a ratio of nearest to second-nearest distance; any other value is refused."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
-        raise ArgumentError(f"{name} must be above 0 and at most 1, got {short_repr(value)}")
-    return float(value)
-
-
-def check_distance(value: object, name: str = "distance") -> float:
-    """The value as a distance; any other value is refused."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
-        raise ArgumentError(f"{name} must be a distance of at least 0, got {short_repr(value)}")
-    return float(value)
-
-
-def _first(key: str, recorded: Sequence[Mapping[str, Any]]) -> object:
-    """The value of the first settings that have one."""
-    return next((value for settings in recorded if (value := settings.get(key)) is not None), None)
+def _checked(name: str, value: object) -> float:
+    """A ratio or a distance as a number; any other value is refused."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    if name == "ratio" and not 0 < number <= 1:
+        raise ArgumentError(f"ratio must be above 0 and at most 1, got {short_repr(value)}")
+    if name == "distance" and not 0 <= number < np.inf:
+        raise ArgumentError(f"distance must be at least 0 and finite, got {short_repr(value)}")
+    return number
 
 
 def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
@@ -159,8 +150,8 @@ def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray
     adalam = need("kornia.feature.adalam", "kornia", "the filter adalam")
     if not isinstance(a, Features) or not isinstance(b, Features):
         raise ArgumentError("the filter adalam needs keypoints: match Features, not rows")
-    if len(matches) > MOST_FOR_ADALAM:
-        raise ArgumentError(f"the filter adalam takes at most {MOST_FOR_ADALAM:,} matches, here are {len(matches):,}")
+    if len(matches) > ADALAM_LIMIT:
+        raise ArgumentError(f"the filter adalam takes at most {ADALAM_LIMIT:,} matches, here are {len(matches):,}")
     kept = np.zeros(len(matches), bool)
     if len(matches) < 2:
         return kept  # no neighbour can confirm one
@@ -187,5 +178,4 @@ def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray
     return kept
 
 
-FOR_A_PAIR = Filter("ratio")  # default of `match_images` and of the verb match
-FOR_A_SCENE = Filter("ratio")  # default of `reconstruct` and of the verb colmap
+DEFAULT_FILTER = Filter("ratio")

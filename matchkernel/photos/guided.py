@@ -1,4 +1,4 @@
-"""Match again with a geometry at hand: only keypoints that agree with it are compared, so more of them can be told."""
+"""Match again with a known geometry: only keypoints that agree with it are compared, so more matches are decided."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,10 @@ from matchkernel.geometry.epipolar import within_sampson_distance
 from matchkernel.geometry.homography import warp_points
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import THRESHOLD, Filter, as_filter
+from matchkernel.photos.nearest import Best, Nearest, exact_distances
 from matchkernel.photos.verify import INLIER_PIXELS, NAMES, Model, check_pixels
 
 PAIRS_AT_A_TIME = 2**20  # of keypoints, whose errors are held at once
-ROWS_AT_A_TIME = 2**15  # of descriptors: 32 MiB in double precision
 
 
 def guided_matches(
@@ -43,52 +43,24 @@ def guided_matches(
     if geometry not in NAMES:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
     check_pixels(pixels)
-    best_a, best_b = _Best(len(a)), _Best(len(b))
+    best_a, best_b = Best(len(a)), Best(len(b))
     for i, j in _agreeing_pairs(a, b, np.asarray(model, np.float64), geometry, pixels):
-        squares = _squared_distances(a.descriptors, b.descriptors, i, j)
+        squares = exact_distances(a.descriptors, b.descriptors, i, j, "l2")
         best_a.offer(i, j, squares)
-        best_b.offer(j, i, squares)
-    rows = np.flatnonzero(best_a.index >= 0)
+        order = np.argsort(j, stable=True)
+        best_b.offer(j[order], i[order], squares[order])
+    rows = np.flatnonzero(best_a.first < np.inf)
     rows = rows[best_b.index[best_a.index[rows]] == rows]
-    partners = best_a.index[rows]
-    ratios = np.maximum(best_a.ratios()[rows], best_b.ratios()[partners])
-    found = Matches(np.column_stack([rows, partners]), np.sqrt(best_a.nearest[rows]), ratios)
+    there, back = (Nearest(best.index, best.first, best.second) for best in (best_a, best_b))
+    partners = there.index[rows]
+    ratios = np.maximum(there.ratios[rows], back.ratios[partners])
+    found = Matches(np.column_stack([rows, partners]), np.sqrt(there.first[rows]), ratios)
     if filter is None:
         filter = "both" if any(side.settings.get(THRESHOLD) is not None for side in (a, b)) else "ratio"  # noqa: A001
     kept = as_filter(filter).keep(found, a, b)
     if first is not None:
         kept |= np.isin(_numbers(found.indices, len(b)), _numbers(first.indices, len(b)))
     return found[kept]
-
-
-class _Best:
-    """The nearest partner of each row so far, and the two smallest squared distances; the lowest index among ties."""
-
-    def __init__(self, count: int) -> None:
-        self.index = np.full(count, -1)
-        self.nearest = np.full(count, np.inf)
-        self.second = np.full(count, np.inf)
-
-    def offer(self, rows: np.ndarray, partners: np.ndarray, squares: np.ndarray) -> None:
-        """Take in pairs, each of which is offered once."""
-        order = np.lexsort((partners, squares, rows))
-        rows, partners, squares = rows[order], partners[order], squares[order]
-        is_first = np.r_[True, rows[1:] != rows[:-1]] if len(rows) else np.zeros(0, bool)
-        starts = np.flatnonzero(is_first)
-        has_next = starts + 1 < np.r_[starts[1:], len(rows)]
-        own = rows[starts]
-        here, after = squares[starts], np.full(len(starts), np.inf)
-        after[has_next] = squares[starts[has_next] + 1]
-        old, old_index = self.nearest[own], self.index[own]
-        is_better = (here < old) | ((here == old) & (partners[starts] < old_index)) | (old_index < 0)
-        self.second[own] = np.minimum(np.minimum(self.second[own], after), np.maximum(here, old))
-        self.nearest[own] = np.minimum(here, old)
-        self.index[own] = np.where(is_better, partners[starts], old_index)
-
-    def ratios(self) -> np.ndarray:
-        """Of nearest to second-nearest distance, as `match` gives them: 0 if there is no second, 1 if both are 0."""
-        with np.errstate(invalid="ignore"):
-            return np.where(self.second > 0, np.sqrt(self.nearest) / np.sqrt(self.second), 1.0)
 
 
 def _agreeing_pairs(
@@ -106,19 +78,12 @@ def _agreeing_pairs(
         else:
             agrees = within_sampson_distance(model, points_a[part], points_b, pixels)
         i, j = np.nonzero(agrees)
-        for first in range(0, len(i), ROWS_AT_A_TIME):
-            some = slice(first, first + ROWS_AT_A_TIME)
-            yield used_a[part][i[some]], used_b[j[some]]
+        yield used_a[part][i], used_b[j]
 
 
 def _squared(mapped: np.ndarray, points: np.ndarray) -> np.ndarray:
     """(K, L) squared distances of points in the plane."""
     return (mapped[:, None, 0] - points[None, :, 0]) ** 2 + (mapped[:, None, 1] - points[None, :, 1]) ** 2
-
-
-def _squared_distances(rows_a: np.ndarray, rows_b: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    difference = rows_a[i].astype(np.float64) - rows_b[j].astype(np.float64)
-    return np.einsum("kd,kd->k", difference, difference)
 
 
 def _numbers(indices: np.ndarray, count: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Match the features of two images: mutual nearest neighbours that pass a filter."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.photos.describers import CPU, open_place
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.filters import Filter, as_filter
-from matchkernel.photos.nearest import LARGEST, Nearest, find_nearest
+from matchkernel.photos.nearest import LARGEST, find_nearest
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,11 @@ def match(
             matches the ratio test applies in both directions.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one. The
             matches are the same.
+
+    Example:
+        >>> rows = np.eye(3)
+        >>> match(rows, rows[[2, 0, 1]]).indices.tolist()
+        [[0, 1], [1, 2], [2, 0]]
     """
     chosen_filter = as_filter(filter)
     place = open_place(device)
@@ -51,22 +57,13 @@ def match(
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
     rows_a, rows_b = rows_a[used_a], rows_b[used_b]
     there = find_nearest(rows_a, rows_b, device=place)
-    pairs = np.column_stack([np.arange(len(rows_a)), there.index])
-    ratios = _ratios(there)
-    kept = np.ones(len(pairs), bool)
+    found = Matches(np.column_stack([used_a, used_b[there.index]]), np.sqrt(there.first), there.ratios)
     if mutual:
-        chosen, position = np.unique(there.index, return_inverse=True)  # the others cannot have a mutual match
+        chosen, position = np.unique(there.index, return_inverse=True)  # other rows of B cannot have a mutual match
         back = find_nearest(rows_b[chosen], rows_a, device=place)
-        kept = back.index[position] == pairs[:, 0]
-        ratios = np.maximum(ratios, _ratios(back)[position])
-    indices = np.column_stack([used_a[pairs[kept, 0]], used_b[pairs[kept, 1]]]).astype(np.int64)
-    found = Matches(indices, np.sqrt(there.first)[kept], ratios[kept])
+        ratios = np.maximum(there.ratios, back.ratios[position])
+        found = replace(found, ratios=ratios)[back.index[position] == np.arange(len(rows_a))]
     return found[chosen_filter.keep(found, a, b)]
-
-
-def _ratios(nearest: Nearest) -> np.ndarray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(nearest.second > 0, np.sqrt(nearest.first) / np.sqrt(nearest.second), 1.0)
 
 
 def _check_same_kind(a: Features, b: Features) -> None:

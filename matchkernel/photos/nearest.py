@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Distance = Literal["l2", "l1", "hamming"]  # bits are compared as numbers 0 and 1
 Array = Any  # of numpy or, on a GPU or where the caller has tensors, of torch
 
-LARGEST = 1e15  # maximum of a descriptor's values, so that sums of squares stay far from overflow in float32
+LARGEST = 1e15  # limit of a descriptor's values, so that sums of squares stay far from overflow in float32
 TILE, COLUMNS = 2**23, 8192  # distances per tile (32 MiB of float32), and maximum number of columns
 PAIRS_AT_A_TIME = 2**15
 SMALL = 1e-9  # of all values; the squares of smaller ones might underflow in float32
@@ -49,6 +49,12 @@ class Nearest:
     def is_only(self) -> np.ndarray:
         """(Q,) whether the nearest is unique, up to a relative rounding error of 10^-12."""
         return np.asarray(self.second > self.first * (1 + 1e-12))
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """(Q,) ratios of nearest to second-nearest L2 distance: 0 if there is no second, 1 if both are 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.second > 0, np.sqrt(self.first) / np.sqrt(self.second), 1.0)
 
 
 class Distances:
@@ -144,10 +150,9 @@ def find_nearest(
     on_torch = str(device) != "cpu" or distance == "l1"
     rows, precisely = _on_torch(a, b, device) if on_torch else ((a, b), nullcontext())
     with precisely:
-        search = _Search(rows[0], rows[1], distance, wants_second)
-        search.in_tiles(tile, room)
+        best = _search(Distances(rows[0], rows[1], distance, "float32"), wants_second, tile, room)
     index, first, second = (
-        values.cpu().numpy() if on_torch else values for values in (search.index, search.first, search.second)
+        values.cpu().numpy() if on_torch else values for values in (best.index, best.first, best.second)
     )
     return Nearest(starts[index], first, np.where(counts[index] > 1, first, second))
 
@@ -163,72 +168,77 @@ def _on_torch(a: np.ndarray, b: np.ndarray, device: "str | torch.device") -> tup
     return (left, right), full_precision()
 
 
-class _Search:
-    """Running answers for all rows of a, improved by each `offer` of candidates."""
+class Best:
+    """The nearest row of b to each of Q rows of a so far, and the two smallest distances; see Nearest."""
 
-    def __init__(self, a: Array, b: Array, distance: Distance, wants_second: bool) -> None:
-        self.xp = xp = _library(a)
-        self.distances = Distances(a, b, distance, "float32")
-        self.index = xp.zeros(len(a), dtype=xp.int64, device=a.device)
-        self.first = xp.full((len(a),), xp.inf, dtype=xp.float64, device=a.device)
-        self.second = xp.full((len(a),), xp.inf, dtype=xp.float64, device=a.device)
-        self.last = self.second if wants_second else self.first  # the largest distance that must be exact
+    def __init__(self, count: int, xp: Any = np, device: Any = "cpu") -> None:
+        self.xp = xp
+        self.index = xp.zeros(count, dtype=xp.int64, device=device)
+        self.first = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
+        self.second = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
 
-    def in_tiles(self, size: tuple[int, int], room: Array | None) -> None:
-        """Compare all rows of a with all rows of b."""
-        rows, columns = len(self.index), len(self.distances.b)
-        width = min(size[1], columns)
-        height = max(1, size[0] // width)
-        for top in range(0, rows, height):
-            part = self.xp.arange(top, min(top + height, rows), device=self.index.device)
-            for start in range(0, columns, width):
-                tile = self.distances.tile(slice(top, top + height), slice(start, start + width), room)
-                if self.last is self.second:
-                    self._offer_within(tile, _second_bound(tile), part, start)
-                else:
-                    self._offer_least(tile, part, start)
-
-    def _offer_within(self, tile: Array, bound: Array, part: Array, start: int) -> None:
-        """Offer the columns that may be as near as both the (q,) bound of this tile and the answers so far."""
-        xp, error = self.xp, self.distances.error
-        limit = xp.minimum(xp.asarray(bound, dtype=xp.float64) + 2 * error, self.last[part] + error)
-        limit = xp.asarray(limit, dtype=tile.dtype)
-        # Rounded up to float32, so that nothing within the limit is lost.
-        rows, columns = _at_most(tile, xp.nextafter(limit, xp.full_like(limit, xp.inf)))
-        self.offer(part[rows], columns + start)
-
-    def _offer_least(self, tile: Array, part: Array, start: int) -> None:
-        """Offer the smallest of each row of the tile, and those that may be as near."""
-        xp = self.xp
-        each, columns = xp.arange(len(tile), device=tile.device), _least(tile)
-        least = xp.asarray(tile[each, columns], dtype=xp.float64)
-        tile[each, columns] = xp.inf
-        self.offer(part, columns + start)
-        unsure = _where(xp.asarray(_minima(tile), dtype=xp.float64) <= least + 2 * self.distances.error)
-        if len(unsure):
-            self._offer_within(tile[unsure], least[unsure], part[unsure], start)
-
-    def offer(self, rows: Array, columns: Array) -> None:
-        """Merge candidates, ordered by row and column, into the running answers."""
+    def offer(self, rows: Array, columns: Array, distances: Array) -> None:
+        """Merge candidates: pairs of rows of a and b, ordered by row and then column, each offered once."""
         if not len(rows):
             return
-        xp, exact = self.xp, self.distances.exact(rows, columns)
+        xp = self.xp
         starts = xp.ones(len(rows), dtype=xp.bool, device=rows.device)
         starts[1:] = rows[1:] != rows[:-1]
         at = _where(starts)
         if len(at) < len(rows):
-            order = xp.argsort(exact, stable=True)
+            order = xp.argsort(distances, stable=True)
             order = order[xp.argsort(rows[order], stable=True)]  # by row, then distance, then column
-            rows, columns, exact = rows[order], columns[order], exact[order]
-        owner, best, nearest = rows[at], exact[at], columns[at]
+            rows, columns, distances = rows[order], columns[order], distances[order]
+        owner, best, nearest = rows[at], distances[at], columns[at]
         following = xp.clip(at + 1, 0, len(rows) - 1)
         has_second = (at + 1 < len(rows)) & (rows[following] == owner)
-        runner_up = xp.where(has_second, exact[following], xp.inf)
+        runner_up = xp.where(has_second, distances[following], xp.inf)
         first, second = self.first[owner], self.second[owner]
         is_better = (best < first) | ((best == first) & (nearest < self.index[owner]))
         self.index[owner] = xp.where(is_better, nearest, self.index[owner])
         self.first[owner] = xp.where(is_better, best, first)
         self.second[owner] = xp.where(is_better, xp.minimum(first, runner_up), xp.minimum(second, best))
+
+
+def _search(distances: Distances, wants_second: bool, size: tuple[int, int], room: Array | None) -> Best:
+    """Compare all rows of a with all rows of b, tile by tile."""
+    xp, error, device = _library(distances.a), distances.error, distances.a.device
+    rows, columns = len(distances.a), len(distances.b)
+    best = Best(rows, xp, device)
+    last = best.second if wants_second else best.first  # the largest distance that must be exact
+
+    def offer(chosen: Array, partners: Array) -> None:
+        best.offer(chosen, partners, distances.exact(chosen, partners))
+
+    def offer_within(tile: Array, bound: Array, part: Array, start: int) -> None:
+        """Offer the columns that may be as near as both the (q,) bound of this tile and the answers so far."""
+        limit = xp.minimum(xp.asarray(bound, dtype=xp.float64) + 2 * error, last[part] + error)
+        limit = xp.asarray(limit, dtype=tile.dtype)
+        # Rounded up to float32, so that nothing within the limit is lost.
+        chosen, partners = _at_most(tile, xp.nextafter(limit, xp.full_like(limit, xp.inf)))
+        offer(part[chosen], partners + start)
+
+    def offer_least(tile: Array, part: Array, start: int) -> None:
+        """Offer the smallest of each row of the tile, and those that may be as near."""
+        each, partners = xp.arange(len(tile), device=device), tile.argmin(1)
+        least = xp.asarray(tile[each, partners], dtype=xp.float64)
+        tile[each, partners] = xp.inf
+        offer(part, partners + start)
+        unsure = _where(xp.asarray(_minima(tile), dtype=xp.float64) <= least + 2 * error)
+        if len(unsure):
+            offer_within(tile[unsure], least[unsure], part[unsure], start)
+
+    width = min(size[1], columns)
+    height = max(1, size[0] // width)
+    for top in range(0, rows, height):
+        part = xp.arange(top, min(top + height, rows), device=device)
+        for start in range(0, columns, width):
+            tile = distances.tile(slice(top, top + height), slice(start, start + width), room)
+            if wants_second:
+                offer_within(tile, _second_bound(tile), part, start)
+            else:
+                offer_least(tile, part, start)
+    return best
 
 
 def _distinct(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -296,13 +306,8 @@ def _minima(tile: Array) -> Array:
     return tile.min(1) if isinstance(tile, np.ndarray) else tile.amin(1)
 
 
-def _least(tile: Array) -> Array:
-    """(q,) column of the smallest value of each row."""
-    return tile.argmin(1)
-
-
 def _where(mask: Array) -> Array:
-    """Indices of the true ones."""
+    """Indices of the true values."""
     return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
 
 

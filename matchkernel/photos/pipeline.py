@@ -12,7 +12,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, extract_with
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import FOR_A_PAIR, Filter, as_filter
+from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
@@ -43,7 +43,7 @@ class MatchSettings:
 
     detector: Detector = field(default_factory=Detector)
     mutual: bool = True
-    filter: Filter = FOR_A_PAIR
+    filter: Filter = DEFAULT_FILTER
     geometry: Literal["auto", "homography", "fundamental", "none"] = "auto"
     pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
     guided: bool = False

@@ -159,16 +159,12 @@ def _convolution(
     whole_bias = np.round(bias.astype(np.float64) / bias_scale).clip(-(2**31) + 1, 2**31 - 1)
     inputs = [
         _dequantize(graph, value, f"{name}.in", before, zero),
-        _constant(graph, f"{name}.weight", whole, scale, np.int8),
+        _dequantize(graph, graph.constant(f"{name}.weight", whole, np.int8), f"{name}.weight", scale, 0, np.int8),
         _dequantize(
             graph, graph.constant(f"{name}.bias", whole_bias, np.int32), f"{name}.bias", bias_scale, 0, np.int32
         ),
     ]
     return _quantize(graph, graph.add("Conv", inputs, name, **attributes), f"{name}.out", after, 0)
-
-
-def _constant(graph: Graph, name: str, whole: np.ndarray, scale: np.ndarray, kind: type) -> str:
-    return _dequantize(graph, graph.constant(name, whole, kind), name, scale, 0, kind)
 
 
 def _quantize(graph: Graph, value: str, name: str, scale: float, zero: int) -> str:

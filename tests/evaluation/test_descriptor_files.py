@@ -1,26 +1,19 @@
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_hpatches import COUNTS, made_descriptors
 
 from matchkernel.data.hpatches import IMAGES
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.files import read_descriptor_file, read_descriptors, write_descriptors
 
 VALID = b"0.5,1,-2e-3\n1,2,3\n4,5.25,6\n"
-
-
-def refused(call, *words):
-    with pytest.raises(FileError) as caught:
-        call()
-    assert all(str(word) in str(caught.value) for word in words), str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["float", "ties", "bits"])
@@ -64,72 +57,59 @@ def test_layouts_that_are_read(content, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        (b"", ["is empty"]),
-        (b" \n\n", ["is empty"]),
-        (b"1,2\n3\n", ["row 2", "1 values, the first row has 2"]),
-        (b"1,2\n3,4,5\n", ["row 2", "3 values"]),
-        (b"1,2\n\n3,4\n", ["row 2"]),
-        (b"1,2\n3,x\n", ["row 2", "'x'"]),
-        (b"1,2\n3,\n", ["row 2", "''"]),
-        (b"1,2\n3,nan\n", ["row 2", "not a number"]),
-        (b"1,2\n3,inf\n", ["row 2", "not a number"]),
-        (b"1,2\n3,1e20\n", ["row 2", "above 1e+15"]),
-        (b"1\n2\n", ["row 1", "one value"]),
-        (b"1\t2\n3\t4\n", ["row 1", "comma"]),
-        (b"a,b\n1,2\n", ["row 1", "'a'"]),
-        (b"1,2\n\xff\xfe\n", ["not a text file"]),
-        (b"# 1,2\n1,2\n", ["row 1"]),
+        b"", b" \n\n", b"1,2\n3\n", b"1,2\n3,4,5\n", b"1,2\n\n3,4\n", b"1,2\n3,x\n", b"1,2\n3,\n", b"1,2\n3,nan\n",
+        b"1,2\n3,inf\n", b"1,2\n3,1e20\n", b"1\n2\n", b"1\t2\n3\t4\n", b"a,b\n1,2\n", b"1,2\n\xff\xfe\n",
+        b"# 1,2\n1,2\n",
     ],
-)
-def test_broken_files_are_named_with_their_row(content, words, tmp_path):
-    path = tmp_path / "h3.csv"
-    path.write_bytes(content)
-    refused(lambda: read_descriptor_file(path), path, *words)
+)  # fmt: skip
+def test_broken_files_are_refused(content, tmp_path):
+    (tmp_path / "h3.csv").write_bytes(content)
+    with refuses(FileError):
+        read_descriptor_file(tmp_path / "h3.csv")
 
 
 @pytest.mark.parametrize("content", [b"1,2\n3,256\n", b"1,2\n3,-1\n", b"1,2\n3,0.5\n", b"1,2\n3,nan\n"])
-def test_bytes_that_are_none(content, tmp_path):
-    path = tmp_path / "h3.csv"
-    path.write_bytes(content)
-    refused(lambda: read_descriptor_file(path, bits=True), path, "row 2", "0 to 255")
+def test_bits_that_are_no_bytes_are_refused(content, tmp_path):
+    (tmp_path / "h3.csv").write_bytes(content)
+    with refuses(FileError):
+        read_descriptor_file(tmp_path / "h3.csv", bits=True)
 
 
-def test_a_folder_that_is_not_whole(tmp_path):
+def test_a_folder_that_is_not_complete_is_refused(tmp_path):
     folder = tmp_path / "d"
-    refused(lambda: read_descriptors(folder), folder, "no such folder")
+
+    def refused(**options):
+        with refuses(FileError):
+            read_descriptors(folder, **options)
+
+    refused()
     folder.mkdir()
-    refused(lambda: read_descriptors(folder), folder, "contains no descriptors")
+    refused()
     write_descriptors(folder, made_descriptors("float"))
-    refused(lambda: read_descriptors(folder, ["v_none"]), folder / "v_none", "the sequence is missing")
-    refused(
-        lambda: read_descriptors(folder, counts={"v_one": 14}), folder / "v_one" / "ref.csv", "row 15", "one too many"
-    )
-    refused(lambda: read_descriptors(folder, counts={"v_one": 99}), "row 16", "missing", "15 rows, wanted 99")
+    refused(sequences=["v_none"])
+    refused(counts={"v_one": 14})
+    refused(counts={"v_one": 99})
     target = folder / "i_two" / "h3.csv"
     lines = target.read_text().splitlines()
-    for text, words in (
-        ("\n".join(lines[:-1]), ["row 9", "missing", "it has 8 rows, wanted 9"]),
-        ("\n".join([*lines, lines[0]]), ["row 10", "one too many"]),
-        ("\n".join(line.rsplit(",", 1)[0] for line in lines), ["7 values, other files have 8"]),
-    ):
-        target.write_text(text)
-        refused(lambda: read_descriptors(folder), target, *words)
+    for changed in (lines[:-1], [*lines, lines[0]], [line.rsplit(",", 1)[0] for line in lines]):
+        target.write_text("\n".join(changed))
+        refused()
     target.unlink()
-    refused(lambda: read_descriptors(folder), folder / "i_two", "h3.csv is missing")
+    refused()
+    for path in (tmp_path, tmp_path / "no.csv"):
+        with refuses(FileError):
+            read_descriptor_file(path)
 
 
-def test_names_that_leave_the_folder_are_not_written(tmp_path):
+def test_what_cannot_be_written_is_refused(tmp_path):
     for name in ("..", "a/b", "", "/tmp/x"):
-        with pytest.raises(ArgumentError, match="cannot be the name"):
+        with refuses(ArgumentError):
             write_descriptors(tmp_path / "d", HPatchesDescriptors("d", np.zeros((16, 2), np.float32), {name: 1}))
     assert not (tmp_path / "d").exists()
-
-
-def test_a_file_in_the_way_is_an_error_of_ours(tmp_path):
-    (tmp_path / "d").write_text("")
-    with pytest.raises(MatchKernelError, match="could not be made"):
+    (tmp_path / "d").write_text("a file in the way")
+    with refuses(WriteError):
         write_descriptors(tmp_path / "d", made_descriptors("float"))
 
 
@@ -151,7 +131,8 @@ write_descriptors(sys.argv[1], HPatchesDescriptors("d", rows, {"v_a": 1, "v_b": 
     assert done.returncode == 9
     assert list(read_descriptors(tmp_path / "d").counts) == ["v_a"]
     assert len(list((tmp_path / "d" / "v_b").glob("[eht]*.csv"))) == IMAGES.index("h2") - 1
-    refused(lambda: read_descriptors(tmp_path / "d", ["v_a", "v_b"]), "ref.csv is missing")
+    with refuses(FileError):
+        read_descriptors(tmp_path / "d", ["v_a", "v_b"])
 
 
 def read_or_why(path, **options):
@@ -186,12 +167,3 @@ def test_mutated_and_truncated_files(place, byte, cut, bits, tmp_path):
     changed[place] = byte
     path.write_bytes(bytes(changed[:cut]))
     assert is_sound(read_or_why(path, bits=bits), path)
-
-
-def test_a_file_that_cannot_be_opened(tmp_path):
-    refused(lambda: read_descriptor_file(tmp_path), tmp_path, "cannot be read")
-    refused(lambda: read_descriptor_file(tmp_path / "no.csv"), "cannot be read")
-    if os.geteuid():
-        (tmp_path / "x.csv").write_bytes(VALID)
-        (tmp_path / "x.csv").chmod(0)
-        refused(lambda: read_descriptor_file(tmp_path / "x.csv"), "cannot be read")

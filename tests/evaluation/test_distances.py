@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.distances import comparable_rows, count_closer, row_distances
@@ -32,11 +33,9 @@ def test_bits_are_unpacked_in_order():
     assert row_distances(packed[:1], packed[1:], "hamming") == [7]
 
 
-def test_rows_that_cannot_be_compared():
-    for rows in (np.ones(3), np.ones((2, 0)), np.ones((2, 2, 2))):
-        with pytest.raises(ArgumentError, match=r"shape \(K, D\)"):
+def test_rows_that_cannot_be_compared_are_refused():
+    for rows in (np.ones(3), np.ones((2, 0)), np.ones((2, 2, 2)), np.array([[0.0, 1], [2, 1e16]])):
+        with refuses(ArgumentError):
             comparable_rows(rows, "l2")
-    with pytest.raises(ArgumentError, match="mine: row 1 has"):
-        comparable_rows(np.array([[0.0, 1], [2, 1e16]]), "l2", "mine")
-    with pytest.raises(ArgumentTypeError, match="must be numbers"):
+    with refuses(ArgumentTypeError):
         comparable_rows(np.array([["a"]]), "l2")

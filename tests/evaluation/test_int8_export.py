@@ -5,6 +5,7 @@ import json
 import onnx
 import pytest
 import torch
+from helpers import refuses, trained_like
 from typer.testing import CliRunner
 
 import matchkernel
@@ -17,8 +18,6 @@ from matchkernel.evaluation.int8 import calibrate_int8, export_int8
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    from helpers import trained_like
-
     path = tmp_path_factory.mktemp("weights") / "mine.safetensors"
     model = trained_like(matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0)))
     matchkernel.save(model, path, {"licence": "CC0-1.0"})
@@ -64,7 +63,7 @@ def test_a_file_that_is_far_off_is_not_kept(patch_set, weights, tmp_path, monkey
     monkeypatch.setattr(int8, "calibrate", wrong)
     out = tmp_path / "mine.onnx"
     out.write_bytes(b"old")
-    with pytest.raises(WorkError, match="int8 is too far from torch and not kept: mean cosine"):
+    with refuses(WorkError):
         export_int8(matchkernel.load(weights), out, [open_patch_set(patch_set)])
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]
@@ -83,5 +82,5 @@ def test_what_is_refused(patch_set, weights, tmp_path):
     assert not list(tmp_path.iterdir())
     few = open_patch_set(patch_set)
     few = type(few)(few.folder, few.patches[:40], few.labels[:40], {}, {}, {})
-    with pytest.raises(ArgumentError, match="at least 64 patches, and as many of other points that have two"):
+    with refuses(ArgumentError):
         calibrate_int8(matchkernel.load(weights), [few])

@@ -9,6 +9,7 @@ import kornia
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
@@ -59,16 +60,16 @@ def test_models_say_how_they_were_trained(tmp_path):
     assert (named.name, named.facts["train_set"], named.facts["configuration"]) == ("mine", "c", "sum-n32-d=8")
     assert (named.trained_on, named.warnings) == ({"c"}, ())
     assert model_methods([("b,a", files[0])])[0].facts["train_set"] == "a, b"
-    with pytest.raises(ArgumentError, match=r"0\.safetensors: its card says it was trained on a, b, not on c"):
+    with refuses(ArgumentError):
         model_methods([("c", files[0])])
-    with pytest.raises(ArgumentError, match="a second one of sum-n32-d=8, trained on a, b, seed 9"):
+    with refuses(ArgumentError):
         model_methods([(None, files[2]), (None, files[2])])
 
 
 def test_one_name_is_for_one_configuration(tmp_path):
     for d in (8, 16):
         save(build("sum", d=d), tmp_path / f"{d}.safetensors", {})
-    with pytest.raises(ArgumentError, match=r"'mine' \(--name\) would stand for two configurations, sum-n32-d=8 and"):
+    with refuses(ArgumentError):
         model_methods([(None, tmp_path / "8.safetensors"), (None, tmp_path / "16.safetensors")], name="mine")
 
 
@@ -118,7 +119,7 @@ def test_weights_of_a_baseline_say_what_they_were_trained_on(sets, tmp_path):
     opened = open_patch_set(sets / "b")
     (found,) = evaluate_patch_sets([unknown], {"b": opened})
     assert found["warnings"][-1] == UNKNOWN
-    with pytest.raises(ArgumentError, match="nothing to test on"):
+    with refuses(ArgumentError):
         evaluate_patch_sets([told], {"a": open_patch_set(sets / "a")})
 
 
@@ -131,7 +132,7 @@ def test_distances_go_by_method_not_by_name(sets):
 def test_a_set_is_joined_once(sets, tmp_path):
     copy = shutil.copytree(sets / "a", tmp_path / "copy")
     for other in (sets / "a", copy):
-        with pytest.raises(ArgumentError, match=r"a and .* contain the same patches"):
+        with refuses(ArgumentError):
             open_test_sets([("x", sets / "a"), ("x", sets / "b"), ("x", other)])
 
 
@@ -170,10 +171,10 @@ def test_joined_sets_keep_labels_and_pairs_apart(sets):
     assert np.array_equal(joined.patches[20:], parts[1].patches)
     rows = np.random.default_rng(0).normal(size=(42, 4))
     assert retrieval_map(rows[:20], joined.labels[:20]) == retrieval_map(rows[:20], parts[0].labels)
-    with pytest.raises(ArgumentError, match="has the pair lists none"):
+    with refuses(ArgumentError):
         join_patch_sets("both", [parts[0], dataclasses.replace(parts[1], pairs={})])
     other = PatchSet(Path("c"), np.zeros((2, 8, 8), np.uint8), np.zeros(2, np.int64), {}, {}, {})
-    with pytest.raises(ArgumentError, match=r"these have \[8, 16\] px"):
+    with refuses(ArgumentError):
         join_patch_sets("both", [parts[0], other])
 
 
@@ -183,12 +184,12 @@ def test_sets_share_a_name_only_where_it_was_given_and_are_intact(sets, tmp_path
     stack = np.load(changed / "patches.npy")
     stack[-1, -1, -1] ^= 1
     np.save(changed / "patches.npy", stack)
-    with pytest.raises(FileError, match=r"changed: patches\.npy is damaged, its sha256 does not match the manifest"):
+    with refuses(FileError):
         open_test_sets([("a", changed)])
     joined = open_test_sets([("x", sets / "a"), ("x", sets / "b")])
     assert len(joined["x"]) == 42
     for clash in ([(None, sets / "a"), (None, sets / "a")], [("a", sets / "b"), (None, sets / "a")]):
-        with pytest.raises(ArgumentError, match="two sets have the name 'a'"):
+        with refuses(ArgumentError):
             open_test_sets(clash)
     method = dataclasses.replace(baseline_method("sift"), trained_on=frozenset({"b"}))
     assert method.was_trained_on("x", joined["x"])

@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from slow_metrics import roc_points
@@ -172,26 +173,19 @@ def test_any_kind_of_number():
         assert fpr95(np.array([3, 1, 2, 0], dtype), np.array([0, 1, 0, 1])) == 0
 
 
-def test_what_cannot_be_ranked_is_refused_in_one_line():
-    for distances, labels, words in [
-        ([], [], "no pairs"),
-        ([1.0, np.nan, 2.0], [0, 1, 1], "row 1"),
-        ([1.0, 2.0], [0, 2], "row 1 has 2"),
-        ([1.0, 2.0], [1, 1], "all 2 pairs are matches"),
-        ([1.0, 2.0], [0, 0], "all 2 pairs are non-matches"),
-        ([1.0, 2.0], [0], "(2,) and (1,)"),
-        ([[1.0, 2.0]], [[0, 1]], "(1, 2)"),
-    ]:
+def test_what_cannot_be_ranked_is_refused():
+    for distances, labels in [
+        ([], []), ([1.0, np.nan, 2.0], [0, 1, 1]), ([1.0, 2.0], [0, 2]), ([1.0, 2.0], [1, 1]), ([1.0, 2.0], [0, 0]),
+        ([1.0, 2.0], [0]), ([[1.0, 2.0]], [[0, 1]]),
+    ]:  # fmt: skip
         for metric in (fpr95, thinned_roc):
-            with pytest.raises(ArgumentError) as caught:
+            with refuses(ArgumentError):
                 metric(np.array(distances, np.float64), np.array(labels, np.int64))
-            assert words in str(caught.value)
-            assert "\n" not in str(caught.value)
-    with pytest.raises(ArgumentError, match="form must be"):
+    with refuses(ArgumentError):
         precision_area(np.array([0]), 1, form="area")
-    with pytest.raises(ArgumentError, match="ties must be"):
+    with refuses(ArgumentError):
         non_matches_before(np.array([1.0, 2.0]), np.array([0, 1]), "lucky")
-    with pytest.raises(ArgumentTypeError, match="numbers"):
+    with refuses(ArgumentTypeError):
         fpr95(np.array(["a", "b"]), np.array([0, 1]))
 
 

@@ -89,7 +89,7 @@ def test_a_sequence_with_homographies(tmp_path):
     assert scene.kind == "homographies"
     assert scene.pairs == [("1.png", f"{k}.png") for k in range(2, 7)]
     assert scene.homographies["1.png", "6.png"] == pytest.approx(np.eye(3))
-    with pytest.raises(ArgumentError, match="has its own pairs"):
+    with refuses(ArgumentError):
         read_scene(tmp_path / "v_texture", pairs="x")
 
 
@@ -102,29 +102,28 @@ def test_at_most_so_many_pairs_of_a_sequence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "line",
     [
-        (f"a.png 500 510 320 240 2 0 0 0 1 0 0 0 1 {ORIGIN}", "line 2: R is not a rotation"),
-        (f"a.png 500 510 320 240 1 0 0 0 1 0 0 0 -1 {ORIGIN}", "line 2: R is not a rotation"),
-        (f"a.png 500 510 320 240 0 0 0 0 0 0 0 0 0 {ORIGIN}", "line 2: R is not a rotation"),
-        (f"a.png 0 510 320 240 {IDENTITY} {ORIGIN}", "line 2: the focal lengths must be positive"),
-        (f"a.png 500 -1 320 240 {IDENTITY} {ORIGIN}", "line 2: the focal lengths must be positive"),
-        (f"a.png 500 9 320 0 510 240 0 0 1 {IDENTITY} {ORIGIN}", "without skew"),
-        (f"a.png 500 0 320 0 510 240 0 0 2 {IDENTITY} {ORIGIN}", "K must be fx 0 cx"),
-        (f"a.png 0 0 0 0 0 0 0 0 0 {IDENTITY} {ORIGIN}", "K must be fx 0 cx"),
-        (f"a.png 500 510 nan 240 {IDENTITY} {ORIGIN}", "not finite"),
-        (f"a.png 500 510 320 240 {IDENTITY} 0 inf 0", "not finite"),
-        (f"a.png 500 510 x 240 {IDENTITY} {ORIGIN}", "expected numbers"),
-        (f"a.png 500 510 320 {IDENTITY} {ORIGIN}", "expected a name, fx fy cx cy"),
-        (f"a.png {IDENTITY} {ORIGIN}", "expected a name, fx fy cx cy"),
-        ("a.png", "expected a name, fx fy cx cy"),
-        (TURNED, "line 2: a second camera of b.png"),
+        f"a.png 500 510 320 240 2 0 0 0 1 0 0 0 1 {ORIGIN}",
+        f"a.png 500 510 320 240 1 0 0 0 1 0 0 0 -1 {ORIGIN}",
+        f"a.png 500 510 320 240 0 0 0 0 0 0 0 0 0 {ORIGIN}",
+        f"a.png 0 510 320 240 {IDENTITY} {ORIGIN}",
+        f"a.png 500 -1 320 240 {IDENTITY} {ORIGIN}",
+        f"a.png 500 9 320 0 510 240 0 0 1 {IDENTITY} {ORIGIN}",
+        f"a.png 500 0 320 0 510 240 0 0 2 {IDENTITY} {ORIGIN}",
+        f"a.png 0 0 0 0 0 0 0 0 0 {IDENTITY} {ORIGIN}",
+        f"a.png 500 510 nan 240 {IDENTITY} {ORIGIN}",
+        f"a.png 500 510 320 240 {IDENTITY} 0 inf 0",
+        f"a.png 500 510 x 240 {IDENTITY} {ORIGIN}",
+        f"a.png 500 510 320 {IDENTITY} {ORIGIN}",
+        f"a.png {IDENTITY} {ORIGIN}",
+        "a.png",
+        TURNED,
     ],
 )
-def test_a_bad_camera_is_told_with_its_line(written, line, words):
-    with pytest.raises(FileError, match=words) as caught:
+def test_a_bad_camera_is_refused(written, line):
+    with refuses(FileError):
         read_scene(written(TURNED, line))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("pairs", ["a.png d.png", "a.png b.png c.png", "a.png a.png", "# nothing\n"])
@@ -134,71 +133,58 @@ def test_a_list_without_pairs_of_images_with_cameras_is_refused(written, pairs):
 
 
 def test_a_scene_that_cannot_be_scored_is_refused(written, rendered, photos_cc0, tmp_path):
-    with pytest.raises(FileError, match="no such folder"):
-        read_scene(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="has no cameras; a scene has images/ with sparse/"):
-        read_scene(tmp_path / "empty")
-    with pytest.raises(FileError, match="cameras of fewer than two images"):
-        read_scene(written(LINE))
-    with pytest.raises(FileError, match="no two images share 1000000 points"):
-        read_scene(rendered, shared_points=10**6)
-    with pytest.raises(ArgumentError, match="two scenes are called photos_cc0"):
+    for folder, options in (
+        (tmp_path / "nowhere", {}),
+        (tmp_path / "empty", {}),
+        (written(LINE), {}),
+        (rendered, {"shared_points": 10**6}),
+    ):
+        with refuses(FileError):
+            read_scene(folder, **options)
+    with refuses(ArgumentError):
         read_scenes([photos_cc0, photos_cc0])
-    with pytest.raises(ArgumentError, match="--pairs is for one scene"):
+    with refuses(ArgumentError):
         read_scenes([photos_cc0, rendered], pairs="x")
 
 
-def copied(source, target):
-    shutil.copytree(source, target)
-    return target
+def without_images(path):
+    path.write_text("\n".join(path.read_text().split("\n")[:2]) + "\n")
 
 
-def test_a_missing_or_broken_photo_is_told_by_name(rendered, tmp_path):
-    folder = copied(rendered, tmp_path / "scene")
-    photo = folder / "images" / "003.png"
-    content = photo.read_bytes()
-    photo.write_bytes(b"not an image")
-    with pytest.raises(FileError, match=r"003.png: not a whole image"):
-        read_scene(folder)
-    photo.unlink()
-    with pytest.raises(FileError, match=r"003.png: no such file"):
-        read_scene(folder)
-    photo.write_bytes(content)
-    Image.new("L", (400, 200)).save(photo)
-    with pytest.raises(FileError, match=r"003.png: 400 x 200 pixels, of another shape"):
-        read_scene(folder)
+def with_camera(line):
+    def change(path):
+        path.write_text("\n".join([line, *path.read_text().split("\n")[1:]]))
+
+    return change
 
 
-def test_one_image_only(rendered, tmp_path):
-    folder = copied(rendered, tmp_path / "scene")
-    lines = (folder / "sparse" / "images.txt").read_text().split("\n")
-    (folder / "sparse" / "images.txt").write_text("\n".join(lines[:2]) + "\n")
-    with pytest.raises(FileError, match="needs two images with cameras, this has 1"):
-        read_scene(folder)
-
-
-def test_a_camera_without_a_focal_length_and_an_unknown_model(rendered, tmp_path):
-    folder = copied(rendered, tmp_path / "scene")
-    path = folder / "sparse" / "cameras.txt"
-    first, *rest = path.read_text().split("\n")
-    path.write_text("\n".join(["1 PINHOLE 400 300 0 0 200 150", *rest]))
-    with pytest.raises(FileError, match=r"000.png has no positive focal length"):
-        read_scene(folder)
-    path.write_text("\n".join(["1 EQUIRECTANGULAR 400 300 400 300", *rest]))
-    with pytest.raises(FileError, match=r"EQUIRECTANGULAR of 000.png is not supported"):
-        read_scene(folder)
-    assert first.startswith("1 PINHOLE")
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("images/003.png", lambda path: path.write_bytes(b"not an image")),
+        ("images/003.png", lambda path: path.unlink()),
+        ("images/003.png", lambda path: Image.new("L", (400, 200)).save(path)),  # of another shape than its camera
+        ("sparse/images.txt", without_images),
+        ("sparse/cameras.txt", with_camera("1 PINHOLE 400 300 0 0 200 150")),  # no focal length
+        ("sparse/cameras.txt", with_camera("1 EQUIRECTANGULAR 400 300 400 300")),
+    ],
+)
+def test_a_colmap_scene_with_a_fault_is_refused(file, change, rendered, tmp_path):
+    shutil.copytree(rendered, tmp_path / "scene")
+    change(tmp_path / "scene" / file)
+    with refuses(FileError):
+        read_scene(tmp_path / "scene")
 
 
 def test_a_model_cut_at_any_byte_is_refused(photos_cc0, tmp_path):
-    folder = copied(photos_cc0, tmp_path / "scene")
+    folder = shutil.copytree(photos_cc0, tmp_path / "scene")
     for name in ("cameras.bin", "images.bin", "points3D.bin"):
         path = folder / "sparse" / name
         content = path.read_bytes()
         for length in {0, 1, 7, 8, len(content) // 3, len(content) - 1}:
             path.write_bytes(content[:length])
-            with pytest.raises(FileError, match=name):
+            with refuses(FileError):
                 read_scene(folder)
         path.write_bytes(content)
     assert read_scene(folder).pairs
@@ -207,14 +193,14 @@ def test_a_model_cut_at_any_byte_is_refused(photos_cc0, tmp_path):
 def test_a_sequence_with_faults(tmp_path):
     folder = write_sequence(tmp_path / "v_texture", side=60)
     (folder / "H_1_3").write_text("0 0 0 0 0 0 0 0 0")
-    with pytest.raises(FileError, match=r"H_1_3: the homography is singular"):
+    with refuses(FileError):
         read_scene(folder)
     (folder / "H_1_3").unlink()
-    with pytest.raises(FileError, match="H_1_3"):
+    with refuses(FileError):
         read_scene(folder)
     for path in folder.glob("[13456].png"):
         path.unlink()
-    with pytest.raises(FileError, match="a sequence needs image 1 and another one"):
+    with refuses(FileError):
         read_scene(folder)
 
 

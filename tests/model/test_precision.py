@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
-from matchkernel.model.precision import full_precision, has_bfloat16, unit_rows, widened
+from matchkernel.model.precision import full_precision, has_bfloat16, unit_rows
 
 
 def test_rows_have_length_one():
@@ -23,16 +23,6 @@ def test_squares_beyond_half_precision():
     rows = torch.full((1, 4), 300.0, dtype=torch.float16)  # 300^2 does not fit float16
     assert unit_rows(rows).tolist() == [[0.5] * 4]
     assert unit_rows(rows).dtype == torch.float16
-
-
-def test_only_half_precision_is_widened():
-    kinds = {
-        torch.float16: torch.float32,
-        torch.bfloat16: torch.float32,
-        torch.float32: torch.float32,
-        torch.float64: torch.float64,
-    }
-    assert all(widened(torch.zeros(1, dtype=kind)).dtype == wide for kind, wide in kinds.items())
 
 
 def test_full_precision_is_for_the_while_only():

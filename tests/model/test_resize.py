@@ -9,13 +9,6 @@ from matchkernel.model.describe import resize_patches
 from matchkernel.runtime.describe import resize_weights
 
 
-def test_halving_is_the_mean_of_2_x_2():
-    """As HardNet brings 64 px patches to 32."""
-    patches = torch.rand(3, 1, 64, 64, dtype=torch.float64)
-    expected = patches.unfold(2, 2, 2).unfold(3, 2, 2).mean((-1, -2))
-    assert (resize_patches(patches, 32) - expected).abs().max() < 1e-12
-
-
 def test_area_mean_by_brute_force():
     """65 to 32: cut every pixel into 32 x 32 equal parts, of which each new pixel takes 65 x 65."""
     patch = torch.rand(1, 1, 65, 65, dtype=torch.float64)
@@ -59,12 +52,6 @@ def test_a_ramp_keeps_its_slope_inside(old, new):
     else:
         inside = (expected > 0.5) & (expected < old - 0.5)
         assert np.abs(resized - expected)[inside].max() < 1e-9
-
-
-def test_a_fine_stripe_does_not_alias():
-    """65 px stripes of one pixel: plain sampling would give full contrast somewhere."""
-    stripes = torch.arange(65).remainder(2).double().expand(65, 65)[None, None]
-    assert resize_patches(stripes, 32).std() < 0.3 * stripes.std()
 
 
 @pytest.mark.parametrize("size", [1, 32, 33])

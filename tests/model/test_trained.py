@@ -1,4 +1,4 @@
-"""The trained weights of the package: whole, small, with honest cards, and better than nothing."""
+"""The trained weights of the package: complete, small, with true cards, and better than untrained ones."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_these_weights_are_in_the_package_and_small():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_card_tells_what_the_weights_are(name):
+def test_a_card_records_what_the_weights_are(name):
     card = read_card(name)
     scenes = set(card.trained_on.split(", "))
     assert len(scenes) == 14
@@ -42,11 +42,11 @@ def test_a_card_tells_what_the_weights_are(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_documented_command_trains_the_same(name):
-    """The TOML of a model card is the training that the weight file says it had."""
-    told = TrainingConfig.from_dict(read_card(name).training)
+    """The TOML of a model card is the training that the weight file records."""
+    recorded = TrainingConfig.from_dict(read_card(name).training)
     documented = TrainingConfig.from_toml(ROOT / "configs" / "trained" / f"{name}.toml")
-    assert documented.binding() == told.binding()
-    assert documented.data.train == told.data.train
+    assert documented.binding() == recorded.binding()
+    assert documented.data.train == recorded.data.train
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +59,7 @@ def test_the_page_of_the_models_says_what_the_cards_say(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_taught_to_know_a_patch_again(name):
+def test_training_helps_to_recognise_a_changed_patch(name):
     """A turned, smaller, shifted, darker and noisy copy is found among 80 more often than without training."""
     generator = np.random.default_rng(0)
     patches, copies = _changed_textures(generator, 80)

@@ -2,7 +2,6 @@ import dataclasses
 import json
 import multiprocessing
 import pickle
-import shutil
 import signal
 import subprocess
 import time
@@ -177,17 +176,6 @@ def test_one_flipped_bit_anywhere_is_noticed(data, small_file, tmp_path):
     assert_refused(damaged)
 
 
-def test_flipped_bits_all_over_the_header_are_noticed(small_file, tmp_path):
-    content = small_file.read_bytes()
-    end = 8 + int.from_bytes(content[:8], "little")
-    damaged = tmp_path / "damaged.safetensors"
-    for place in range(0, end, 23):  # 23 and the 8 bits share no factor: every bit of a byte has its turn
-        changed = bytearray(content)
-        changed[place] ^= 1 << place % 8
-        damaged.write_bytes(changed)
-        assert_refused(damaged)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
@@ -336,9 +324,3 @@ def test_disk_full_keeps_the_old_file(tmp_path):
         assert [path.name for path in mount.iterdir()] == ["w.safetensors"]
     finally:
         subprocess.run(["umount", mount], check=True)
-
-
-def test_loading_does_not_depend_on_where_the_file_lies(small_file, tmp_path):
-    moved = tmp_path / "a name with spaces ü.safetensors"
-    shutil.copy(small_file, moved)
-    assert load(moved).config == load(str(small_file)).config

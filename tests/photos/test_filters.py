@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from made_images import texture, turned
@@ -59,32 +60,28 @@ def test_without_recorded_limits_ratios_are_those_of_learned_rows():
     found = made_matches([0.1, 9.0], [0.89, 0.91])
     for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
         assert Filter("ratio").keep(found, *sides).tolist() == [True, False]
-    with pytest.raises(ArgumentError, match="match_ratio must be above 0"):
+    with refuses(ArgumentError):
         Filter("ratio").keep(found, features(2, match_ratio="wide"), features(2))
 
 
-@pytest.mark.parametrize(
-    ("kind", "example"),
-    [("distance", r"distance:0\.8"), ("either", r"either:0\.9,0\.8"), ("both", r"both:0\.9,0\.8")],
-)
-def test_without_a_recorded_distance_none_is_tested_in_silence(kind, example):
-    found, message = made_matches([0.1, 9.0], [0.89, 0.91]), f"no distance is recorded .*: give one, such as {example}$"
+@pytest.mark.parametrize("kind", ["distance", "either", "both"])
+def test_a_distance_that_is_neither_given_nor_recorded_is_refused(kind):
+    found = made_matches([0.1, 9.0], [0.89, 0.91])
     for sides in ((features(2), features(2)), (np.eye(2), np.eye(2))):
-        with pytest.raises(ArgumentError, match=message):
+        with refuses(ArgumentError):
             Filter(kind).keep(found, *sides)
     assert Filter(kind, distance=9.0).keep(found, np.eye(2), np.eye(2)).any()
 
 
-def test_a_missing_distance_is_told_before_the_work(tmp_path, monkeypatch):
+def test_a_missing_distance_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("matchkernel.geometry.detect.Detector.detect", None)  # nothing is detected
     monkeypatch.setattr("matchkernel.collection.reconstruct.find_colmap", lambda: "colmap")
     network = matchkernel.build("fc")  # untrained: nothing was calibrated
-    image = texture(0, 100, 100)
-    with pytest.raises(ArgumentError, match="no distance is recorded"):
-        matchkernel.match_images(image, image, network, filter="distance")
-    with pytest.raises(ArgumentError, match="no distance is recorded"):
+    with refuses(ArgumentError):
+        matchkernel.match_images(texture(), texture(), network, filter="distance")
+    with refuses(ArgumentError):
         reconstruct(tmp_path, tmp_path / "out", network, ReconstructSettings(filter="both"))
-    with pytest.raises(ArgumentError, match="no distance is recorded"):
+    with refuses(ArgumentError):
         MethodSpec("untrained:fc", Detector(), "either").open()
 
 
@@ -121,15 +118,14 @@ def test_filtered_matches_are_some_of_all_mutual_ones(kind):
         assert right[1].mean() > 0.97
 
 
-def test_adalam_says_what_it_needs(monkeypatch):
-    rows = np.eye(3)
-    with pytest.raises(ArgumentError, match="adalam needs keypoints"):
-        match(rows, rows, filter="adalam")
-    monkeypatch.setattr("matchkernel.photos.filters.MOST_FOR_ADALAM", 2)
-    with pytest.raises(ArgumentError, match="at most 2 matches, here are 3"):
+def test_adalam_needs_keypoints_few_matches_and_kornia(monkeypatch):
+    with refuses(ArgumentError):
+        match(np.eye(3), np.eye(3), filter="adalam")
+    monkeypatch.setattr("matchkernel.photos.filters.ADALAM_LIMIT", 2)
+    with refuses(ArgumentError):
         match(features(3), features(3), filter="adalam")
     monkeypatch.setitem(sys.modules, "kornia", None)
-    with pytest.raises(MissingExtraError, match=r"the filter adalam needs kornia: pip install 'matchkernel\[kornia\]'"):
+    with refuses(MissingExtraError):
         match(features(3), features(3), filter="adalam")
 
 
@@ -166,21 +162,16 @@ def test_any_string_is_a_filter_or_refused_in_one_line(text):
         assert found.distance is None or 0 <= found.distance < np.inf
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: parse_filter("adalam:3"), "the filter adalam takes no number"),
-        (lambda: parse_filter("ratio:"), r"written ratio:0\.85"),
-        (lambda: parse_filter("ratio:0.8,0.7"), "the filter ratio takes a ratio"),
-        (lambda: parse_filter("both:0.8"), "the filter both takes a ratio and a distance"),
-        (lambda: parse_filter("distance:nan"), "distance must be a distance"),
-        (lambda: parse_filter("ratio:1e999"), "ratio must be above 0 and at most 1"),
-        (lambda: parse_filter(""), "filter must be one of"),
-        (lambda: Filter("ratio", distance=0.5), "the filter ratio takes no distance"),
-        (lambda: Filter("ratio", True), "ratio must be"),
-        (lambda: MatchSettings(filter=3), "filter must be a Filter or a string"),
-    ],
-)
-def test_what_is_refused(make, message):
-    with pytest.raises(ArgumentError, match=message):
-        make()
+TEXTS = ["adalam:3", "ratio:", "ratio:0.8,0.7", "both:0.8", "distance:nan", "distance:-1", "ratio:1e999", "ratio:2", ""]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "wide", "either:0.8"])
+def test_strings_that_are_refused(text):
+    with refuses(ArgumentError):
+        parse_filter(text)
+
+
+@pytest.mark.parametrize("values", [("ratio", None, 0.5), ("ratio", True), ("distance", None, "near"), ("wide",)])
+def test_values_that_are_refused(values):
+    with refuses(ArgumentError):
+        Filter(*values)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from matchkernel.photos.nearest import COLUMNS, TILE, Distances, _Search, find_nearest
+from matchkernel.photos.nearest import COLUMNS, TILE, Distances, find_nearest
 
 
 def nearest(a, b, distance, tile_size=TILE):
@@ -63,11 +63,6 @@ def test_copies_and_ties(distance, scale):
         assert np.array_equal(index, is_tied.argmax(1))
         assert distances == pytest.approx(matrix.min(1))
         assert np.array_equal(is_only, is_tied.sum(1) == 1)
-
-
-def test_one_patch():
-    index, distances, is_only = nearest(np.array([[3.0, 4]]), np.zeros((1, 2)), "l2")
-    assert (index.tolist(), distances.tolist(), is_only.tolist()) == ([0], [5.0], [True])
 
 
 def test_a_program_that_allows_coarse_products_gets_exact_neighbours():
@@ -146,15 +141,3 @@ def test_numpy_and_torch_find_the_same(kind, wants_second):
             if wants_second:
                 second = np.partition(squares, 1)[:, 1] if len(b) > 1 else np.full(len(a), np.inf)
                 assert here.second == pytest.approx(second, rel=1e-12, abs=0)
-
-
-def test_a_search_of_tensors_answers_as_one_of_arrays():
-    random = np.random.default_rng(5)
-    a, b = (random.integers(-1, 2, (count, 6)).astype(np.float32) * np.float32(0.1) for count in (40, 60))
-    searches = [_Search(*rows, "l2", True) for rows in ((a, b), (torch.from_numpy(a), torch.from_numpy(b)))]
-    for search, library in zip(searches, (np, torch), strict=True):
-        search.in_tiles((100, 11), library.empty(110, dtype=library.float32))
-        assert search.index.dtype == library.int64
-    for name in ("index", "first", "second"):
-        assert np.array_equal(getattr(searches[0], name), getattr(searches[1], name).numpy())
-    assert searches[0].distances.error == searches[1].distances.error > 0

@@ -1,6 +1,5 @@
 """Descriptors of OpenCV and its contrib modules, each on one upright keypoint in the middle of a patch."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,15 @@ VGG_REGIONS = 68  # pooling regions of OpenCV's VGG_120
 
 def sift() -> Method:
     """SIFT over the region of HPatches' baseline, as OpenCV returns it (rows of length 512, whole numbers)."""
-    rows, settings = _sift()
-    return patch_method("sift", 65, rows, settings)
+    settings = _settings(65, (32, 32, SIFT_SIZE_OF_65, 0), "SIFT_create()")
+    return patch_method("sift", 65, _sift_rows, settings)
 
 
 def rootsift() -> Method:
     """RootSIFT (Arandjelovic and Zisserman 2012): the root of SIFT with unit sum."""
-    rows, settings = _sift()
+    settings = _settings(65, (32, 32, SIFT_SIZE_OF_65, 0), "SIFT_create()")
     settings["after"] = "divided by the sum, then the square root"
-    return patch_method("rootsift", 65, lambda batch: to_rootsift(rows(batch)), settings)
+    return patch_method("rootsift", 65, lambda batch: to_rootsift(_sift_rows(batch)), settings)
 
 
 def orb() -> Method:
@@ -34,15 +33,9 @@ def orb() -> Method:
     patch is resized to 31 px. OpenCV drops keypoints closer to the border than edgeThreshold, 31 px by default, which
     covers the whole patch; with 0 it keeps them, and extends the patch by reflection where the blur needs it.
     """
-    cv2 = _load()
-    extractor = cv2.ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)
-    settings = {
-        "library": f"OpenCV {cv2.__version__}",
-        "patch": f"31 px, {RESIZED}",
-        "keypoint": "KeyPoint(15, 15, 31, 0)",
-        "call": "ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)",
-    }
-    return patch_method("orb", 31, _one_by_one(extractor, (15, 15, 31, 0), 32), settings, is_binary=True)
+    extractor = _load().ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)
+    call = "ORB_create(nlevels=1, edgeThreshold=0, patchSize=31, WTA_K=2)"
+    return _at_keypoint("orb", extractor, call, 31, (15, 15, 31, 0), is_binary=True)
 
 
 def brief() -> Method:
@@ -54,15 +47,9 @@ def brief() -> Method:
     and h1: .65 and .34 with 29 px; .41 and .15 with 57 px, where the tests end at the border of the patch). The border
     of the patch is repeated around it.
     """
-    cv2 = _load()
-    extractor = _contrib("brief", "BriefDescriptorExtractor_create")(bytes=64)
-    settings = {
-        "library": f"OpenCV {cv2.__version__}",
-        "patch": f"29 px, {RESIZED}; its border repeated 14 times",
-        "keypoint": "KeyPoint(28, 28, 31, 0)",
-        "call": "BriefDescriptorExtractor_create(bytes=64)",
-    }
-    return patch_method("brief", 29, _one_by_one(extractor, (28, 28, 31, 0), 64, 14), settings, is_binary=True)
+    extractor = _contrib("brief").BriefDescriptorExtractor_create(bytes=64)
+    call = "BriefDescriptorExtractor_create(bytes=64)"
+    return _at_keypoint("brief", extractor, call, 29, (28, 28, 31, 0), border=14, is_binary=True)
 
 
 def beblid() -> Method:
@@ -77,65 +64,37 @@ def teblid() -> Method:
 
 def vgg() -> Method:
     """VGG (Simonyan et al. 2014): learned pooling regions of gradients and a learned projection to 120 numbers."""
-    cv2 = _load()
-    extractor = _contrib("vgg", "VGG_create")(use_scale_orientation=False)
-    settings = {
-        "library": f"OpenCV {cv2.__version__}",
-        "patch": f"64 px, {RESIZED}",
-        "keypoint": "KeyPoint(32, 32, 1, 0)",
-        "call": "VGG_create(use_scale_orientation=False)",
-    }
+    extractor = _contrib("vgg").VGG_create(use_scale_orientation=False)
     learned = 120 * VGG_REGIONS * 8  # the projection, of eight directions in each region
-    compute = _one_by_one(extractor, (32, 32, 1, 0), 120)
-    return patch_method("vgg", 64, compute, settings, parameters=learned, hand_crafted=False)
+    return _at_keypoint("vgg", extractor, "VGG_create(use_scale_orientation=False)", 64, (32, 32, 1, 0), learned)
 
 
 def _boxes(name: str, kind: str) -> Method:
-    """A descriptor of 512 bits that compare two boxes each: four coordinates, a radius and a threshold.
+    """512 bits that compare two boxes each: four coordinates, a radius and a threshold.
 
     Args:
         name: of the baseline.
         kind: its name in cv2.xfeatures2d.
     """
-    cv2 = _load()
-    extractor = _contrib(name, f"{kind}_create")(1.0, getattr(cv2.xfeatures2d, f"{kind}_SIZE_512_BITS"))
-    settings = {
-        "library": f"OpenCV {cv2.__version__}",
-        "patch": f"32 px, {RESIZED}",
-        "keypoint": "KeyPoint(16, 16, 32, -1)",
-        "call": f"{kind}_create(1.0, {kind}_SIZE_512_BITS)",
-    }
-    compute = _one_by_one(extractor, (16, 16, 32, -1), 64)
-    return patch_method(name, 32, compute, settings, parameters=6 * 512, hand_crafted=False, is_binary=True)
+    module = _contrib(name)
+    extractor = getattr(module, f"{kind}_create")(1.0, getattr(module, f"{kind}_SIZE_512_BITS"))
+    call = f"{kind}_create(1.0, {kind}_SIZE_512_BITS)"
+    return _at_keypoint(name, extractor, call, 32, (16, 16, 32, -1), 6 * 512, is_binary=True)
 
 
-def _contrib(name: str, function: str) -> Callable[..., Any]:
-    """A function of OpenCV's contrib modules."""
-    module = getattr(_load(), "xfeatures2d", None)
-    if not hasattr(module, function):
-        raise MissingExtraError(
-            f"{name} needs opencv-contrib-python-headless, installed after any other OpenCV: "
-            "pip install --force-reinstall --no-deps opencv-contrib-python-headless"
-        )
-    return getattr(module, function)
-
-
-def _sift() -> tuple[Callable[[Tensor], np.ndarray], dict[str, str]]:
-    cv2 = _load()
-    settings = {
-        "library": f"OpenCV {cv2.__version__}",
-        "patch": f"65 px, {RESIZED}",
-        "keypoint": f"KeyPoint(32, 32, {SIFT_SIZE_OF_65}, 0)",
-        "call": "SIFT_create()",
-    }
-    return lambda batch: patch_sift(batch[:, 0].round().byte().numpy()), settings
-
-
-def _one_by_one(
-    extractor: Any, keypoint: tuple[float, ...], width: int, border: int = 0
-) -> Callable[[Tensor], np.ndarray]:
-    """Rows of patches, each a separate image: side by side in one image they would blur into each other."""
-    point = _load().KeyPoint(*keypoint)
+def _at_keypoint(
+    name: str,
+    extractor: Any,
+    call: str,
+    size: int,
+    keypoint: tuple[float, ...],
+    learned: int = 0,
+    *,
+    border: int = 0,
+    is_binary: bool = False,
+) -> Method:
+    """A method that describes each patch as a separate image: side by side they would blur into each other."""
+    point, width = _load().KeyPoint(*keypoint), extractor.descriptorSize()
 
     def compute(batch: Tensor) -> np.ndarray:
         rows = np.zeros((len(batch), width), np.float32)
@@ -146,7 +105,36 @@ def _one_by_one(
                 row[:] = found[0]
         return rows
 
-    return compute
+    settings = _settings(size, keypoint, call)
+    if border:
+        settings["patch"] += f"; its border repeated {border} times"
+    return patch_method(
+        name, size, compute, settings, parameters=learned, hand_crafted=not learned, is_binary=is_binary
+    )
+
+
+def _settings(size: int, keypoint: tuple[float, ...], call: str) -> dict[str, str]:
+    return {
+        "library": f"OpenCV {_load().__version__}",
+        "patch": f"{size} px, {RESIZED}",
+        "keypoint": f"KeyPoint{keypoint}",
+        "call": call,
+    }
+
+
+def _sift_rows(batch: Tensor) -> np.ndarray:
+    return patch_sift(batch[:, 0].round().byte().numpy())
+
+
+def _contrib(name: str) -> Any:
+    """OpenCV's contrib modules."""
+    module = getattr(_load(), "xfeatures2d", None)
+    if not hasattr(module, "BriefDescriptorExtractor_create"):
+        raise MissingExtraError(
+            f"{name} needs opencv-contrib-python-headless, installed after any other OpenCV: "
+            "pip install --force-reinstall --no-deps opencv-contrib-python-headless"
+        )
+    return module
 
 
 def _load() -> Any:

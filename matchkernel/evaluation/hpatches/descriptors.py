@@ -65,6 +65,12 @@ def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatche
     Args:
         name: of the descriptor.
         sequences: name -> (16, N, D) floats, or uint8 with bits packed; images in the order of IMAGES.
+
+    Example:
+        >>> import numpy as np
+        >>> mine = stack_descriptors("mine", {"v_wall": np.zeros((16, 5, 128)), "i_dome": np.zeros((16, 3, 128))})
+        >>> mine.rows.shape, mine.dimension, mine.sequence("i_dome").shape
+        ((128, 128), 128, (16, 3, 128))
     """
     counts = {key: array.shape[1] for key, array in sequences.items() if array.ndim == 3}
     shapes = {(array.shape[0], array.shape[-1], array.dtype == np.uint8) for array in sequences.values()}
@@ -97,7 +103,11 @@ def describe_hpatches(
         sequences: only these (default: all).
         progress: called with the number of patches done and their total.
     """
-    counts = {key: patches.counts[key] for key in _known(patches, sequences)}
+    wanted = list(patches.counts) if sequences is None else sequences
+    missing = [key for key in wanted if key not in patches.counts]
+    if missing:
+        raise FileError(f"{patches.root}: sequence {missing[0]!r} is missing")
+    counts = {key: patches.counts[key] for key in wanted}
     total = 16 * sum(counts.values())
     add = progress_counter(progress, total)
     descriptors: HPatchesDescriptors | None = None
@@ -130,11 +140,3 @@ def check_finite(descriptors: HPatchesDescriptors) -> None:
             image, patch = divmod(row - first, descriptors.counts[name])
             where = f"{descriptors.name}: {name}/{IMAGES[image]}, patch {patch}"
             raise ArgumentError(f"{where} has a value that is not a number or above {LARGEST:g}")
-
-
-def _known(patches: HPatchesSet, sequences: Sequence[str] | None) -> Sequence[str]:
-    wanted = list(patches.counts) if sequences is None else sequences
-    missing = [name for name in wanted if name not in patches.counts]
-    if missing:
-        raise FileError(f"{patches.root}: sequence {missing[0]!r} is missing")
-    return wanted

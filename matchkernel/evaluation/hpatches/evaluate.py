@@ -153,6 +153,19 @@ def score_split(
         `patches_sha256` (None where the patches are not known; `data_sha256` then covers the lists alone), and
         `warnings`, a sentence where ties make an official value higher than its tie-safe one, retrieval has nothing to
         tell apart, or patches are blank.
+
+    Example:
+        >>> import numpy as np
+        >>> from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
+        >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+        >>> counts = {"i_dome": 6, "v_wall": 6}
+        >>> rows = {name: np.random.default_rng(k).normal(size=(16, 6, 8)) for k, name in enumerate(counts)}
+        >>> names, zeros = np.repeat(list(counts), 6), np.zeros(12, int)
+        >>> every = PatchList(names, zeros, np.tile(np.arange(6), 2))
+        >>> tasks = HPatchesTasks("mine", list(counts), [], draw_verification(counts, list(counts), 20), every, every)
+        >>> result = score_split(stack_descriptors("noise", rows), tasks, only=["matching"])
+        >>> 0 <= result["matching"]["mean"]["all"]["ap_trapezoid"] <= 1
+        True
     """
     check_distance(distance, descriptors.rows.dtype)
     if descriptors.rows.dtype == np.uint8 and distance != "hamming":

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.data.hpatches import IMAGES
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError, WriteError, short_message
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.files import replacing
@@ -31,6 +31,17 @@ def read_descriptors(
         bits: the numbers are bytes of packed bits.
         counts: required number of patches of each sequence (default: that of its ref.csv).
         name: of the descriptor (default: the folder's name).
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+        >>> mine = stack_descriptors("mine", {"v_wall": np.ones((16, 3, 8), np.float32)})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_descriptors(folder, mine)
+        ...     read = read_descriptors(folder, name="mine")
+        >>> read.counts, bool((read.rows == mine.rows).all())
+        ({'v_wall': 3}, True)
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -51,7 +62,11 @@ def read_descriptors(
             rows = read_descriptor_file(path, bits=bits)
             if image == "ref":
                 found[sequence] = (counts or {}).get(sequence, len(rows))
-            _check_shape(path, rows.shape, (found[sequence], parts[0].shape[1] if parts else rows.shape[1]))
+            wanted = found[sequence], parts[0].shape[1] if parts else rows.shape[1]
+            if rows.shape != wanted:
+                raise FileError(
+                    f"{path}: {rows.shape[0]} rows of {rows.shape[1]} values, expected {wanted[0]} of {wanted[1]}"
+                )
             parts.append(rows)
     return HPatchesDescriptors(name or folder.resolve().name, np.concatenate(parts), found)
 
@@ -75,10 +90,12 @@ def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
     separator = ";" if ";" in lines[0] and "," not in lines[0] else ","
     try:
         rows = np.loadtxt(lines, np.float64, delimiter=separator, comments=None, ndmin=2)
-    except (ValueError, OverflowError, IndexError):
-        rows = np.empty((0, 0))
-    if len(rows) != len(lines) or rows.shape[1] < 2:
-        raise FileError(_first_fault(path, lines, separator))
+    except (ValueError, OverflowError, IndexError) as error:
+        raise FileError(f"{path}: not rows of numbers ({short_message(error)})") from None
+    if len(rows) != len(lines):
+        raise FileError(f"{path}: has an empty line")
+    if rows.shape[1] < 2:
+        raise FileError(f"{path}, row 1: one value; expected several, separated by commas, got {lines[0][:60]!r}")
     largest, what = (
         (255, "not a whole number from 0 to 255") if bits else (LARGEST, f"not a number or above {LARGEST:g}")
     )
@@ -96,6 +113,8 @@ def write_descriptors(folder: str | Path, descriptors: HPatchesDescriptors) -> N
     Args:
         folder: made if missing; files in it are replaced.
         descriptors: numbers are written with 9 digits, packed bits as bytes.
+
+    Example: see read_descriptors.
     """
     folder = Path(folder)
     for name in descriptors.counts:
@@ -118,31 +137,3 @@ def _write_rows(path: Path, rows: np.ndarray) -> None:
         for start in range(0, len(rows), ROWS_AT_A_TIME):
             piece = rows[start : start + ROWS_AT_A_TIME]
             file.write(row * len(piece) % tuple(piece.ravel().tolist()))
-
-
-def _check_shape(path: Path, found: tuple[int, ...], wanted: tuple[int, int]) -> None:
-    if found[1] != wanted[1]:
-        raise FileError(f"{path}, row 1: {found[1]} values, other files have {wanted[1]}")
-    if found[0] != wanted[0]:
-        row = min(found[0], wanted[0]) + 1
-        raise FileError(
-            f"{path}, row {row}: {'missing' if found[0] < wanted[0] else 'one too many'}; "
-            f"it has {found[0]} rows, wanted {wanted[0]}"
-        )
-
-
-def _first_fault(path: Path, lines: list[str], separator: str) -> str:
-    """The message for a file that could not be read: what is wrong, and in which row."""
-    width = len(lines[0].split(separator))
-    if width < 2:
-        return f"{path}, row 1: one value; expected several, separated by commas, got {lines[0][:60]!r}"
-    for number, line in enumerate(lines, 1):
-        words = line.split(separator)
-        if len(words) != width:
-            return f"{path}, row {number}: {len(words)} values, the first row has {width}"
-        for word in words:
-            try:
-                float(word)
-            except ValueError:
-                return f"{path}, row {number}: {word[:40]!r} is not a number"
-    return f"{path}: not rows of numbers"
