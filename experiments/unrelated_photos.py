@@ -13,7 +13,6 @@ import argparse
 import json
 import platform
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -36,12 +35,10 @@ from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.filters import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_features
-from matchkernel.report.tables import markdown_table
 from matchkernel.storage.files import check_output, replacing
 from matchkernel.storage.settings import to_dict
 
 ONE_PLACE = ({"castle", "fountain"},)  # scenes that show the same buildings, and are not compared with each other
-HEAD = ("model", "filter", "related pairs", "told, %", "unrelated pairs", "told, %", "homography / fundamental")
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class PhotoPair:
 
 
 def main() -> None:
-    """Match all pairs and print a table."""
+    """Match all pairs and print a summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenes", type=Path, nargs="+", help="folders with images/ and sparse/")
     parser.add_argument("--model", nargs="+", default=["rootsift"], help="names or files of weights, or sift")
@@ -92,12 +89,13 @@ def main() -> None:
                 found = list(pool.map(ask, asked, chunksize=16))
         rows += [{"model": describer.name, **row} for row in found]
         print(f"{describer.name}: {len(asked)} pairs", flush=True)
-    print(markdown_table(HEAD, table(rows, chosen.filter), not_compared=HEAD, text_columns=HEAD))
+    summary = summarised(rows, chosen.filter)
+    print(*summary, sep="\n")
     if chosen.out:
         facts = {
             "settings": {**to_dict(settings.detector), "filter": chosen.filter, "geometry": settings.geometry},
             "scenes": [scene.name for scene in scenes],
-            "summary": [dict(zip(HEAD_KEYS, line, strict=True)) for line in table(rows, chosen.filter)],
+            "summary": summary,
             "versions": {"matchkernel": matchkernel.__version__, "opencv": cv2.__version__, "numpy": np.__version__},
             "machine": platform.machine(),
             "seconds": round(time.perf_counter() - start),
@@ -105,9 +103,6 @@ def main() -> None:
         lines = ",\n  ".join(json.dumps(row) for row in rows)
         with replacing(chosen.out) as part:
             part.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "pairs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-
-
-HEAD_KEYS = ("model", "filter", "related", "related told", "unrelated", "unrelated told", "geometries")
 
 
 def some_images(scene: EvaluationScene, most: int) -> Iterator[tuple[str, Path]]:
@@ -144,22 +139,26 @@ def told(pair: PhotoPair, settings: MatchSettings, folder: Path) -> dict[str, An
     }
 
 
-def table(rows: list[dict[str, Any]], filter_: str) -> list[tuple[str, ...]]:
-    """One line per model: how many related and unrelated pairs, and the share of each told right."""
-    lines = []
+def summarised(rows: list[dict[str, Any]], filter_: str) -> list[dict[str, str]]:
+    """By model: how many related and unrelated pairs, the share of each told right, and which geometries were found."""
+    found = []
     for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model]
-        related, unrelated = ([row for row in mine if row["related"] == kind] for kind in (True, False))
-        geometries = Counter(row["geometry"] for row in related)
-        right = _share(sum(row["geometry"] is not None for row in related), len(related))
-        apart = _share(sum(row["geometry"] is None for row in unrelated), len(unrelated))
-        kinds = f"{geometries['homography']} / {geometries['fundamental']}"
-        lines.append((model, filter_, str(len(related)), right, str(len(unrelated)), apart, kinds))
-    return lines
-
-
-def _share(count: int, total: int) -> str:
-    return f"{100 * count / total:.1f}" if total else "-"
+        related, unrelated = (
+            [row["geometry"] for row in rows if (row["model"], row["related"]) == (model, kind)]
+            for kind in (True, False)
+        )
+        found.append(
+            {
+                "model": model,
+                "filter": filter_,
+                "related": str(len(related)),
+                "related told": f"{100 * np.mean([geometry is not None for geometry in related]):.1f}",
+                "unrelated": str(len(unrelated)),
+                "unrelated told": f"{100 * np.mean([geometry is None for geometry in unrelated]):.1f}",
+                "geometries": f"{related.count('homography')} / {related.count('fundamental')}",
+            }
+        )
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -8,8 +8,8 @@ python experiments/adapt/leave_one_out.py laptop WORK [--results FOLDER] [--minu
 `cut` needs no GPU: it cuts every training scene whole, for the bases, and the scenes of the domains in parts, of which
 half of the photos and places are for the test (see matchkernel/data/split.py). `run` trains three seeds of a base
 without each domain, then from each base the ways of WAYS. `laptop` adapts the bases of seed 0 as `matchkernel adapt`
-does, for the minutes given, on a CPU. A result is written as soon as it is there, to <results>/adapt.json; what is
-there is not done again. Weights stay in WORK/weights.
+does, for the minutes given, on a CPU. Results go to <results>/adapt.json after every base; what is there is not done
+again. Weights stay in WORK/weights.
 
 The rule for the defaults of `matchkernel adapt`, written down before any result: of the ways that need only the user's
 photos, the one with the largest mean gain of retrieval on the validation parts, over all domains and seeds; of ways
@@ -19,13 +19,10 @@ within 0.2 points of it, the one that forgets the least on the validation scenes
 import argparse
 import json
 import multiprocessing
-import queue
-import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,52 +45,13 @@ from matchkernel.training.validation import validate
 
 RESULTS = Path(__file__).parents[1] / "results"
 LAPTOP = "two cores"
-DOMAINS = {
-    "aerial": ("langley", "lewis", "brighton"),
-    "stone and bark": ("monstree", "cyprus"),
-    "architecture": ("castle", "fountain"),
-}
-SCENES = (
-    "liberty", "lund_door", "fox", "horns", "kitchen", "brandenburg", "castle", "fountain", "sacre_coeur", "langley",
-    "lewis", "brighton", "monstree", "cyprus",
-)  # fmt: skip
-VALIDATION = ("sceaux", "british_museum")  # what a base forgets is measured here
+# Kinds of photos with their scenes; all training scenes; scenes on which forgetting is measured; settings of a base
+# and how it becomes the domain's own: `{base}` is its weight file; MIX draws half of the pairs from its training sets.
+STUDY = json.loads((Path(__file__).parent / "study.json").read_text(encoding="utf-8"))
+DOMAINS, SCENES, VALIDATION, WAYS = (STUDY[name] for name in ("domains", "scenes", "validation", "ways"))
 SHARES = (0.35, 0.15, 0.5)  # training, validation, test: half of the photos are for the test
 SEEDS = (0, 1, 2)
-BASE_STEPS, STEPS, LONG = 2000, 600, 2400
-LOSS = "loss.same_side=true loss.hybrid=2.0 loss.margin=1.2"
-LIGHT = f"model.variant=cartesian model.s=1 model.encoding_norm=true {LOSS}"
-BASE = f"{LIGHT} sampling.pairs=4096 sampling.steps={BASE_STEPS} optimizer.rate=40.0"
-TUNED = f"{LOSS} sampling.pairs=1024 sampling.steps={STEPS} optimizer.warmup={STEPS // 10}"
-# How a base becomes the domain's own; `{base}` is its weight file; MIX draws half of the pairs from what it was trained
-# on.
 MIX = "mix"
-WAYS = {
-    "adapted": f"{TUNED} optimizer.rate=0.1 start.weights={{base}}",
-    "slow": f"{TUNED} optimizer.rate=0.01 start.weights={{base}}",
-    "fast": f"{TUNED} optimizer.rate=1.0 start.weights={{base}}",
-    "long": f"{TUNED} optimizer.rate=0.1 sampling.steps={LONG} start.weights={{base}}",
-    "fast long": f"{TUNED} optimizer.rate=1.0 sampling.steps={LONG} start.weights={{base}}",
-    "last": f"{TUNED} optimizer.rate=0.1 start.weights={{base}} start.layers=last",
-    "head": f"{TUNED} optimizer.rate=0.1 start.weights={{base}} start.layers=head",
-    "remembering": f"{TUNED} optimizer.rate=0.1 start.weights={{base}} teacher.weights=['{{base}}'] teacher.rows=1.0",
-    "mixed": f"{TUNED} {MIX} optimizer.rate=0.1 start.weights={{base}}",
-    "mixed fast": f"{TUNED} {MIX} optimizer.rate=1.0 start.weights={{base}}",
-    "scratch": f"{LIGHT} {TUNED} optimizer.rate=20.0 sampling.steps={LONG}",
-}
-
-
-@dataclass(frozen=True)
-class Job:
-    """A base of a domain and a seed, and the ways that start from it."""
-
-    domain: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Of its base."""
-        return f"{self.domain} {self.seed}"
 
 
 def cut(data: Path, work: Path) -> None:
@@ -173,24 +131,24 @@ def validated(weights: Path, work: Path, domain: str, device: str) -> float:
     return validate(load(weights).to(device), sets)["map"]
 
 
-def do(job: Job, work: Path, device: str, steps: int | None, done: set[str], until: float) -> Iterator[tuple[str, Any]]:
-    """The results of a job one after the other, by name."""
-    place = work / ("weights" if steps is None else "trials")
-    base_config = configuration(BASE, work, job.domain, job.seed, None, steps)
-    left = [way for way in WAYS if f"{job.name} {way}" not in done]
-    if not left or time.time() > until:
-        return
-    start = time.time()
-    base = trained(base_config, place / f"{job.name.replace(' ', '-')}.safetensors", device)
-    print(f"{job.name}: base after {time.time() - start:.0f} s", flush=True)
-    for way in left:
-        if time.time() > until:
-            return
-        start = time.time()
-        config = configuration(WAYS[way], work, job.domain, job.seed, base, steps)
-        weights = trained(config, place / f"{job.name.replace(' ', '-')}-{way}.safetensors", device)
-        seconds = round(time.time() - start, 1)
-        yield f"{job.name} {way}", {"seconds": seconds, **result(config, base, weights, work, job.domain, device)}
+def do(domain: str, seed: int, options: argparse.Namespace, done: set[str], until: float) -> dict[str, Any]:
+    """Train a base and adapt it in every way that has no result yet; returns the results by name."""
+    work, steps, device = options.work, options.steps, options.device
+    place, name = work / ("weights" if steps is None else "trials"), f"{domain} {seed}"
+    left, found = [way for way in WAYS if f"{name} {way}" not in done], {}
+    if left and time.time() < until:
+        config = configuration(STUDY["base"], work, domain, seed, None, steps)
+        base = trained(config, place / f"{name.replace(' ', '-')}.safetensors", device)
+        for way in left:
+            if time.time() > until:
+                break
+            start = time.time()
+            config = configuration(WAYS[way], work, domain, seed, base, steps)
+            weights = trained(config, place / f"{name.replace(' ', '-')}-{way}.safetensors", device)
+            seconds = round(time.time() - start, 1)
+            found[f"{name} {way}"] = {"seconds": seconds, **result(config, base, weights, work, domain, device)}
+            print(f"{name} {way}: {seconds} s", flush=True)
+    return found
 
 
 def result(config: TrainingConfig, base: Path, weights: Path, work: Path, domain: str, device: str) -> dict[str, Any]:
@@ -207,7 +165,7 @@ def laptop(options: argparse.Namespace) -> None:
         results, name = read_results(path), f"{domain} 0 {LAPTOP}"
         if name in results:
             continue
-        base = work / "weights" / f"{Job(domain, 0).name.replace(' ', '-')}.safetensors"
+        base = work / "weights" / f"{domain.replace(' ', '-')}-0.safetensors"
         settings = AdaptSettings(base=str(base), minutes=options.minutes)
         sets = {
             part: [open_patch_set(work / "parts" / scene / part) for scene in scenes]
@@ -224,63 +182,20 @@ def laptop(options: argparse.Namespace) -> None:
         print(f"{name}: {learned}", flush=True)
 
 
-def worker(tasks, answers, work: Path, device: str, steps: int | None, done: set[str], until: float) -> None:
-    """Do jobs until none are left."""
-    while (job := tasks.get()) is not None:
-        try:
-            for name, result in do(job, work, device, steps, done, until):
-                answers.put((name, result))
-        except Exception:
-            answers.put((job.name, {"error": traceback.format_exc()}))
-    answers.put(None)
-
-
 def run(options: argparse.Namespace) -> None:
-    """Share the jobs among workers; every result is written at once."""
-    path = options.results / "adapt.json"
+    """Share domains and seeds among processes; weights are kept as soon as they are trained."""
+    path, begun = options.results / "adapt.json", time.time()
     results = read_results(path)
     missing = next((s for s in SCENES if not (options.work / "whole" / s / "manifest.json").exists()), None)
     if missing:
         raise FileError(f"{options.work / 'whole' / missing}: not cut yet; see `cut`")
-    context = multiprocessing.get_context("spawn")
-    tasks, answers = context.Queue(), context.Queue()
-    jobs = [Job(domain, seed) for seed in SEEDS for domain in DOMAINS]
-    for job in jobs:
-        if options.only is None or job.name in options.only:
-            tasks.put(job)
-    begun = time.time()
-    arguments = (options.work, options.device, options.steps, set(results), begun + options.seconds)
-    workers = [context.Process(target=worker, args=(tasks, answers, *arguments)) for _ in range(options.workers)]
-    for process in workers:
-        tasks.put(None)
-        process.start()
-    failed = 0
-    for name, result in received(answers, workers):
-        if "error" in result:
-            print(f"{name}: failed\n{result['error']}", file=sys.stderr, flush=True)
-            failed += 1
-            continue
-        results[name] = result
-        write_results(path, results)
-        print(f"{time.time() - begun:5.0f} s  {name}  ({result['seconds']} s)", flush=True)
-    if failed:
-        sys.exit(f"{failed} jobs failed")
-
-
-def received(answers, workers) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and results, until every worker has ended."""
-    running = len(workers)
-    while running:
-        try:
-            answer = answers.get(timeout=5)
-        except queue.Empty:
-            if not any(process.is_alive() for process in workers):
-                sys.exit("workers were ended from outside: jobs without an answer are not done")
-            continue
-        if answer is None:
-            running -= 1
-        else:
-            yield answer
+    jobs = [(domain, seed) for seed in SEEDS for domain in DOMAINS]
+    jobs = [job for job in jobs if options.only is None or f"{job[0]} {job[1]}" in options.only]
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+        tasks = [pool.submit(do, *job, options, set(results), begun + options.seconds) for job in jobs]
+        for task in as_completed(tasks):
+            results |= task.result()
+            write_results(path, results)
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch.nn import functional as nnf
 from experiments.baselines.torch7 import TorchObject, read_torch7
 from matchkernel.errors import WeightsError
 from matchkernel.evaluation.method import Method, network_method
-from matchkernel.storage.foreign_weights import fill
+from matchkernel.storage.tensors import fill
 
 SIDE = 64
 # The layers of the published files with their places in the network below, counted from 0; the file counts from 1.

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from matchkernel.evaluation.method import Method, UnitRows, network_method
-from matchkernel.storage.foreign_weights import fill, read_state
+from matchkernel.storage.tensors import fill, read_state
 
 SIDE = 32
 # The layers of the published files and their places in the network below.

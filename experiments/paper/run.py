@@ -11,16 +11,14 @@ of them finds it in SETS/<cut>. --scores adds scores to those in the results, fr
 import argparse
 import json
 import multiprocessing
-import os
 import platform
-import queue
 import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ from score import (
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
-from matchkernel.errors import FileError, MatchKernelError
+from matchkernel.errors import FileError
 from matchkernel.model.weights import load, state_digest
 from matchkernel.runtime.card import read_card
 from matchkernel.storage.files import replacing
@@ -128,13 +126,12 @@ def do(
     device: str,
     keep: Path,
     steps: int | None,
-    turn: AbstractContextManager,
     until: float,
 ) -> dict[str, Any] | None:
     """Train a model, unless its weights are kept from an earlier run, and measure what is missing.
 
-    None where it is too late to train when its turn comes, or where training was stopped by SIGTERM: it goes on from
-    its checkpoint in `keep` the next time.
+    None if it is too late to train, or if training was stopped by SIGTERM: the next run resumes from its checkpoint in
+    `keep`.
     """
     config = configuration(job, sets, keep.parent, steps)
     keep.mkdir(parents=True, exist_ok=True)
@@ -142,12 +139,11 @@ def do(
     if before is not None:
         refuse_other_weights(job, before, weights)
     elif not facts.exists() or TrainingConfig.from_dict(read_card(weights).training) != config:
-        with turn:
-            if time.time() > until:
-                return None
-            how = train_job(config, weights, device)
-            if how is None:
-                return None
+        if time.time() > until:
+            return None
+        how = train_job(config, weights, device)
+        if how is None:
+            return None
         with replacing(facts) as part:
             part.write_text(json.dumps(how), encoding="utf-8")
     done = before["scores"] if before else {}
@@ -247,22 +243,6 @@ def others(group: str, sets: Path) -> list[tuple[str, Path]]:
     return [(other, sets / scene) for other in "ABC" if other != group for scene in GROUPS[other]]
 
 
-def work(tasks, answers, turn, sets: Path, device: str, keep: Path, steps: int | None, until: float) -> None:
-    """Do jobs until none are left, or it is too late to start another."""
-    parent = os.getppid()
-    while (task := tasks.get()) is not None and time.time() < until and os.getppid() == parent:
-        experiment, job, before = task
-        try:
-            result = do(job, before, sets, device, keep / experiment, steps, turn, until)
-        except MatchKernelError as error:
-            result = {"error": str(error)}
-        except Exception:
-            result = {"error": traceback.format_exc()}
-        if result is not None:
-            answers.put((experiment, job.name, result))
-    answers.put(None)
-
-
 def write(path: Path, results: dict[str, Any]) -> None:
     """Write the results of an experiment."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,7 +259,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="these jobs, in this order")
     parser.add_argument("--scores", nargs="+", choices=MORE_SCORES, default=[], help="measure these too")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--training", type=int, default=3, help="maximum number of workers that train at a time")
     parser.add_argument("--device", default="auto")
     parser.add_argument(
         "--keep", type=Path, help="folder for weights, <keep>/<experiment>; weights found there are not trained again"
@@ -312,41 +291,28 @@ def left(
 
 
 def do_all(options: argparse.Namespace, keep: Path) -> None:
-    """Share the jobs among workers and write their results."""
-    begun = time.time()
-    context = multiprocessing.get_context("spawn")
-    tasks, answers = context.Queue(), context.Queue()
+    """Share the jobs among processes and write their results."""
+    begun, failed = time.time(), 0
     results: dict[str, dict[str, Any]] = {}
     for experiment in options.experiments:
         path = options.results / f"{experiment}.json"
         results[experiment] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for task in left(options, results):
-        tasks.put(task)
-    until = begun + options.seconds
-    arguments = (tasks, answers, context.Semaphore(options.training), options.sets, options.device, keep, options.steps)
-    workers = [context.Process(target=work, args=(*arguments, until)) for _ in range(options.workers)]
-    for process in workers:
-        tasks.put(None)
-        process.start()
-    running, failed = len(workers), 0
-    while running:
-        try:
-            answer = answers.get(timeout=5)
-        except queue.Empty:
-            if not any(process.is_alive() for process in workers):
-                sys.exit("workers were ended from outside: jobs without an answer are not done")
-            continue
-        if answer is None:
-            running -= 1
-            continue
-        experiment, name, result = answer
-        if "error" in result:
-            print(f"{name}: failed\n{result['error']}", file=sys.stderr, flush=True)
-            failed += 1
-            continue
-        results[experiment][name] = result
-        write(options.results / f"{experiment}.json", results[experiment])
-        print(f"{time.time() - begun:5.0f} s  {line(name, result)}", flush=True)
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+        tasks = {
+            pool.submit(
+                do, job, before, options.sets, options.device, keep / experiment, options.steps, begun + options.seconds
+            ): (experiment, job.name)
+            for experiment, job, before in left(options, results)
+        }
+        for task in as_completed(tasks):
+            experiment, name = tasks[task]
+            if error := task.exception():
+                print(f"{name}: failed\n{''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
+                failed += 1
+            elif result := task.result():
+                results[experiment][name] = result
+                write(options.results / f"{experiment}.json", results[experiment])
+                print(f"{time.time() - begun:5.0f} s  {line(name, result)}", flush=True)
     if failed:
         sys.exit(f"{failed} job{'s' * (failed > 1)} failed")
 

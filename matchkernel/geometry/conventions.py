@@ -37,7 +37,14 @@ def frames_to_colmap(frames: Frames, magnification: float = MAGNIFICATION) -> np
 
 
 def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
-    """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none)."""
+    """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none).
+
+    Example:
+        >>> from matchkernel.geometry.conventions import frames_from_opencv
+        >>> frames = frames_from_opencv([[120.0, 80.0, 8.0, 0.0]])
+        >>> frames.half_widths.round(6).tolist()  # six times sigma
+        [24.0]
+    """
     keypoints = np.asarray(keypoints)
     if keypoints.dtype == object:
         raise ArgumentError(

@@ -18,7 +18,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.foreign_weights import fill, read_state
+from matchkernel.storage.tensors import fill, read_state
 
 Kind = Literal["keynet", "affnet", "orinet"]
 CLASSES = {"keynet": "KeyNet", "affnet": "LAFAffNetShapeEstimator", "orinet": "OriNet"}

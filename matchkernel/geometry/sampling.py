@@ -28,6 +28,15 @@ def extract_patches(image: np.ndarray, frames: Frames, size: int = 64) -> np.nda
 
     Returns:
         (K, size, size) in the image's number type.
+
+    Example:
+        >>> import numpy as np
+        >>> from matchkernel.geometry.frames import Frames
+        >>> from matchkernel.geometry.sampling import extract_patches
+        >>> image = np.arange(100, dtype=np.uint8).reshape(10, 10)
+        >>> frames = Frames(np.array([[4.0, 3.0]]), 1.5 * np.eye(2)[None])
+        >>> extract_patches(image, frames, size=3)[0].tolist()
+        [[23, 24, 25], [33, 34, 35], [43, 44, 45]]
     """
     return Pyramid(image).cut(frames, size)
 
@@ -78,8 +87,7 @@ def sampling_matrices(frames: Frames, levels: np.ndarray, size: int) -> np.ndarr
     """(K, 2, 3) maps from patch pixels to pixels of the frame's level."""
     scale = 0.5 ** levels[:, None, None]
     first = np.full(2, 1 / size - 1)  # u of patch pixel 0
-    centers = np.clip(
-        frames.centers, -1e6, 1e6
-    )  # far outside everything is border; clamped because OpenCV uses 32-bit integers
+    # Far outside everything is border; clamped because OpenCV uses 32-bit integers.
+    centers = np.clip(frames.centers, -1e6, 1e6)
     corner = centers + frames.shapes @ first
     return np.concatenate([frames.shapes * (2 / size), corner[..., None]], 2) * scale

@@ -1,13 +1,16 @@
-"""Tensors of torch in safetensors files with a digest: the common part of weight files and checkpoints."""
+"""Tensors of torch in files: ours, which are safetensors with a digest, and published weights of other networks."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
-from matchkernel.storage.files import replacing
+from matchkernel.errors import WeightsError
+from matchkernel.storage.files import check_regular, replacing
 from matchkernel.storage.stored import KINDS, Stored, digest
 
 _KINDS = {getattr(torch, name): kind for kind, name in KINDS.items()}
@@ -39,3 +42,53 @@ def as_tensor(stored: Stored) -> Tensor:
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor that contains NaN or infinite values, if there is one."""
     return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+
+
+def read_content(path: Path) -> Any:
+    """What a file of torch.save contains, or one named .safetensors; code in it is never executed."""
+    check_regular(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns about pickles that it then refuses
+            return torch.load(path, weights_only=True, map_location="cpu")
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except Exception:  # PyTorch's messages are a page long, recommend to allow code, or are a bare number
+        raise WeightsError(
+            f"{path}: damaged, or not weights that torch.save or safetensors wrote (code in it is never executed)"
+        ) from None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state_dict in a file of torch.save, alone or as the entry `state_dict` of a checkpoint."""
+    content = read_content(path)
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise WeightsError(f"{path}: holds a {type(content).__name__}, not a state_dict")
+    return content
+
+
+def fill(module: nn.Module, state: Mapping[str, Any], path: Path, name: str) -> nn.Module:
+    """Give a network the weights of a file, ready to run.
+
+    Args:
+        module: the network.
+        state: its weights; all of them and no others.
+        path: where they are from, for messages.
+        name: of the network, for messages.
+    """
+    try:
+        module.load_state_dict(state, strict=True)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        first, *others = str(error).splitlines() or [type(error).__name__]
+        reason = (others or [first])[0].strip()[:160]  # PyTorch's first line only names the class
+        raise WeightsError(f"{path}: not weights of {name} ({reason})") from None
+    check_finite(module.state_dict(), path)
+    return module.eval()
+
+
+def check_finite(tensors: dict[str, Tensor], path: Path) -> None:
+    """Refuse NaN and infinite values."""
+    if bad := first_not_finite(tensors):
+        raise WeightsError(f"{path}: contains NaN or infinite values in {bad}")

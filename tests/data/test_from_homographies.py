@@ -1,3 +1,5 @@
+"""Sets in the HPatches layout cut from sequences with known homographies."""
+
 import json
 import os
 import shutil

@@ -1,3 +1,5 @@
+"""Patch sets from a folder of photos, reconstructed by the real COLMAP."""
+
 import os
 import shutil
 from pathlib import Path

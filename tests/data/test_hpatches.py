@@ -1,3 +1,5 @@
+"""Sets in the HPatches layout, and the benchmark's splits."""
+
 import contextlib
 import json
 

@@ -1,3 +1,5 @@
+"""Stacks of patches from .npy files and strips."""
+
 import contextlib
 import io
 

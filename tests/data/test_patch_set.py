@@ -1,3 +1,5 @@
+"""Patch sets open as they were written; damaged ones are refused."""
+
 import contextlib
 import json
 import os

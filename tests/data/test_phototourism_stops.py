@@ -116,11 +116,11 @@ SLOW = """
 import sys, time
 from matchkernel.data.phototourism import pack_phototourism
 
-def told(done, total):
+def slow(done, total):
     print(done, flush=True)
     time.sleep(600)
 
-pack_phototourism(sys.argv[1], sys.argv[2], told)
+pack_phototourism(sys.argv[1], sys.argv[2], slow)
 """
 
 

@@ -1,3 +1,5 @@
+"""Synthetic patch sets."""
+
 import numpy as np
 import pytest
 from helpers import refuses

@@ -22,7 +22,7 @@ from matchkernel.evaluation.method import (
 )
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.foreign_weights import check_finite, fill, read_content, read_state
+from matchkernel.storage.tensors import check_finite, fill, read_content, read_state
 
 MKD_SIDE, MKD_RAW, MKD_OUT = 64, 238, 128
 MKD_SETS = ("liberty", "notredame", "yosemite")  # in the published whitening file

@@ -24,7 +24,7 @@ from matchkernel.model.devices import open_device
 from matchkernel.photos.features import Features, Matches
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.foreign_weights import read_content
+from matchkernel.storage.tensors import read_content
 
 LICENCES = {
     "aliked-n16": "BSD-3-Clause",
