@@ -138,7 +138,7 @@ def test_a_scene_is_reconstructed_from_what_a_cluster_extracts_and_matches(clust
     assert reports["there"]["on"] == f"{cluster.address}, 2 workers"
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here" / "features").glob("*.npz"))
     assert len(files) == 6
-    for file in (*files, Path("matches.txt")):
+    for file in (*files, Path("matches.h5")):
         assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes(), file
 
 
