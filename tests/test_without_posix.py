@@ -120,14 +120,10 @@ def test_a_reader_that_has_gone_ends_the_work_quietly(work, tmp_path):
 def test_a_photo_that_colmap_must_read_is_copied_where_links_are_not_allowed(tmp_path):
     code = """
 from pathlib import Path
-from matchkernel.collection.colmap_import import Cameras, ColmapImport
-from matchkernel.storage.folders import resumable_build
-with resumable_build("ws", {}) as build:
-    cameras = Cameras(False, "SIMPLE_RADIAL", None)
-    given = ColmapImport(Path("photos"), build, cameras, print, None)
-    for unreadable in (["0.png"], ["0.png", "1.png"]):
-        place = given.readable(["0.png", "1.png", "2.png"], unreadable).images
-        print([(place / f"{k}.png").read_bytes()[:4] == b"\\x89PNG" for k in range(3)])
+from matchkernel.collection.workspace import readable_photos
+for unreadable in (["0.png"], ["0.png", "1.png"]):
+    place = readable_photos(Path("photos"), Path("copies"), ["0.png", "1.png", "2.png"], unreadable)
+    print([(place / f"{k}.png").read_bytes()[:4] == b"\\x89PNG" for k in range(3)])
 """
     (tmp_path / "photos").mkdir()
     for seed in range(3):

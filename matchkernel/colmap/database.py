@@ -1,20 +1,22 @@
-"""A COLMAP database: its keypoints, match counts, names (SQLite; what is used here is the same in all versions)."""
+"""Read and write a COLMAP database (SQLite): names, keypoints, matches; these tables are the same in all versions."""
 
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import FileError, short_message
+from matchkernel.errors import FileError, WriteError, short_message
 
 KEYPOINTS = (
     "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
     " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
 )
+MAXIMUM_IMAGES = 2**31 - 1  # COLMAP numbers the pair of images i < j as i * MAXIMUM_IMAGES + j
+KEY_TABLE = "matchkernel"  # a table that COLMAP does not look at
 # COLMAP writes a row without inliers for a pair it could not verify.
 COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
 
@@ -38,7 +40,7 @@ class MatchCounts:
 
 def read_image_names(database: str | Path) -> set[str]:
     """Names of the images of a COLMAP database."""
-    return {str(name) for (name,) in _select(Path(database), "SELECT name FROM images")}
+    return set(_image_ids(database))
 
 
 def read_database_keypoints(database: str | Path) -> dict[str, np.ndarray]:
@@ -54,12 +56,79 @@ def count_matches(database: str | Path) -> MatchCounts:
     return MatchCounts(*before, *after)
 
 
-def rename_images(database: str | Path, names: Mapping[str, str]) -> None:
-    """Rename images of a COLMAP database, all of them or none."""
-    if not names:
-        return
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.executemany("UPDATE images SET name = ? WHERE name = ?", [(new, old) for old, new in names.items()])
+def write_keypoints(database: str | Path, keypoints: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Replace the keypoints of images of a COLMAP database: name and (K, 6) float32, as frames_to_colmap gives them."""
+    ids = _image_ids(database)
+    with _writing(database) as connection:
+        for name, values in keypoints:
+            rows = np.round(values.astype(np.float64), 6).astype("<f4")  # as from text files, which have six decimals
+            connection.execute(
+                "INSERT OR REPLACE INTO keypoints (image_id, rows, cols, data) VALUES (?, ?, ?, ?)",
+                (ids[name], *rows.shape, rows.tobytes()),
+            )
+
+
+def write_matches(database: str | Path, matches: Iterable[tuple[str, str, np.ndarray]]) -> list[tuple[int, int]]:
+    """Add matches to a COLMAP database that has none: names of two images and (M, 2) row in A and row in B.
+
+    Returns:
+        The ids of the images of every pair that has a match.
+    """
+    ids = _image_ids(database)
+    written = []
+    with _writing(database) as connection:
+        for a, b, indices in matches:
+            if len(indices):
+                first, second = sorted((ids[a], ids[b]))
+                rows = np.asarray(indices)[:, :: 1 if ids[a] == first else -1]
+                connection.execute(
+                    "INSERT INTO matches (pair_id, rows, cols, data) VALUES (?, ?, ?, ?)",
+                    (first * MAXIMUM_IMAGES + second, *rows.shape, np.ascontiguousarray(rows, "<u4").tobytes()),
+                )
+                written.append((ids[a], ids[b]))
+    return written
+
+
+@contextmanager
+def numbered_images(database: str | Path) -> Iterator[None]:
+    """Inside the block every image is called `image<id>`: COLMAP's lists of pairs cannot hold names with spaces."""
+    ids = _image_ids(database)
+    with _writing(database) as connection:
+        connection.execute("UPDATE images SET name = 'image' || image_id")
+    try:
+        yield
+    finally:
+        with _writing(database) as connection:
+            connection.executemany("UPDATE images SET name = ? WHERE image_id = ?", list(ids.items()))
+
+
+def write_key(database: str | Path, key: str) -> None:
+    """Record in a COLMAP database what it was made from, in a table of our own."""
+    with _writing(database) as connection:
+        connection.execute(f"CREATE TABLE {KEY_TABLE} (key TEXT)")
+        connection.execute(f"INSERT INTO {KEY_TABLE} VALUES (?)", (key,))
+
+
+def has_key(database: str | Path, key: str) -> bool:
+    """True if a COLMAP database exists and this key was recorded in it."""
+    try:
+        return _select(Path(database), f"SELECT key FROM {KEY_TABLE}") == [(key,)]
+    except FileError:  # not there, unfinished, or of another program
+        return False
+
+
+def _image_ids(database: str | Path) -> dict[str, int]:
+    return dict(_select(Path(database), "SELECT name, image_id FROM images"))
+
+
+@contextmanager
+def _writing(database: str | Path) -> Iterator[sqlite3.Connection]:
+    """A connection to write all or nothing; a failure, such as a full disk, becomes a one-line WriteError."""
+    try:
+        with closing(sqlite3.connect(database)) as connection, connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise WriteError(f"{database}: could not be written ({short_message(error)})") from None
 
 
 def _select(database: Path, query: str) -> list[tuple[Any, ...]]:

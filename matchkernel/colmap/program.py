@@ -5,13 +5,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from matchkernel.colmap.database import count_matches
+import numpy as np
+
+from matchkernel.colmap.database import count_matches, numbered_images, read_image_names, write_matches
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 from matchkernel.storage.folders import Build
@@ -140,6 +142,50 @@ class Colmap:
             reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
             raise WorkError(f"colmap {stage} failed with exit code {process.returncode}: {reason} (full log: {log})")
 
+    def import_images(self, images: Path, names: Sequence[str], cameras: Mapping[str, object]) -> list[str]:
+        """Make a new database with the photos and their cameras, and without keypoints.
+
+        Args:
+            images: folder of the photos.
+            names: of the photos.
+            cameras: options of COLMAP's ImageReader, such as `single_camera`.
+
+        Returns:
+            The names of photos that COLMAP did not take in.
+        """
+        for path in self.build.folder.glob("database.db*"):  # of an interrupted run, or without some of the photos
+            path.unlink()
+        listed = self.build.folder / "images.txt"
+        listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in names:
+                path = Path(folder) / f"{name}.txt"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("0 128\n", encoding="ascii")  # no keypoints; without this file COLMAP skips the photo
+            paths = {"image_path": images, "import_path": folder, "image_list_path": listed}
+            options = {f"ImageReader.{name}": value for name, value in cameras.items()}
+            self.run("feature_importer", {**paths, **options})
+        taken = read_image_names(self.database)
+        return [name for name in names if name not in taken]
+
+    def verify_matches(self, matches: Iterable[tuple[str, str, np.ndarray]]) -> bool:
+        """Write matches into the database, where COLMAP verifies them; False if no pair has a match.
+
+        Args:
+            matches: names of two images and (M, 2) row in A and row in B.
+        """
+        pairs = write_matches(self.database, matches)
+        if not pairs:
+            return False
+        listed = self.build.folder / "verified_pairs.txt"
+        listed.write_text("".join(f"image{a} image{b}\n" for a, b in pairs), encoding="ascii")
+        stage = "matches_importer"
+        one_thread = self._options(stage, {"num_threads": 1})  # with more, RANSAC's samples would differ in each run
+        with numbered_images(self.database):
+            self.run(stage, {"match_list_path": listed, "match_type": "pairs", **one_thread})
+        listed.unlink()
+        return True
+
     def map(self, images: Path, stage: str = "mapper", options: Mapping[str, object] | None = None) -> None:
         """Reconstruct: the model with the most images becomes `sparse`, the others are numbered in `models`.
 
@@ -153,15 +199,17 @@ class Colmap:
         for folder in (models, sparse):  # of an interrupted run
             shutil.rmtree(folder, ignore_errors=True)
         models.mkdir()
-        chosen: dict[str, object] = {"image_path": images, "output_path": models}
-        for name, value in (options or {}).items():
-            known = re.search(rf"--([\w.]*\b{re.escape(name)})\b", _help(self.program, stage))
-            chosen |= {known[1]: value} if known else {}
+        paths: dict[str, object] = {"image_path": images, "output_path": models}
         try:
-            self.run(stage, chosen)
+            self.run(stage, {**paths, **self._options(stage, options or {})})
             _order(models, sparse, images)
         except WorkError as error:
             raise WorkError(_why_no_model(images, self.database, error)) from None
+
+    def _options(self, stage: str, options: Mapping[str, object]) -> dict[str, object]:
+        """Options with the prefix that this version has for them; those that it does not have are left out."""
+        found = {name: re.search(rf"--([\w.]*\b{re.escape(name)})\b", _help(self.program, stage)) for name in options}
+        return {match[1]: options[name] for name, match in found.items() if match}
 
 
 def _words(options: Mapping[str, object]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 
@@ -87,11 +86,6 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
                 file.write(f"{name0} {name1}\n{lines}\n")
                 written += 1
     return written
-
-
-def listed_name(name: str) -> str:
-    """A name as a match list can hold it: spaces and what else would be misread are written as %20 and so on."""
-    return "".join(quote(letter) if letter.isspace() or letter in "%#" else letter for letter in name)
 
 
 def check_image_name(name: str) -> None:

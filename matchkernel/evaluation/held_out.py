@@ -37,9 +37,9 @@ def shown_and_held_out(sets: Sequence[PatchSet], N: int) -> tuple[Tensor, Tensor
     return both
 
 
-def _spread(values: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the values, evenly spread."""
-    return values[np.unique(np.linspace(0, max(len(values) - 1, 0), min(len(values), most)).astype(int))]
+def _spread(values: np.ndarray, limit: int) -> np.ndarray:
+    """At most `limit` of the values, evenly spread."""
+    return values[np.unique(np.linspace(0, max(len(values) - 1, 0), min(len(values), limit)).astype(int))]
 
 
 def _read(part: PatchSet, chosen: np.ndarray, N: int) -> tuple[Tensor, np.ndarray]:

@@ -19,7 +19,7 @@ from matchkernel.runtime.int8 import Ranges, int8_file
 from matchkernel.runtime.onnx_engine import OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 
-LOWEST_COSINE, MOST_LOST = 0.995, 1.0  # mean cosine, and points of mAP, beyond which a file is not kept
+MIN_COSINE, MAX_LOSS = 0.995, 1.0  # mean cosine, and loss of mAP in points, beyond which a file is not kept
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int 
     found = Calibration(
         ranges, len(shown), len(held_out), float(cosines.mean()), float(cosines.min()), scores[0], scores[1]
     )
-    if not (found.cosine >= LOWEST_COSINE and found.torch_map - found.int8_map <= MOST_LOST):
+    if not (found.cosine >= MIN_COSINE and found.torch_map - found.int8_map <= MAX_LOSS):
         raise WorkError(
-            f"int8 is too far from torch and not kept: mean cosine {found.cosine:.4f} (allowed {LOWEST_COSINE}), "
+            f"int8 is too far from torch and not kept: mean cosine {found.cosine:.4f} (allowed {MIN_COSINE}), "
             f"mAP {found.int8_map:.2f} instead of {found.torch_map:.2f}"
         )
     return found

@@ -147,9 +147,9 @@ def choose_methods(
     if bool(models) == bool(baseline_name):
         raise ArgumentError("give either a model (--model) or a baseline (--baseline) to score")
     if baseline_name:
-        told, file = baseline_weights or (None, None)
+        sets, file = baseline_weights or (None, None)
         weights = None if file is None else Path(file)
-        return [baseline_method(baseline_name, weights=weights, trained_on=told, training_set=training_set, name=name)]
+        return [baseline_method(baseline_name, weights=weights, trained_on=sets, training_set=training_set, name=name)]
     if baseline_weights or training_set:
         raise ArgumentError("--baseline-weights and --training-set need --baseline; a model has its own weights")
     return model_methods(models, name=name, device=device, engine=engine)
@@ -253,11 +253,11 @@ def _model_method(
     return Method(name or own, "l2", facts, compute, names, hashes, warnings)
 
 
-def _agreed(told: str | None, own: str | None, who: str) -> str | None:
+def _agreed(given: str | None, recorded: str | None, source: str) -> str | None:
     """The training sets as given or as recorded in the file; refuses two answers that differ."""
-    if told and own and set(listed_names(told)) != set(listed_names(own)):
-        raise ArgumentError(f"{who} says it was trained on {own}, not on {told}: drop the prefix {told}=")
-    return ", ".join(listed_names(own or told)) or None
+    if given and recorded and set(listed_names(given)) != set(listed_names(recorded)):
+        raise ArgumentError(f"{source} says it was trained on {recorded}, not on {given}: drop the prefix {given}=")
+    return ", ".join(listed_names(recorded or given)) or None
 
 
 def configuration_name(config: DescriptorConfig) -> str:

@@ -241,21 +241,21 @@ def data_digest(patches: PatchSet) -> str:
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
-    words = [
+    warnings = [
         f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.3f} and {100 * part['fpr95']:.3f} %; "
         "the higher one is the result"
         for key, part in result["pairs"].items()
         if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
     ]
     if result["blank"]:
-        words.append(blank_warning(result["blank"], result["patches"]))
+        warnings.append(blank_warning(result["blank"], result["patches"]))
     low, high = result["retrieval_map"], result["retrieval_map_highest"]
     if low is not None and high - low > NOTICEABLE:
-        words.append(
+        warnings.append(
             f"retrieval: tied distances leave the mAP between {100 * low:.3f} and {100 * high:.3f} %; "
             "the lower one is the result"
         )
-    return words
+    return warnings
 
 
 def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:

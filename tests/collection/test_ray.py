@@ -12,9 +12,9 @@ from made_collection import write_photos
 from made_reconstruction import needs_colmap
 from ray_cluster import environment, running_cluster
 
-from matchkernel.collection.choose_pairs import all_pairs
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.match import match_pairs
+from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.files import write_pairs
@@ -138,7 +138,7 @@ def test_a_scene_is_reconstructed_from_what_a_cluster_extracts_and_matches(clust
     assert reports["there"]["on"] == f"{cluster.address}, 2 workers"
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here" / "features").glob("*.npz"))
     assert len(files) == 6
-    for file in (*files, Path("matches.txt")):
+    for file in (*files, Path("matches.h5")):
         assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes(), file
 
 

@@ -9,7 +9,7 @@ from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.colmap.text_files import listed_name, read_keypoints, write_keypoints, write_match_list
+from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.frames import Frames
 
@@ -64,13 +64,3 @@ def test_a_match_list(tmp_path):
     for name in ("a b.png", os.fsdecode(b"caf\xe9.png")):
         with refuses(ArgumentError):
             write_match_list(tmp_path / "m.txt", [(name, "c.png", np.array([[0, 0]]))])
-
-
-def test_names_in_a_match_list():
-    names = ["a b", "a%20b", "#a", "a\u3000b", "a\u2028b", "a 28b", "IMG (2).jpg", "a\tb"]
-    listed = [listed_name(name) for name in names]
-    assert listed[0] == "a%20b"
-    assert listed[6] == "IMG%20(2).jpg"
-    assert len(set(listed)) == len(names)
-    assert all(name.split() == [name] and not name.startswith("#") for name in listed)
-    assert listed_name("left/a.png") == "left/a.png"

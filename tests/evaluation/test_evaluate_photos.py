@@ -22,10 +22,8 @@ from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.evaluation.results import file_name, read_result, write_result
 from matchkernel.evaluation.tables import labels_of
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import load, save
-from matchkernel.photos.features import Features
-from matchkernel.photos.files import PairMatches, need_h5py, write_features, write_matches
+from matchkernel.photos.files import PairMatches, need_h5py, write_matches
 
 ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
 ONCE = Protocol(repeats=1)
@@ -225,21 +223,6 @@ def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path
     for row, (given, _) in zip(found["scenes"]["planes"]["pairs"], pairs, strict=True):
         assert row["matches"] == len(given.indices)
     assert found["mean"]["maa5"]["mean"] > 0.9
-
-
-def test_descriptors_from_files_are_matched_and_cut_to_the_budget(scene, tmp_path):
-    path = tmp_path / "features.h5"
-    random = np.random.default_rng(0)
-    frames = Frames(random.uniform(0, 300, (50, 2)), np.tile(np.eye(2), (50, 1, 1)))
-    rows = random.normal(size=(50, 8)).astype(np.float32)
-    features = Features(frames, rows, np.arange(50, dtype=np.float32), (400, 300), "other")
-    write_features(path, [(name, features) for name in scene.images])
-    method = MethodSpec(f"hloc:{path}", Detector(20), "none").open()
-    found = method.extract(np.zeros((300, 400), np.uint8), "001.png")
-    assert found.scores.tolist() == list(range(30, 50))
-    assert len(method.match(found, found)) == 20
-    (result,) = evaluate_photos([scene], [MethodSpec(f"hloc:{path}", Detector(20), "none")], ONCE)
-    assert result["scenes"]["planes"]["matches"] == 20
 
 
 def test_the_budget_is_filled_again_and_not_cut(scene, result):

@@ -1,6 +1,6 @@
 """Scenes to evaluate on: photos with true cameras or homographies, and the pairs of photos to match."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -106,11 +106,7 @@ def read_scene(
         ranked, why = read_pairs(listed, cameras), f"{listed} lists none"
     if not ranked:
         raise FileError(f"{folder}: no pairs to match: {why}")
-    chosen = sorted(_spread(ranked, most_pairs))
-    images = {image: folder / "images" / image for image in sorted({image for pair in chosen for image in pair})}
-    for image, path in images.items():
-        _check_photo(path, cameras[image])
-    return EvaluationScene(name, images, chosen, {image: cameras[image] for image in images})
+    return _with_cameras(name, folder / "images", cameras, _spread(ranked, most_pairs))
 
 
 def read_scenes(
@@ -151,11 +147,16 @@ def colmap_scene(
         most_pairs: keep at most this many, spread evenly from the fewest to the most shared points.
     """
     cameras, ranked = _colmap_cameras(Path(sparse), shared_points)
-    chosen = sorted(_spread([pair for pair in ranked if set(pair) <= set(wanted)], most_pairs))
-    images = {image: Path(photos) / image for image in sorted({image for pair in chosen for image in pair})}
+    chosen = _spread([pair for pair in ranked if set(pair) <= set(wanted)], most_pairs)
+    return _with_cameras(name, Path(photos), cameras, chosen)
+
+
+def _with_cameras(name: str, photos: Path, cameras: dict[str, PoseCamera], pairs: list[Pair]) -> EvaluationScene:
+    """The scene of the photos in these pairs; refuses photos that are missing or do not fit their camera."""
+    images = {image: photos / image for image in sorted({image for pair in pairs for image in pair})}
     for image, path in images.items():
         _check_photo(path, cameras[image])
-    return EvaluationScene(name, images, chosen, {image: cameras[image] for image in images})
+    return EvaluationScene(name, images, sorted(pairs), {image: cameras[image] for image in images})
 
 
 def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
@@ -165,9 +166,11 @@ def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
     centre of the top-left pixel is (0, 0), and x_camera = R X + t.
     """
     cameras: dict[str, PoseCamera] = {}
-    for number, words in _lines(path):
-        where = f"{path}, line {number}"
-        name, inner, outer = words[0], words[1:-12], words[-12:]
+    for number, line in enumerate(read_small_text(path, LONG_TEXT, what="a text file").split("\n"), 1):
+        fields, where = line.split(), f"{path}, line {number}"
+        if not fields or fields[0].startswith("#"):
+            continue
+        name, inner, outer = fields[0], fields[1:-12], fields[-12:]
         if len(inner) not in (1, 4, 9) or (len(inner) == 1) != (inner == ["-"]):
             raise FileError(f"{where}: expected a name, fx fy cx cy (or 9 numbers of K, or -), 9 numbers of R, 3 of t")
         if name in cameras:
@@ -221,11 +224,11 @@ def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCam
     return cameras, [(name, other) for _, name, other in ranked]
 
 
-def _spread(ranked: list[Pair], most: int | None) -> list[Pair]:
-    """At most so many pairs, evenly over their order."""
-    if most is None or len(ranked) <= most:
+def _spread(ranked: list[Pair], limit: int | None) -> list[Pair]:
+    """At most `limit` pairs, evenly over their order."""
+    if limit is None or len(ranked) <= limit:
         return ranked
-    return [ranked[int(k)] for k in (np.arange(most) + 0.5) * len(ranked) / most]
+    return [ranked[int(k)] for k in (np.arange(limit) + 0.5) * len(ranked) / limit]
 
 
 def _check_photo(path: Path, camera: PoseCamera | None) -> None:
@@ -236,8 +239,8 @@ def _check_photo(path: Path, camera: PoseCamera | None) -> None:
         raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {camera.size}")
 
 
-def _pinhole(words: list[str], where: str) -> np.ndarray:
-    values = _finite(words, where)
+def _pinhole(fields: list[str], where: str) -> np.ndarray:
+    values = _finite(fields, where)
     if len(values) == 9:
         K = np.array(values).reshape(3, 3)
         if abs(K[0, 1]) > 1e-6 * abs(K[0, 0]) or K[1, 0] or K[2, :2].any() or K[2, 2] != 1:
@@ -256,18 +259,11 @@ def _rotation(R: np.ndarray, where: str) -> np.ndarray:
     return np.asarray(u @ v)
 
 
-def _finite(words: list[str], where: str) -> list[float]:
+def _finite(fields: list[str], where: str) -> list[float]:
     try:
-        values = [float(word) for word in words]
+        values = [float(text) for text in fields]
     except ValueError:
-        raise FileError(f"{where}: expected numbers, got {' '.join(words)[:60]!r}") from None
+        raise FileError(f"{where}: expected numbers, got {' '.join(fields)[:60]!r}") from None
     if not np.isfinite(values).all() or np.abs(values).max(initial=0) > 1e12:
         raise FileError(f"{where}: a number is not finite, or too large")
     return values
-
-
-def _lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_small_text(path, LONG_TEXT, what="a text file").split("\n"), 1):
-        words = line.split()
-        if words and not words[0].startswith("#"):
-            yield number, words
