@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from matchkernel.collection.choose_pairs import PairChoice, parse_choice
 from matchkernel.collection.extract import (
     ExtractJob,
     Extractor,
@@ -22,8 +21,8 @@ from matchkernel.collection.extract import (
     mask_of,
     photo_digest,
 )
-from matchkernel.collection.make_pairs import make_pairs
 from matchkernel.collection.match import match_pairs
+from matchkernel.collection.pairs import PairChoice, make_pairs, parse_choice
 from matchkernel.collection.shards import key_of
 from matchkernel.collection.workspace import (
     MATCHES,
@@ -69,7 +68,7 @@ class ReconstructSettings:
     Attributes:
         detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
         filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
-        pairs: which images are matched (see choose_pairs.parse_choice); "auto": all pairs of up to 120 images, each
+        pairs: which images are matched (see pairs.parse_choice); "auto": all pairs of up to 120 images, each
             with the 20 most similar ones of more.
         single_camera: all images were taken by one camera with one focal length.
         camera_model: of COLMAP.

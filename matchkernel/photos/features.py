@@ -107,6 +107,15 @@ def save_features(features: Features, path: str | Path) -> None:
     """Write features as .npz, atomically; descriptors as the setting `store` says, float32 without it.
 
     With float16 and bytes, places and shapes are float32 instead of float64.
+
+    Example:
+        >>> import tempfile
+        >>> frames = Frames.turned_squares(np.array([[20.0, 30.0]]), np.array([6.0]), np.zeros(1))
+        >>> rows = np.ones((1, 4), np.float32) / 2
+        >>> path = Path(tempfile.mkdtemp()) / "left.npz"
+        >>> save_features(Features(frames, rows, np.ones(1, np.float32), (100, 80), "mine"), path)
+        >>> load_features(path).keypoints.tolist()
+        [[20.0, 30.0]]
     """
     store = features.settings.get(STORE, "float32")
     if store not in get_args(Store):

@@ -217,6 +217,16 @@ def save_csv(found: ImageMatches, path: str | Path) -> None:
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:
-    """Write to_json() to a file, atomically."""
+    """Write to_json() to a file, atomically.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "sift", keypoints=200)
+        >>> path = Path(tempfile.mkdtemp()) / "matches.json"
+        >>> save_json(found, path)
+        >>> sorted(json.loads(path.read_text()))[:4]
+        ['descriptor', 'engine', 'geometry', 'inliers']
+    """
     with replacing(path) as part:
         part.write_text(json.dumps(found.to_json()) + "\n", encoding="utf-8")

@@ -90,6 +90,12 @@ def verify(
         threshold: maximum error of an inlier in pixels.
         iterations: maximum number of iterations.
         size_b: width and height of image B (default: the extent of its points), for the probability of chance.
+
+    Example:
+        >>> points = np.random.default_rng(0).uniform(0, 300, (50, 2))
+        >>> found = verify(points, points + [20, 10])
+        >>> found.geometry, int(found.inliers.sum())
+        ('homography', 50)
     """
     if geometry not in get_args(Geometry):
         raise ArgumentError(f"geometry must be one of {', '.join(get_args(Geometry))}, got {geometry!r}")

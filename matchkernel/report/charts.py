@@ -72,7 +72,7 @@ def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
         rates, recalls = block.curves[method]
         dashes: Any = DASHES[series[method] // len(COLOURS) % len(DASHES)]
         shown = [max(100 * rate, 100 * LOWEST_RATE) for rate in rates]
-        curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name), linewidth=1.6)
+        curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name, 24), linewidth=1.6)
         curve[0].set(color=_colour(series[method]), linestyle=dashes)
     axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
@@ -88,8 +88,8 @@ def sequence_chart(block: PerSequence, series: Series) -> tuple["Figure", str]:
     for method in methods:
         known = [(row, value) for row, k in enumerate(order) if (value := block.values[method][k]) is not None]
         rows, values = [row for row, _ in known], [value for _, value in known]
-        axes.plot(values, rows, linestyle="", label=plain(method.name), **_point(series[method]))
-    axes.set_yticks(range(len(order)), [plain(block.sequences[k]) for k in order], fontsize=8)
+        axes.plot(values, rows, linestyle="", label=plain(method.name, 24), **_point(series[method]))
+    axes.set_yticks(range(len(order)), [plain(block.sequences[k], 24) for k in order], fontsize=8)
     axes.set(xlim=(0, 100), ylim=(len(order) - 0.4, -0.6), xlabel="%")
     _legend(figure, len(methods))
     names = ", ".join(method.name for method in methods)
@@ -107,7 +107,7 @@ def scatter_chart(block: Scatter, series: Series) -> tuple["Figure", str]:
         cost, score = block.points[method]
         look = _point(series[method])
         axes.errorbar(
-            cost, score.mean, yerr=score.std, label=plain(method.name), linestyle="", ecolor=look["color"], **look
+            cost, score.mean, yerr=score.std, label=plain(method.name, 24), linestyle="", ecolor=look["color"], **look
         )
     axes.set(xscale="log", xlabel=block.cost, ylabel="%")
     axes.xaxis.set_major_formatter("{x:g}")
@@ -141,7 +141,7 @@ def _axes(height: float) -> tuple["Figure", "Axes"]:
 
 
 def _legend(figure: "Figure", count: int) -> None:
-    figure.legend(loc="outside upper center", ncols=min(count, 3), frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=min(count, 2), frameon=False, fontsize=8)
 
 
 def _colour(number: int) -> str:
