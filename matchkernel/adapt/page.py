@@ -17,7 +17,7 @@ from matchkernel.plots.matches import save_picture
 from matchkernel.plots.training import training_picture
 from matchkernel.report.blocks import Picture, Report, Section, TextTable
 from matchkernel.report.write import write_report
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 
 KEYPOINTS = 1000
 
