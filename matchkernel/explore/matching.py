@@ -18,7 +18,7 @@ from matchkernel.photos.extract import describe_frames, recorded_settings
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
-from matchkernel.runtime.card import available
+from matchkernel.runtime.weights import available
 from matchkernel.storage.settings import short_repr
 
 SHOWN = 32  # side of the patches that are shown

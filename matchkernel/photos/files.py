@@ -404,16 +404,14 @@ def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -
     """Read finite numbers of this shape (None for any length); `kinds` are numpy's letters of the accepted types."""
     dataset = group[name]
     fits = len(dataset.shape) == len(shape) and all(w in (None, n) for w, n in zip(shape, dataset.shape, strict=True))
-    is_inside = not dataset.is_virtual and not dataset.external
-    if is_inside and fits and dataset.dtype.kind in kinds:
-        if dataset.nbytes <= DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
-            values = np.asarray(dataset[()])
-            if np.isfinite(values).all():
-                return values
-    raise FileError(
-        f"{group.file.filename}: {dataset.name} has shape {dataset.shape} and type {dataset.dtype}; expected are finite "
-        f"numbers of shape {shape} inside the file"
-    )
+    is_inside = not (dataset.is_virtual or dataset.external)
+    limit = DEFLATE * os.path.getsize(group.file.filename)  # noqa: PTH202
+    if fits and is_inside and dataset.dtype.kind in kinds and dataset.nbytes <= limit:
+        values = np.asarray(dataset[()])
+        if np.isfinite(values).all():
+            return values
+    found = f"{dataset.name} has shape {dataset.shape} and type {dataset.dtype}"
+    raise FileError(f"{group.file.filename}: {found}; expected are finite numbers of shape {shape} inside the file")
 
 
 def check_h5_name(name: str) -> str:
