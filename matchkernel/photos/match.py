@@ -178,9 +178,8 @@ def match(
 
 def _check_same_kind(a: Features, b: Features) -> None:
     """Refuse features of different models or of differently cut regions (SIFT cuts its own)."""
-    one, two = ((f.model, f.settings.get("weights")) for f in (a, b))
-    if one != two:
-        raise ArgumentError(f"features of A are from {one[0]!r}, those of B from {two[0]!r} (or from other weights)")
+    if (a.model, a.settings.get("weights")) != (b.model, b.settings.get("weights")):
+        raise ArgumentError(f"features of A are from {a.model!r}, those of B from {b.model!r} (or from other weights)")
     if a.settings.get("cut") is None:
         return
     for key in ("patch_size", "cut", "sampler", "magnification"):
