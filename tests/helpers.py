@@ -33,6 +33,11 @@ def attempt(function, *arguments, expected=MatchKernelError):
         return None, str(error)
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its relative path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """(count, 1, size, size) smooth random patches from 0 to 255."""
     generator = torch.Generator().manual_seed(seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import HOMOGRAPHIES, refuses, write_sequence
+from helpers import HOMOGRAPHIES, refuses, tree, write_sequence
 
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.data.hpatches import IMAGES, open_hpatches, read_retrieval, read_verification, sequence_numbers
@@ -45,7 +45,7 @@ def few(source, tmp_path_factory):
     """The bytes of a set of few patches, built without a stop."""
     target = tmp_path_factory.mktemp("few") / "set"
     build_from_homographies(source, target, FEW)
-    return bytes_of(target)
+    return tree(target)
 
 
 def correlations(a, b):
@@ -110,15 +110,11 @@ def test_task_lists_come_with_it(built):
     assert json.loads((target / "tasks" / "splits" / "splits.json").read_text())["full"]["test"] == ["v_one", "v_two"]
 
 
-def bytes_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def test_same_seed_same_bytes_other_seed_other_bytes(source, few, tmp_path):
     build_from_homographies(source, tmp_path / "again", FEW)
-    assert bytes_of(tmp_path / "again") == few
+    assert tree(tmp_path / "again") == few
     build_from_homographies(source, tmp_path / "other", replace(FEW, seed=1))
-    assert bytes_of(tmp_path / "other")["v_one/t1.png"] != few["v_one/t1.png"]
+    assert tree(tmp_path / "other")["v_one/t1.png"] != few["v_one/t1.png"]
 
 
 KILLED = """
@@ -151,7 +147,7 @@ def test_killed_and_run_again_gives_the_same_bytes(source, few, tmp_path):
         if moment == "write_tasks":  # as a kill inside a writer leaves it
             (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.4711.part.png").write_bytes(b"half")
         build_from_homographies(source, tmp_path / moment, FEW)
-        assert bytes_of(tmp_path / moment) == few, moment
+        assert tree(tmp_path / moment) == few, moment
 
 
 def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):

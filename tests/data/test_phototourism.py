@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from damage import damaged
-from helpers import refuses
+from helpers import refuses, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, tree, write_cache
+from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, write_cache
 from PIL import Image
 
 from matchkernel.data.patch_set import open_patch_set

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from helpers import refuses
-from made_phototourism import PATCHES, refused, same_set, tree
+from helpers import refuses, tree
+from made_phototourism import PATCHES, refused, same_set
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers import refuses
+from helpers import refuses, tree
 
 from matchkernel.errors import FileError, WriteError
 from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build
@@ -38,10 +38,6 @@ def stopped(target, settings=SETTINGS, before="step 2"):
     with pytest.raises(KeyboardInterrupt):
         work(target, settings, before)
     return target.with_name(target.name + ".part")
-
-
-def tree(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def names(folder):

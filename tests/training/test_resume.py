@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import refuses
-from made_runs import assert_equal, config, saved, stopper, tree, weights
+from helpers import refuses, tree
+from made_runs import assert_equal, config, saved, stopper, weights
 
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.training.checkpoint import read_checkpoint
