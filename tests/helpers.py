@@ -1,5 +1,6 @@
 """What several tests need."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.errors import MatchKernelError
 from matchkernel.geometry.cameras import project
+
+needs_colmap = pytest.mark.skipif(
+    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
+)
 
 
 @contextmanager
