@@ -17,7 +17,7 @@ from PIL import Image
 
 import matchkernel
 from matchkernel.cli.console import stdout
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 
 
 @pytest.fixture

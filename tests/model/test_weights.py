@@ -17,8 +17,8 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError, W
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save
-from matchkernel.runtime.card import Card, available, find_weights, read_card
 from matchkernel.runtime.config import VARIANTS
+from matchkernel.runtime.weights import Card, available, find_weights, read_card
 from matchkernel.storage.tensors import write_tensors
 
 
