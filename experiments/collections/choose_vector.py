@@ -25,7 +25,7 @@ from one_folder import Mixed, mix
 from recall import recalls
 
 from matchkernel.cli.console import run_script
-from matchkernel.collection.global_vectors import assign, learn_centres, sum_by_centre
+from matchkernel.collection.vectors import assign, learn_centres, sum_by_centre
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.files import replacing

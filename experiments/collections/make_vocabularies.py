@@ -15,7 +15,7 @@ import numpy as np
 
 import matchkernel
 from matchkernel.cli.console import run_script
-from matchkernel.collection.global_vectors import SHIPPED, learn_centres, read_vocabularies, write_vocabularies
+from matchkernel.collection.vectors import SHIPPED, learn_centres, read_vocabularies, write_vocabularies
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import SIFTS, open_describer

@@ -21,7 +21,7 @@ from mixed_features import features_of
 from one_folder import Mixed, mix
 
 from matchkernel.cli.console import run_script
-from matchkernel.collection.global_vectors import image_vectors, similarities, vocabulary_for
+from matchkernel.collection.vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.evaluation.uncertainty import estimate, paired_difference
 from matchkernel.storage.files import replacing
 

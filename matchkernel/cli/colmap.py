@@ -28,7 +28,7 @@ from matchkernel.cli.options import (
     speed,
 )
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 
 if TYPE_CHECKING:
     from matchkernel.collection.workspace import Summary

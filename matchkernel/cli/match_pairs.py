@@ -23,7 +23,7 @@ from matchkernel.cli.options import (
     speed,
 )
 from matchkernel.errors import FileError
-from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 

@@ -14,7 +14,7 @@ import typer
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.runtime.engine import AUTO, ENGINES
+from matchkernel.runtime.onnx import AUTO, ENGINES
 
 if TYPE_CHECKING:
     from matchkernel.storage.pool import Workers

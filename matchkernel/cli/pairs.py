@@ -58,8 +58,7 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
-    from matchkernel.collection.choose_pairs import TOP, PairChoice
-    from matchkernel.collection.make_pairs import Sources, has_features, make_pairs, names_at
+    from matchkernel.collection.pairs import TOP, PairChoice, Sources, has_features, make_pairs, names_at
     from matchkernel.photos.describers import open_recipe
     from matchkernel.photos.files import open_features, write_pairs
 

@@ -16,12 +16,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matchkernel.collection.shards import check_visible, key_of, visible_mark
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
-from matchkernel.photos.features import STORE, Features, Store, label_of, load_features, read_facts, save_features
+from matchkernel.photos.features import (
+    RATIO,
+    STORE,
+    THRESHOLD,
+    Features,
+    Store,
+    label_of,
+    load_features,
+    read_facts,
+    save_features,
+)
 from matchkernel.photos.files import (
     SUFFIX,
     check_h5_name,
@@ -31,8 +40,7 @@ from matchkernel.photos.files import (
     recorded_facts,
     write_features,
 )
-from matchkernel.photos.filters import RATIO, THRESHOLD
-from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
+from matchkernel.runtime.onnx import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
@@ -40,6 +48,7 @@ from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences
+from matchkernel.storage.shards import check_visible, key_of, visible_mark
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features

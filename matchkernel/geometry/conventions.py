@@ -42,7 +42,7 @@ def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATI
     Example:
         >>> from matchkernel.geometry.conventions import frames_from_opencv
         >>> frames = frames_from_opencv([[120.0, 80.0, 8.0, 0.0]])
-        >>> frames.half_widths.tolist()  # six times sigma
+        >>> frames.half_widths.round(6).tolist()  # six times sigma
         [24.0]
     """
     keypoints = np.asarray(keypoints)

@@ -12,11 +12,10 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, extract_with
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import match
+from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
-from matchkernel.runtime.engine import ENGINE
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
@@ -34,7 +33,7 @@ class MatchSettings:
     Attributes:
         detector: how keypoints are found.
         mutual: keep only mutual nearest neighbours.
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
+        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
         geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever fits the
             matches.
         pixels: maximum error of an inlier.
@@ -49,7 +48,7 @@ class MatchSettings:
     guided: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "filter", as_filter(self.filter))
+        object.__setattr__(self, "filter", parse_filter(self.filter))
         check_ranges(self)
         if self.guided and self.geometry == "none":
             raise ArgumentError("guided matching needs a geometry: auto, homography or fundamental, not none")
@@ -147,7 +146,7 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
-        engine: what to run the network with (see runtime.engine.ENGINES).
+        engine: what to run the network with (see runtime.onnx.ENGINES).
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total, for each image.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
@@ -217,6 +216,16 @@ def save_csv(found: ImageMatches, path: str | Path) -> None:
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:
-    """Write to_json() to a file, atomically."""
+    """Write to_json() to a file, atomically.
+
+    Example:
+        >>> import tempfile
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "sift", keypoints=200)
+        >>> path = Path(tempfile.mkdtemp()) / "matches.json"
+        >>> save_json(found, path)
+        >>> sorted(json.loads(path.read_text()))[:4]
+        ['descriptor', 'engine', 'geometry', 'inliers']
+    """
     with replacing(path) as part:
         part.write_text(json.dumps(found.to_json()) + "\n", encoding="utf-8")

@@ -31,8 +31,10 @@ def mathtext(symbol: str) -> str:
     return rf"${star}\psi^{{{raised}}}$" if caret else symbol
 
 
-def plain(text: str) -> str:
-    """Text that matplotlib must not read as mathematics."""
+def plain(text: str, longest: int = 60) -> str:
+    """Text that matplotlib must not read as mathematics; the middle of a long one is left out."""
+    if len(text) > longest:
+        text = f"{text[: longest // 2]}…{text[-(longest - longest // 2 - 1) :]}"
     return text.replace("$", r"\$")
 
 

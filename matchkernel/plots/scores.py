@@ -84,7 +84,7 @@ def draw_scores(
         axes.set_xlabel(f"mAP (%{note})" if width is None else note.removeprefix("; "), fontsize=9)
     names = [f"{bar.name} {SAFE}" if bar.is_tie_safe else bar.name for bar in rows]
     labels = [
-        f"{plain(name)}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
+        f"{plain(name, 60 if width is None else 24)}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
         for name, bar in zip(names, rows, strict=True)
     ]
     sheets[0].set_yticks(places, labels, fontsize=9)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from made_images import save, texture, turned
 
-from matchkernel.collection.choose_pairs import all_pairs
 from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 

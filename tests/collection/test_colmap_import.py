@@ -4,14 +4,14 @@ import shutil
 
 import cv2
 import pytest
-from made_reconstruction import SETTINGS, needs_colmap
+from helpers import needs_colmap
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection import workspace as workspaces
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_image_names
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
 SINGLE = ReconstructSettings(Detector(keypoints=500), single_camera=True)
@@ -57,22 +57,3 @@ def test_a_photo_that_colmap_does_not_take_is_named_and_costs_its_own_pairs_only
     assert read_image_names(tmp_path / "ws" / "database.db") == {f"00{k}.png" for k in (0, 1, 3, 4, 5)}
     assert reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append) == summary
     assert said[-1].endswith("all 6 photos are in it already")
-
-
-@needs_colmap
-def test_one_camera_of_two_sizes_is_refused_before_any_work(images, tmp_path):
-    cv2.imwrite(str(images / "002.png"), cv2.imread(str(images / "002.png"))[:, 8:])
-    (images / "broken.png").write_bytes(b"no image")
-    with pytest.raises(ArgumentError, match=r"5 of 6 have 400 x 300 pixels, not 002.png \(392 x 300\)"):
-        reconstruct(images, tmp_path / "ws", "rootsift", SINGLE)
-    assert [path.name for path in tmp_path.iterdir()] == ["images"]
-
-
-@needs_colmap
-def test_names_that_matches_cannot_tell_apart_are_refused_before_any_work(images, tmp_path):
-    (images / "a").mkdir()
-    shutil.copy(images / "000.png", images / "a" / "b.png")
-    shutil.copy(images / "001.png", images / "a-b.png")
-    with pytest.raises(ArgumentError, match=r"one name for pairs of a-b.png and of a/b.png"):
-        reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
-    assert [path.name for path in tmp_path.iterdir()] == ["images"]

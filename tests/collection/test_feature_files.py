@@ -1,5 +1,5 @@
 import numpy as np
-import pytest
+from helpers import refuses
 
 from matchkernel.errors import FileError
 from matchkernel.geometry.frames import Frames
@@ -28,6 +28,6 @@ def test_a_folder_and_a_file_hold_the_same_images(tmp_path):
 
 def test_places_that_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    for place, message in (("", "no features"), ("absent", "no such"), ("a.txt", "neither"), ("x.h5", "no such file")):
-        with pytest.raises(FileError, match=message):
+    for place in ("", "absent", "a.txt", "x.h5"):
+        with refuses(FileError):
             open_features(tmp_path / place)

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import needs_colmap
 from made_collection import write_photos
-from made_reconstruction import needs_colmap
 from ray_cluster import environment, running_cluster
 
-from matchkernel.collection.choose_pairs import all_pairs
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.match import match_pairs
+from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_recipe
 from matchkernel.photos.files import write_pairs

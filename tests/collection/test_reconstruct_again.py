@@ -11,9 +11,9 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import needs_colmap, refuses
 from made_poison import WorkersThatAPairKills
-from made_reconstruction import SETTINGS, needs_colmap
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.extract import extract_images
@@ -55,14 +55,6 @@ def test_a_stopped_run_goes_on(scene, tmp_path):
     assert summary.registered == 6
     assert kept
     assert all((tmp_path / "ws" / "features" / name).stat().st_mtime_ns == before for name, before in kept.items())
-
-
-@needs_colmap
-def test_a_workspace_among_the_photos_is_refused(scene, tmp_path):
-    shutil.copytree(scene, tmp_path / "images")
-    with pytest.raises(ArgumentError, match=r"ws: is inside the input .*images; choose another place"):
-        reconstruct(tmp_path / "images", tmp_path / "images" / "ws", "rootsift", SETTINGS)
-    assert not list((tmp_path / "images").glob("ws*"))
 
 
 @needs_colmap
@@ -176,12 +168,10 @@ def test_names_with_spaces_and_photos_added_to_a_finished_workspace(scene, tmp_p
     assert said[:2] == ["ignored 1 file (1 .mov)", "taking in 1 new or changed photos, 5 are known, 0 are gone"]
     assert {name: time for name, time in features().items() if name in known} == known
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my photos", "ws"]
-    with pytest.raises(FileError, match="already exists, made with filter 'ratio', now 'none'"):
+    with refuses(FileError):
         reconstruct(images, workspace, "rootsift", ReconstructSettings(SETTINGS.detector, "none"))
     fewer = dataclasses.replace(SETTINGS, detector=Detector(keypoints=400))
-    with pytest.raises(
-        FileError, match=r"made with detector\.keypoints 500, now 400; remove it or choose another place$"
-    ):
+    with refuses(FileError):
         reconstruct(images, workspace, "rootsift", fewer)
 
 
@@ -203,8 +193,7 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     extract_images({"0a.png": images / "0a.png"}, tmp_path / "before", describer, SETTINGS.detector)
     said = []
     other = dataclasses.replace(settings, detector=Detector(keypoints=400))
-    words = r"before: features of 0a\.png were made with keypoints 500, now 400; give the same settings here or choose"
-    with pytest.raises(ArgumentError, match=words):
+    with refuses(ArgumentError):
         reconstruct(images, tmp_path / "ws", describer, other, features=tmp_path / "before")
     assert not (tmp_path / "ws.part").exists()
     summary = reconstruct(images, tmp_path / "ws", describer, settings, features=tmp_path / "before", say=said.append)
@@ -214,7 +203,7 @@ def test_two_scenes_in_one_folder_stay_two_models(scene, tmp_path):
     assert summary.models == [6, 6]
     extract_images({"0a.png": images / "0a.png"}, tmp_path / "fewer", describer, other.detector)
     more = dataclasses.replace(settings, pairs="sequential:2")
-    with pytest.raises(ArgumentError, match="made with keypoints 400, now 500"):
+    with refuses(ArgumentError):
         reconstruct(images, tmp_path / "ws", describer, more, features=tmp_path / "fewer")
     assert not (tmp_path / "ws.part").exists()  # beside a finished one, too
     for folder in model_folders(tmp_path / "ws"):

@@ -6,6 +6,7 @@ import kornia.feature as KF
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 
 import matchkernel
 from matchkernel.data.synthetic import random_texture
@@ -135,7 +136,7 @@ def test_another_patch_size_and_colour(texture, trained_like):
     descriptor = laf_descriptor(trained_like(matchkernel.build("cartesian")), patch_size=48)
     colour = as_tensor(texture).repeat(1, 3, 1, 1)
     assert descriptor(colour, lafs_from_frames(some_frames())).shape == (1, 4, 128)
-    with pytest.raises(ArgumentError, match="fc learns"):
+    with refuses(ArgumentError):
         laf_descriptor(matchkernel.build("fc"), patch_size=48)
 
 
@@ -175,16 +176,16 @@ def test_no_frames(texture):
 
 
 def test_what_is_refused():
-    with pytest.raises(ArgumentError, match="one by one"):
+    with refuses(ArgumentError):
         frames_from_lafs(torch.zeros(2, 5, 2, 3))
-    with pytest.raises(ArgumentError, match=r"\(K, 2, 3\)"):
+    with refuses(ArgumentError):
         frames_from_lafs(np.zeros((5, 3, 2)))
-    with pytest.raises(ArgumentTypeError):
+    with refuses(ArgumentTypeError):
         frames_from_lafs([[1, 2, 3]])
     assert len(frames_from_lafs(np.zeros((5, 2, 3)))) == 5
 
 
 def test_missing_kornia_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "kornia.feature", None)
-    with pytest.raises(MissingExtraError, match=r"matchkernel\[kornia\]"):
+    with refuses(MissingExtraError):
         laf_descriptor(matchkernel.build("sum"))

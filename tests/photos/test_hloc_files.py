@@ -6,6 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from helpers import refuses
 
 from matchkernel.collection import pairs_file
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError
@@ -120,7 +121,7 @@ def test_a_file_written_by_hloc_is_read(tmp_path):
     assert features.model == "unknown"
     with h5py.File(tmp_path / "f.h5", "a") as file:
         del file["a.jpg/scales"]
-    with pytest.raises(FileError, match="scales is missing"):
+    with refuses(FileError):
         read_features(tmp_path / "f.h5", "a.jpg")
 
 
@@ -146,7 +147,7 @@ def test_matches_there_and_back(tmp_path):
     with h5py.File(path, "r") as file:
         assert file["b.jpg/db-a.jpg/matches0"].dtype == np.int16
         assert "db-a.jpg/b.jpg" not in file
-    with pytest.raises(FileError, match=r"no matches of a\.jpg"):
+    with refuses(FileError):
         read_matches(path, "a.jpg", "b.jpg")
 
 
@@ -181,14 +182,14 @@ def test_no_matches(tmp_path):
     ("indices", "scores"), [([[6, 0]], [1]), ([[-1, 0]], [1]), ([[1, 2], [1, 3]], [1, 1]), ([[1, 2]], [1, 1])]
 )
 def test_matches_that_are_refused(tmp_path, indices, scores):
-    with pytest.raises(ArgumentError, match="matches of a and b"):
+    with refuses(ArgumentError):
         write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array(indices), np.array(scores)), 6)])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["", "/a.jpg", "a//b.jpg", "../a.jpg", "a/.", "a\0b"])
 def test_names_that_are_refused(tmp_path, name):
-    with pytest.raises(ArgumentError, match="the name of an image must be"):
+    with refuses(ArgumentError):
         append_features(tmp_path / "f.h5", name, some_features(1))
     assert not list(tmp_path.iterdir())
 
@@ -196,16 +197,16 @@ def test_names_that_are_refused(tmp_path, name):
 def test_an_image_cannot_be_a_folder(tmp_path):
     append_features(tmp_path / "f.h5", "a/b.jpg", some_features(1))
     before = (tmp_path / "f.h5").read_bytes()
-    with pytest.raises(ArgumentError, match="folder of that name"):
+    with refuses(ArgumentError):
         append_features(tmp_path / "f.h5", "a", some_features(1))
-    with pytest.raises(ArgumentError, match="is already an image"):
+    with refuses(ArgumentError):
         append_features(tmp_path / "f.h5", "a/b.jpg/c.jpg", some_features(1))
     assert (tmp_path / "f.h5").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
 
 
 def test_files_that_are_refused(tmp_path):
-    with pytest.raises(FileError, match="no such file"):
+    with refuses(FileError):
         image_names(tmp_path / "absent.h5")
     (tmp_path / "text.h5").write_text("not HDF5")
     for act in (
@@ -213,7 +214,7 @@ def test_files_that_are_refused(tmp_path):
         lambda path: read_features(path, "a"),
         lambda path: append_features(path, "a", some_features(1)),
     ):
-        with pytest.raises(FileError, match=r"text\.h5: not a complete HDF5 file"):
+        with refuses(FileError):
             act(tmp_path / "text.h5")
     assert (tmp_path / "text.h5").read_text() == "not HDF5"
 
@@ -222,7 +223,7 @@ def test_a_dataset_that_claims_the_world_takes_no_memory(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         group = file.create_group("a.jpg")
         group.create_dataset("keypoints", (10**12, 2), np.float32, chunks=(1000, 2))
-    with pytest.raises(FileError, match="far more than the file can hold"):
+    with refuses(FileError):
         read_features(tmp_path / "f.h5", "a.jpg")
 
 
@@ -239,7 +240,7 @@ def test_wrong_contents_are_named(tmp_path, key, values):
     with h5py.File(tmp_path / "f.h5", "a") as file:
         del file["a.jpg"][key]
         file["a.jpg"].create_dataset(key, data=values)
-    with pytest.raises(FileError, match=r"f\.h5"):
+    with refuses(FileError):
         read_features(tmp_path / "f.h5", "a.jpg")
 
 
@@ -299,13 +300,13 @@ def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path):
     assert place > 0
     content[place + 3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FileError, match="not a complete HDF5 file"):
+    with refuses(FileError):
         read_features(path, "a.jpg")
 
 
 def test_missing_h5py_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingExtraError, match="needs h5py: pip install h5py"):
+    with refuses(MissingExtraError):
         image_names(tmp_path / "f.h5")
 
 
@@ -316,7 +317,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     before = path.read_bytes()
     code = f"""
     import resource, signal, sys
-    sys.path.insert(0, {str(Path(__file__).parent)!r})
+    sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
     from test_hloc_files import append_features, some_features
     from matchkernel.errors import WriteError
     features = some_features(2000)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refuses
 from rendering import turn
 
 from matchkernel.errors import ArgumentError
@@ -111,7 +112,6 @@ def test_few_matches_determine_a_homography_and_fewer_prove_nothing():
     found = verify(a[:4], warp_points(H, a[:4])[0], "homography")  # any four matches agree on one
     assert found.model is None
     assert found.significance <= 0
-    assert "as many as chance can give" in found.reason
 
 
 def test_no_motion_is_the_identity():
@@ -119,18 +119,19 @@ def test_no_motion_is_the_identity():
     assert verify(a, a).model == pytest.approx(np.eye(3), abs=1e-6)
 
 
-def test_what_cannot_be_verified():
-    a = np.random.default_rng(0).uniform(0, 300, (50, 2))
-    with pytest.raises(ArgumentError, match="geometry"):
-        verify(a, a, "affine")
-    with pytest.raises(ArgumentError, match="maximum error"):
-        verify(a, a, threshold=0)
-    with pytest.raises(ArgumentError, match=r"\(M, 2\)"):
-        verify(a, a[:3])
-    bad = a.copy()
-    bad[7] = np.nan
-    with pytest.raises(ArgumentError, match="match 7"):
-        verify(a, bad)
+POINTS = np.random.default_rng(0).uniform(0, 300, (50, 2))
+
+
+@pytest.mark.parametrize(
+    ("b", "options"),
+    [
+        (POINTS, {"geometry": "affine"}), (POINTS, {"threshold": 0}), (POINTS, {"threshold": np.nan}),
+        (POINTS, {"iterations": 0}), (POINTS[:3], {}), (np.where(POINTS > 290, np.nan, POINTS), {}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_verified(b, options):
+    with refuses(ArgumentError):
+        verify(POINTS, b, **options)
 
 
 def test_accuracy_against_the_truth():
@@ -167,19 +168,18 @@ def seen_scene(kind, seed, count=150, wrong=0.4):
 
 
 @pytest.mark.parametrize(
-    ("kind", "geometry", "reason"),
+    ("kind", "geometry"),
     [
-        ("flat", "homography", "a flat scene, or a camera that only turned"),
-        ("turned", "homography", "a flat scene, or a camera that only turned"),
-        ("depth", "fundamental", "a scene in depth"),
-        ("flat with things before it", "fundamental", "off a plane agree on an epipolar geometry"),
+        ("flat", "homography"),
+        ("turned", "homography"),
+        ("depth", "fundamental"),
+        ("flat with things before it", "fundamental"),
     ],
 )
-def test_the_geometry_follows_from_the_scene(kind, geometry, reason):
+def test_the_geometry_follows_from_the_scene(kind, geometry):
     for seed in range(8):
         found = verify(*seen_scene(kind, seed, count=250), size_b=(WIDTH, HEIGHT))
         assert found.geometry == geometry, seed
-        assert reason in found.reason or "only a" in found.reason
         assert found.significance > 15
         assert found.inliers.sum() >= 145  # of 150 right ones
 
@@ -219,7 +219,6 @@ def test_homographies_that_no_two_photos_have_are_refused():
         found = verify(a, warp_points(matrix, a)[0], "homography", size_b=(WIDTH, HEIGHT))
         assert found.model is None
         assert not found.inliers.any()
-        assert "distorts too much" in found.reason or "no homography fits" in found.reason
     assert _distorts(mirrored, a)
     assert _distorts(squeezed, a)
     assert not _distorts(H, a)

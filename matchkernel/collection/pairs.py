@@ -2,19 +2,30 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from matchkernel.colmap.model import Reconstruction, covisible_images
-from matchkernel.errors import ArgumentError
-from matchkernel.photos.files import Pair, read_pairs, unique_pairs
-from matchkernel.storage.progress import Progress
+from matchkernel.collection.vectors import image_vectors, similarities, vocabulary_for
+from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.files import (
+    SUFFIX,
+    FeatureFiles,
+    Pair,
+    is_h5,
+    open_features,
+    read_global_descriptors,
+    read_pairs,
+    unique_pairs,
+)
+from matchkernel.storage.photo_folders import photos_in
+from matchkernel.storage.progress import Progress, Say
 
 TOP = 20  # most similar images of each
 NEIGHBOURS = 10  # following images in name order
-ALL_UP_TO = 120  # images of which all pairs are matched unless told otherwise
+ALL_UP_TO = 120  # maximum number of images of which "auto" matches all pairs
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
 CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
 
@@ -55,7 +66,7 @@ class PairChoice:
 
         Args:
             names: of all images.
-            most_similar: called with `top` if that is needed; gives each image with so many others.
+            most_similar: called with `top` if that is needed; gives each image with that many others.
             unusable: further images, which files may name: their pairs are left out.
         """
         left_out = set(unusable)
@@ -71,8 +82,25 @@ class PairChoice:
         return list(unique_pairs(*parts))
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Where similar images are looked for besides our own vectors.
+
+    Attributes:
+        colmap: folder of a COLMAP model: images that share points.
+        retrieval: hloc's file of global descriptors.
+    """
+
+    colmap: Path | None = None
+    retrieval: Path | None = None
+
+
 def parse_choice(text: str, images: int) -> PairChoice:
     """The choice that a string such as "top:20+sequential:5" stands for.
+
+    Example:
+        >>> parse_choice("top:5+sequential", images=1000)
+        PairChoice(exhaustive=False, top=5, sequential=10, files=())
 
     Args:
         text: see CHOICE; "auto" is all pairs of up to 120 images, and top:20 of more.
@@ -97,13 +125,23 @@ def parse_choice(text: str, images: int) -> PairChoice:
 
 
 def all_pairs(names: Sequence[str]) -> Iterable[Pair]:
-    """Every pair once, in name order."""
+    """Every pair once, in name order.
+
+    Example:
+        >>> list(all_pairs(["b", "a", "c"]))
+        [('a', 'b'), ('a', 'c'), ('b', 'c')]
+    """
     ordered = sorted(names)
     return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 :])
 
 
 def sequential_pairs(names: Sequence[str], count: int) -> Iterable[Pair]:
-    """Each image with the `count` that follow it in name order, in which 9.jpg comes before 10.jpg."""
+    """Each image with the `count` that follow it in name order, in which 9.jpg comes before 10.jpg.
+
+    Example:
+        >>> list(sequential_pairs(["10.jpg", "8.jpg", "9.jpg"], 1))
+        [('8.jpg', '9.jpg'), ('9.jpg', '10.jpg')]
+    """
     ordered = sorted(names, key=_natural)
     return ((first, second) for i, first in enumerate(ordered) for second in ordered[i + 1 : i + 1 + count])
 
@@ -197,3 +235,86 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
     """Sort key in which runs of digits count as numbers."""
     parts = [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part]
     return [*parts, (2, name)]
+
+
+def has_features(place: Path) -> bool:
+    """True if a place holds features rather than photos."""
+    return is_h5(place) or (place.is_dir() and any(place.rglob(f"*{SUFFIX}")))
+
+
+def names_at(place: Path, say: Say = lambda line: None) -> list[str]:
+    """Names of the images of a folder of photos, or of features; `say` gets a line about other files."""
+    if has_features(place):
+        return open_features(place).names
+    photos = photos_in(place)
+    if not photos.paths:
+        raise FileError(f"{place}: contains neither photos nor features")
+    if photos.ignored:
+        say(photos.what_was_ignored())
+    return list(photos.paths)
+
+
+def make_pairs(
+    names: list[str],
+    choice: PairChoice,
+    features: FeatureFiles | None = None,
+    sources: Sources | None = None,
+    *,
+    unusable: Collection[str] = (),
+    say: Say = lambda line: None,
+    progress: Progress | None = None,
+) -> list[Pair]:
+    """The union of all that was asked for.
+
+    Args:
+        names: of all images.
+        choice: which pairs; its `top` is also the number of partners from the sources, which take the place of our
+            vectors if there are any.
+        features: of the images; only our vectors need them.
+        sources: other places to look for similar images.
+        unusable: further images, which files of pairs may name: their pairs are left out.
+        say: called with a line about each source.
+        progress: called with the number of images done and the total.
+    """
+    sources = sources or Sources()
+    parts: list[Iterable[Pair]] = []
+    if sources.retrieval is not None:
+        parts.append(_from_retrieval(names, sources.retrieval, choice.top, progress))
+    if sources.colmap is not None:
+        parts.append(_from_colmap(names, sources.colmap, choice.top, say))
+    if parts:
+        choice = replace(choice, top=0)
+
+    def most_similar(count: int) -> list[Pair]:
+        if features is None:
+            raise ArgumentError("the most similar images cannot be found without features")
+        missing = set(names) - set(features.names)
+        if missing:
+            raise FileError(f"{features.place}: has no features of {min(missing)} ({len(missing)} images have none)")
+        files = FeatureFiles(features.place, names)
+        vocabulary = vocabulary_for(files)
+        say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
+        vectors = image_vectors(files, vocabulary, progress)
+        return top_pairs(names, vectors, count, similarities, progress=progress)
+
+    return list(unique_pairs(*parts, choice.pairs(names, most_similar, unusable)))
+
+
+def _from_retrieval(names: list[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:
+    listed, rows = read_global_descriptors(path)
+    index = {name: number for number, name in enumerate(listed)}
+    missing = [name for name in names if name not in index]
+    if missing:
+        raise FileError(f"{path}: contains no global descriptor of {missing[0]} ({len(missing)} images have none)")
+    return top_pairs(names, rows[[index[name] for name in names]], count, progress=progress)
+
+
+def _from_colmap(names: list[str], path: Path, count: int, say: Say) -> list[Pair]:
+    known = set(names)
+    pairs = covisible_pairs(read_reconstruction(path), count)
+    kept = [pair for pair in pairs if known.issuperset(pair)]
+    if not kept:
+        raise FileError(f"{path}: no two of the {len(names)} images share a point there")
+    if len(kept) < len(pairs):
+        say(f"{path}: {len(pairs) - len(kept)} pairs of other images left out")
+    return kept

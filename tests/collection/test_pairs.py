@@ -3,19 +3,21 @@ from contextlib import suppress
 import h5py
 import numpy as np
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.collection import choose_pairs
-from matchkernel.collection.choose_pairs import (
+from matchkernel.collection import pairs as choosing
+from matchkernel.collection.pairs import (
     PairChoice,
+    Sources,
     all_pairs,
     covisible_pairs,
+    make_pairs,
     parse_choice,
     sequential_pairs,
     top_pairs,
 )
-from matchkernel.collection.make_pairs import Sources, make_pairs
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.files import read_global_descriptors, unique_pairs
@@ -50,8 +52,8 @@ def test_neighbours_follow_in_the_order_of_numbers():
 @pytest.mark.parametrize("block", [(1024, 8192), (5, 3), (1, 1)])
 def test_the_most_similar_are_found_in_any_blocks(monkeypatch, count, block):
     """Whole numbers, so that there are many ties and no rounding."""
-    monkeypatch.setattr(choose_pairs, "ROWS_AT_A_TIME", block[0])
-    monkeypatch.setattr(choose_pairs, "COLUMNS_AT_A_TIME", block[1])
+    monkeypatch.setattr(choosing, "ROWS_AT_A_TIME", block[0])
+    monkeypatch.setattr(choosing, "COLUMNS_AT_A_TIME", block[1])
     vectors = np.random.default_rng(0).integers(-2, 3, (12, 4)).astype(np.float32)
     names = [f"{number:02}" for number in range(12)]
     done = []
@@ -72,9 +74,9 @@ def test_an_image_without_features_asks_for_no_partners():
 
 
 def test_vectors_that_are_refused():
-    with pytest.raises(ArgumentError, match="4 images need as many vectors"):
+    with refuses(ArgumentError):
         top_pairs(NAMES, np.ones((3, 2)), 1)
-    with pytest.raises(ArgumentError, match="vector of c contains"):
+    with refuses(ArgumentError):
         top_pairs(NAMES, np.array([[1.0], [1], [np.nan], [1]]), 1)
 
 
@@ -117,7 +119,7 @@ def test_choices_as_strings(tmp_path):
     assert mixed == PairChoice(top=3, sequential=1, files=(tmp_path / "c.txt",))
     assert str(mixed) == f"top:3+sequential:1+{tmp_path / 'c.txt'}"
     for wrong in ("", "top:0", "most", "top:-1", "top:1+", "top:x", "absent.txt"):
-        with pytest.raises(ArgumentError, match="pairs"):
+        with refuses(ArgumentError):
             parse_choice(wrong, 9)
 
 
@@ -131,7 +133,7 @@ def test_a_choice_is_a_union_without_repeats(tmp_path):
     assert parse_choice("all+top:2", 4).pairs(NAMES, called.append) == list(all_pairs(NAMES))
     assert not called
     (tmp_path / "c.txt").write_text("d x\n")
-    with pytest.raises(FileError, match=r"line 1: there is no image 'x'"):
+    with refuses(FileError):
         choice.pairs(NAMES, called.append)
 
 
@@ -162,11 +164,11 @@ def test_the_search_tells_how_far_it_is(retrieval):
 def test_global_descriptors_that_are_refused(retrieval, tmp_path):
     with h5py.File(retrieval, "a") as file:
         file.create_group("c.jpg").create_dataset("global_descriptor", data=np.ones(3))
-    with pytest.raises(FileError, match=r"c\.jpg has 3 values, that of a\.jpg 2"):
+    with refuses(FileError):
         read_global_descriptors(retrieval)
     with h5py.File(tmp_path / "none.h5", "w") as file:
         file.create_group("a").create_dataset("keypoints", data=np.ones((1, 2)))
-    with pytest.raises(FileError, match="contains no global_descriptor"):
+    with refuses(FileError):
         read_global_descriptors(tmp_path / "none.h5")
 
 

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
 import matchkernel
-from matchkernel.collection.global_vectors import (
+from matchkernel.collection.vectors import (
     SHIPPED,
     assign,
     global_vector,
@@ -102,10 +103,10 @@ def test_centres_of_clear_groups_are_found():
 def test_features_that_are_refused(files, tmp_path):
     save_features(features_of(np.ones((3, 5), np.float32)), tmp_path / "9.npz")
     for refused in (vocabulary_for, lambda mixed: image_vectors(mixed, vocabulary_for(files))):
-        with pytest.raises(ArgumentError, match="features of 9 have 5 dimensions, others 8"):
+        with refuses(ArgumentError):
             refused(open_features(tmp_path))
     save_features(features_of(np.zeros((3, 5), np.float32)), tmp_path / "none" / "9.npz")
-    with pytest.raises(ArgumentError, match="no image has a descriptor"):
+    with refuses(ArgumentError):
         vocabulary_for(open_features(tmp_path / "none"))
 
 
@@ -113,9 +114,8 @@ def test_features_that_are_refused(files, tmp_path):
 def test_features_of_several_models_are_refused(files, tmp_path, model, weights):
     vocabulary = vocabulary_for(files)
     save_features(features_of(np.ones((3, D), np.float32), model, weights), tmp_path / "9.npz")
-    told = rf"{tmp_path}: features of 0 are from 'mine', those of 9 from '{model}' \(or from other weights\): extract"
     for refused in (vocabulary_for, lambda mixed: image_vectors(mixed, vocabulary)):
-        with pytest.raises(ArgumentError, match=told):
+        with refuses(ArgumentError):
             refused(open_features(tmp_path))
 
 
@@ -144,7 +144,7 @@ def test_vocabularies_there_and_back_and_damaged(tmp_path):
     assert weights == {"a": "1"}
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(WeightsError, match="damaged"):
+    with refuses(WeightsError):
         read_vocabularies(path)
 
 
@@ -156,5 +156,5 @@ def test_any_damage_is_noticed(tmp_path_factory, data):
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
     path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))]))
-    with pytest.raises(WeightsError):
+    with refuses(WeightsError):
         read_vocabularies(path)
