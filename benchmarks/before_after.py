@@ -60,12 +60,8 @@ def collection(checkout: Path, folder: Path) -> dict[str, float]:
 
 def training(steps: int, pairs: int, device: str, checkout: Path, folder: Path) -> dict[str, float]:
     """Seconds of a training run, from the command to its weights."""
-    settings = [
-        f"sampling.steps={steps}",
-        f"sampling.pairs={pairs}",
-        "loop.validate_every=0",
-        f"loop.save_every={steps}",
-    ]
+    settings = [f"sampling.steps={steps}", f"sampling.pairs={pairs}", f"loop.validate_every={steps}"]
+    settings += [f"loop.save_every={steps}", "data.synthetic.points=600", "data.synthetic.validation_points=60"]
     options = [part for setting in settings for part in ("--set", setting)]
     return cli(
         checkout, folder, "train", ROOT / "configs/tiny.toml", "-o", folder / "run", "--device", device, *options

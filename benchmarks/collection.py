@@ -73,8 +73,8 @@ def watched(words: list[Any]) -> dict[str, float]:
         while process.poll() is None:
             leader = max(leader, peak(process.pid))
             with suppress(OSError):
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                worker = max([worker, *(peak(int(child)) for child in children)])
+                lists = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/children")]
+                worker = max([worker, *(peak(int(child)) for child in " ".join(lists).split())])
             time.sleep(0.05)
         if process.returncode:
             sys.exit(f"{' '.join(command)}: exit code {process.returncode}")

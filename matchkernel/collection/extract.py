@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matchkernel.collection.shards import check_visible, key_of, visible_mark
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
@@ -40,6 +39,7 @@ from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences
+from matchkernel.storage.shards import check_visible, key_of, visible_mark
 from matchkernel.storage.threads import one_thread_each, use_threads
 
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features

@@ -18,7 +18,6 @@ import numpy as np
 
 from matchkernel.collection.extract import IMAGE_HASH, LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
-from matchkernel.collection.shards import check_visible, key_of, visible_mark
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.describers import open_place
@@ -44,6 +43,7 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
 from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import first_difference
+from matchkernel.storage.shards import check_visible, key_of, visible_mark
 from matchkernel.storage.threads import use_threads
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")

@@ -23,7 +23,6 @@ from matchkernel.collection.extract import (
 )
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import PairChoice, make_pairs, parse_choice
-from matchkernel.collection.shards import key_of
 from matchkernel.collection.workspace import (
     MATCHES,
     SUMMARY,
@@ -56,6 +55,7 @@ from matchkernel.storage.photo_folders import Photos, first_names, photos_in
 from matchkernel.storage.pool import Workers
 from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
+from matchkernel.storage.shards import key_of
 
 PHOTOS = "photos.json"
 Mapper = Literal["incremental", "global"]
@@ -156,7 +156,7 @@ def reconstruct(
         None if masks is None else Path(masks),
         workers,
         say,
-        progress,
+        progress or (lambda done, total: None),
     )
     photos = _checked_photos(job, only, listed, features)
     program = find_colmap()  # after all mistakes in the arguments have been reported, before any work
@@ -199,7 +199,7 @@ class _Job:
     masks: Path | None
     workers: Workers | None
     say: Say
-    progress: Progress | None
+    progress: Progress
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
@@ -208,10 +208,6 @@ class _Job:
         settings |= {"detector": self.settings.detector.settings(), "filter": str(self.settings.filter)}
         facts = {"model": self.describer.name, **self.describer.settings, **settings}
         return dict(json.loads(json.dumps(facts)))
-
-    def report(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
 
 
 def _checked_photos(job: _Job, only: Sequence[str], listed: str | Path | None, features: str | Path | None) -> Photos:
@@ -298,7 +294,7 @@ def _extract(
         masks=job.masks,
         workers=job.workers,
         say=job.say,
-        progress=job.report,
+        progress=job.progress,
     )
     if len(digests) - len(report.skipped) < 2:
         reason = next(iter(report.skipped.values()), "")
@@ -315,7 +311,7 @@ def _match(
         The pairs that were matched; and what was skipped, see MatchedPairs.
     """
     files = FeatureFiles(folder / "features", names)
-    pairs = make_pairs(names, choice, files, unusable=skipped, say=job.say, progress=job.report)
+    pairs = make_pairs(names, choice, files, unusable=skipped, say=job.say, progress=job.progress)
     if not pairs:
         raise FileError(f"{choice}: leaves no pair of photos that can be read")
     write_pairs(folder / "pairs.txt", pairs)
@@ -328,7 +324,7 @@ def _match(
         device=str(job.describer.device),
         workers=job.workers,
         say=job.say,
-        progress=job.report,
+        progress=job.progress,
     )
     return [pair for pair in pairs if not report.skipped.keys() & {*pair, " ".join(pair)}], report.skipped
 
@@ -339,10 +335,10 @@ def _map(job: _Job, colmap: Colmap, mapper: str, names: list[str], pairs: list[P
     Returns:
         The names of photos that COLMAP does not take in.
     """
-    folder, settings = colmap.build.folder, job.settings
+    folder, database, settings = colmap.build.folder, colmap.database, job.settings
     heic = [name for name in names if name.lower().endswith(HEIC_SUFFIXES)]
     images = readable_photos(job.images, folder / "photos", names, heic)
-    if not has_key(colmap.database, key):
+    if not has_key(database, key):
         job.say("colmap feature_importer, matches_importer")
         cameras: dict[str, object] = {
             "single_camera": int(settings.single_camera),
@@ -354,24 +350,25 @@ def _map(job: _Job, colmap: Colmap, mapper: str, names: list[str], pairs: list[P
             for name in colmap.import_images(images, names, cameras):
                 job.say(f"skipped {name}: COLMAP's feature_importer did not take it in")
         _write_database(job, colmap, pairs)
-        write_key(colmap.database, key)
+        write_key(database, key)
     job.say(f"colmap {mapper}")
     options: dict[str, object] = {"min_model_size": SMALLEST_MODEL}
     if settings.camera_params is not None:
         options |= {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0}
     colmap.map(images, mapper, options)
-    return sorted(set(names) - read_image_names(colmap.database))
+    return sorted(set(names) - read_image_names(database))
 
 
 def _write_database(job: _Job, colmap: Colmap, pairs: list[Pair]) -> None:
     """Write keypoints and matches of the photos that COLMAP has taken in."""
-    folder, names = colmap.build.folder, read_image_names(colmap.database)
+    folder, database = colmap.build.folder, colmap.database
+    names = read_image_names(database)
     usable = [pair for pair in pairs if names.issuperset(pair)]
     if not usable:
         raise WorkError(f"{job.images}: COLMAP took in no two photos of a pair; see {folder}/feature_importer.log")
     features = ((name, load_features(folder / "features" / f"{name}{SUFFIX}")) for name in sorted(names))
     magnification = job.settings.detector.magnification
-    write_keypoints(colmap.database, ((name, frames_to_colmap(one.frames, magnification)) for name, one in features))
+    write_keypoints(database, ((name, frames_to_colmap(one.frames, magnification)) for name, one in features))
     matches = ((*found.names, found.indices) for found in read_matches_of(folder / MATCHES, usable))
     if not colmap.verify_matches(matches):
         raise WorkError(f"{job.images}: no two images have a match; they may not overlap")

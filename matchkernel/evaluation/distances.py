@@ -1,7 +1,6 @@
 """Check descriptors to be compared, and count those closer than a threshold (see photos/nearest.py)."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.photos.nearest import LARGEST, Distance
+from matchkernel.storage.threads import in_threads
 
 DISTANCES: tuple[Distance, ...] = ("l2", "l1", "hamming")
 
@@ -115,6 +115,6 @@ def _sorted_rows(tile: Tensor) -> Tensor:
         ranked[part] = values[part]
         ranked[part].sort(axis=1)
 
-    with ThreadPoolExecutor(len(bounds) - 1) as pool:
-        list(pool.map(sort_part, (slice(*part) for part in pairwise(bounds))))
+    for _ in in_threads(sort_part, (slice(*part) for part in pairwise(bounds)), len(bounds) - 1):
+        pass
     return torch.from_numpy(ranked)

@@ -210,6 +210,8 @@ def _planned(method: Method, distance: Distance, name: str, patches: PatchSet) -
 
 def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str) -> dict[str, Any]:
     values = rows.cpu().numpy()
+    if len(pairs) and not 0 <= pairs[:, :2].min() <= pairs[:, :2].max() < len(values):
+        raise ArgumentError(f"{where}: a pair refers to a patch that the set does not have")
     distances = np.empty(len(pairs), np.float32)
     kind: Distance = "l2" if distance == "hamming" else distance  # bits are unpacked here, the order is the same
     for start in range(0, len(pairs), PIECE):

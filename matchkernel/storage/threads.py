@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
@@ -63,17 +63,19 @@ def one_thread_each() -> Iterator[None]:
         _share.reset(token)
 
 
-def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """The results of work on each item, in their order; so many items are worked on at the same time.
+def in_threads(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int | None = None
+) -> Generator[Result, None, None]:
+    """The results of work on each item, in their order; several items are worked on at the same time.
 
-    Items are taken, and results are kept, at most twice that many ahead. After an error, or if the caller stops, only
-    work that has begun is finished; not even that if the process is about to end (see announce_end). Variables of the
-    context are those of the caller.
+    After an error, or if the caller stops, only work that has begun is finished; not even that if the process is about
+    to end (see announce_end). Variables of the context are those of the caller.
 
     Args:
         work: called in a thread; in the calling one, if there is only one.
         items: what to work on.
         threads: how many to use.
+        ahead: maximum number of items that are taken, and results that are kept, in advance (default: two per thread).
     """
     if threads < 2:
         yield from map(work, items)
@@ -89,7 +91,7 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
     try:
         for item in items:
             waiting.append(pool.submit(copy_context().run, shared, item))
-            if len(waiting) > 2 * threads:
+            if len(waiting) > (2 * threads if ahead is None else ahead):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -3,10 +3,8 @@
 Random numbers depend only on the seed and the step, so that a resumed run and every process draw the same.
 """
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
+from matchkernel.storage.threads import in_threads
 from matchkernel.training.augment import draw_photometric, draw_warps
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team
@@ -154,23 +153,9 @@ class Feed:
             patches,
         )
 
-    @contextmanager
-    def running(self, first: int, last: int) -> Iterator[Iterator[Batch]]:
+    def running(self, first: int, last: int) -> AbstractContextManager[Iterator[Batch]]:
         """The batches of updates first..last, prepared in advance in threads."""
-        with ThreadPoolExecutor(WORKERS, "matchkernel-feed") as pool:
-            waiting = deque(pool.submit(self.batch, step) for step in range(first, min(first + AHEAD, last + 1)))
-
-            def taken() -> Iterator[Batch]:
-                for step in range(first, last + 1):
-                    batch = waiting.popleft().result()
-                    if step + AHEAD <= last:
-                        waiting.append(pool.submit(self.batch, step + AHEAD))
-                    yield batch
-
-            try:
-                yield taken()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        return closing(in_threads(self.batch, range(first, last + 1), WORKERS, AHEAD))
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))

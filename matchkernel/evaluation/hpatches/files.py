@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.data.hpatches import IMAGES
-from matchkernel.errors import ArgumentError, FileError, WriteError, short_message
+from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.photos.nearest import LARGEST
 from matchkernel.storage.files import replacing
@@ -90,12 +90,12 @@ def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
     separator = ";" if ";" in lines[0] and "," not in lines[0] else ","
     try:
         rows = np.loadtxt(lines, np.float64, delimiter=separator, comments=None, ndmin=2)
-    except (ValueError, OverflowError, IndexError) as error:
-        raise FileError(f"{path}: not rows of numbers ({short_message(error)})") from None
-    if len(rows) != len(lines):
-        raise FileError(f"{path}: has an empty line")
-    if rows.shape[1] < 2:
-        raise FileError(f"{path}, row 1: one value; expected several, separated by commas, got {lines[0][:60]!r}")
+    except (ValueError, OverflowError, IndexError):
+        rows = np.empty((0, 0))
+    if len(rows) != len(lines) or rows.shape[1] < 2:
+        width = max(2, len(lines[0].split(separator)))
+        number = next((k for k, line in enumerate(lines) if not _has_numbers(line.split(separator), width)), 0)
+        raise FileError(f"{path}, row {number + 1}: not {width} numbers separated by commas: {lines[number][:60]!r}")
     largest, what = (
         (255, "not a whole number from 0 to 255") if bits else (LARGEST, f"not a number or above {LARGEST:g}")
     )
@@ -137,3 +137,10 @@ def _write_rows(path: Path, rows: np.ndarray) -> None:
         for start in range(0, len(rows), ROWS_AT_A_TIME):
             piece = rows[start : start + ROWS_AT_A_TIME]
             file.write(row * len(piece) % tuple(piece.ravel().tolist()))
+
+
+def _has_numbers(fields: list[str], count: int) -> bool:
+    try:
+        return len([float(field) for field in fields]) == count
+    except ValueError:
+        return False
