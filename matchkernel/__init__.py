@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from matchkernel.model.weights import load, save
     from matchkernel.photos.pipeline import match_images
     from matchkernel.plots.matches import save_picture
-    from matchkernel.runtime.card import Card, available
     from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+    from matchkernel.runtime.weights import Card, available
 
 __version__ = "0.2.0"
 
@@ -33,11 +33,11 @@ __all__ = [
 # Each name is imported on first use: importing torch takes seconds, and the command line often does not need it.
 _MODULES = {
     "VARIANTS": "runtime.config",
-    "Card": "runtime.card",
+    "Card": "runtime.weights",
     "Descriptor": "model.descriptors",
     "DescriptorConfig": "runtime.config",
     "MatchKernelError": "errors",
-    "available": "runtime.card",
+    "available": "runtime.weights",
     "build": "model.descriptors",
     "describe": "model.describe",
     "load": "model.weights",

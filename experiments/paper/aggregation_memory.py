@@ -16,7 +16,7 @@ from data import RESULTS
 
 from matchkernel.model.encoding import SpatialEncoding, position_matrix
 from matchkernel.model.kernel_view import raw_encodings
-from matchkernel.runtime.von_mises import fourier_coefficients
+from matchkernel.runtime.positions import fourier_coefficients
 
 d, n, s = 128, 8, 2
 P = (2 * s + 1) ** 2

@@ -42,7 +42,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_test_sets
 from matchkernel.errors import FileError
 from matchkernel.model.weights import load, state_digest
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.storage.files import replacing
 from matchkernel.training.checkpoint import find_checkpoint
 from matchkernel.training.config import TrainingConfig

@@ -19,7 +19,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.model.weights import load, save
 from matchkernel.photos.filters import LEARNED_RATIO
-from matchkernel.runtime.card import SHIPPED, Card, read_card
+from matchkernel.runtime.weights import SHIPPED, Card, read_card
 
 # Weights of the package -> experiment and job of jobs.json.
 PACKAGE = {

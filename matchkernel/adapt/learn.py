@@ -12,7 +12,7 @@ import numpy as np
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stored import read_json
 from matchkernel.data.patch_set import PatchSet, open_patch_set
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.storage.files import write_json
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig

@@ -37,7 +37,7 @@ from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.evaluation.photos.scenes import EvaluationScene, colmap_scene
 from matchkernel.model.weights import load, save, state_digest
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash, write_json
 from matchkernel.storage.folders import exclusive

@@ -15,7 +15,7 @@ from matchkernel.cli.detector_options import detector_options
 from matchkernel.cli.options import Engine, Json, weight_files
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.runtime.engine import TORCH
+from matchkernel.runtime.onnx import TORCH
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import Whitening

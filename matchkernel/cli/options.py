@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from matchkernel.errors import ArgumentError
-from matchkernel.runtime.engine import AUTO, ENGINES
+from matchkernel.runtime.onnx import AUTO, ENGINES
 
 Model = Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")]
 PhotoModel = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]

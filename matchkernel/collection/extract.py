@@ -31,7 +31,7 @@ from matchkernel.photos.files import (
     write_features,
 )
 from matchkernel.photos.filters import RATIO, THRESHOLD
-from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
+from matchkernel.runtime.onnx import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask

@@ -23,9 +23,9 @@ from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
-from matchkernel.runtime.card import available, listed_names
 from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.runtime.engine import TORCH
+from matchkernel.runtime.onnx import TORCH
+from matchkernel.runtime.weights import available, listed_names
 from matchkernel.storage.progress import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts

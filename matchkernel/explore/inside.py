@@ -15,8 +15,8 @@ from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.photos.describers import CUT
 from matchkernel.photos.extract import check_frames
-from matchkernel.runtime.card import available, read_card
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr

@@ -19,7 +19,7 @@ from matchkernel.photos.features import Features
 from matchkernel.photos.filters import LEARNED_RATIO, NUMBERS, RATIO, THRESHOLD, Filter, parse_filter
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
-from matchkernel.runtime.card import available
+from matchkernel.runtime.weights import available
 from matchkernel.storage.settings import short_repr
 
 SHOWN = 32  # side of the patches that are shown

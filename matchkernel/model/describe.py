@@ -13,8 +13,7 @@ from matchkernel.model.descriptors import Descriptor, check_model, check_patch_s
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.precision import exact_type
 from matchkernel.model.transfer import numpy_dtype, open_transfer
-from matchkernel.runtime.describe import describe_patches, resize_weights
-from matchkernel.runtime.engine import Engine
+from matchkernel.runtime.onnx import Engine, describe_patches, resize_weights
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, part_progress
 from matchkernel.storage.threads import in_threads, spare_threads

@@ -13,9 +13,9 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.backbone import Backbone, fold_into, normalize_patches
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.precision import exact_type, unit_rows, widened_type
-from matchkernel.runtime.card import Card
 from matchkernel.runtime.config import MIN_PATCH_SIZE, STRIDE, VARIANTS, DescriptorConfig
-from matchkernel.runtime.von_mises import fourier_coefficients
+from matchkernel.runtime.positions import fourier_coefficients
+from matchkernel.runtime.weights import Card
 
 ORTHOGONAL_GAIN = 0.6  # HardNet's
 

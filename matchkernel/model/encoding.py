@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.model.precision import exact_type, widened
-from matchkernel.runtime.position_matrix import position_matrix
+from matchkernel.runtime.positions import position_matrix
 
 
 class SpatialEncoding(nn.Module):

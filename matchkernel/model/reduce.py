@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from matchkernel.errors import ArgumentError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
-from matchkernel.runtime.card import Card
+from matchkernel.runtime.weights import Card
 
 
 def principal_directions(rows: np.ndarray, D: int) -> np.ndarray:

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_fixed
-from matchkernel.runtime.card import NORMALIZATION, Card, find_weights
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.weights import Weights, bad_numbers, read_weights
+from matchkernel.runtime.weights import NORMALIZATION, Card, Weights, bad_numbers, find_weights, read_weights
 from matchkernel.storage.tensors import as_stored, as_tensor, write_tensors
 
 

@@ -17,9 +17,18 @@ from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.photos.features import label_of
 from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.describe import describe_patches
-from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, TORCH, Engine, check_name, runs_on_cpu
-from matchkernel.runtime.onnx_engine import OnnxEngine, open_onnx
+from matchkernel.runtime.onnx import (
+    AUTO,
+    CUDA_HALF,
+    ENGINE,
+    TORCH,
+    Engine,
+    OnnxEngine,
+    check_name,
+    describe_patches,
+    open_onnx,
+    runs_on_cpu,
+)
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
@@ -102,7 +111,7 @@ def open_describer(
             describer, which is returned unchanged.
         untrained: take `model` as the name of a descriptor, with random weights (seed 0), for trying things out.
         device: where to compute (default: the model's device). SIFT itself always runs on the CPU.
-        engine: what to compute with (see runtime.engine.ENGINES); SIFT has none.
+        engine: what to compute with (see runtime.onnx.ENGINES); SIFT has none.
 
     Example:
         >>> describer = open_describer("light-wide")

@@ -11,7 +11,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
-from matchkernel.runtime.engine import ENGINE
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing

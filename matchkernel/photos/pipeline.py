@@ -16,7 +16,7 @@ from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
-from matchkernel.runtime.engine import ENGINE
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
@@ -147,7 +147,7 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
-        engine: what to run the network with (see runtime.engine.ENGINES).
+        engine: what to run the network with (see runtime.onnx.ENGINES).
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total, for each image.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.

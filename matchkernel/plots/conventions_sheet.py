@@ -11,9 +11,7 @@ from matchkernel.model.backbone import normalize_patches
 from matchkernel.model.kernel_view import raw_encodings, receptive_field
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
 from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.runtime.position_matrix import position_codes
-from matchkernel.runtime.positions import coordinates, positions
-from matchkernel.runtime.von_mises import feature_map, fourier_coefficients
+from matchkernel.runtime.positions import coordinates, feature_map, fourier_coefficients, position_codes, positions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

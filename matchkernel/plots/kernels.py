@@ -10,9 +10,15 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure, save_png
 from matchkernel.runtime.config import MAX_S
-from matchkernel.runtime.position_matrix import SYSTEMS, position_codes
-from matchkernel.runtime.positions import coordinates, positions
-from matchkernel.runtime.von_mises import fourier_coefficients, kernel, truncated_kernel
+from matchkernel.runtime.positions import (
+    SYSTEMS,
+    coordinates,
+    fourier_coefficients,
+    kernel,
+    position_codes,
+    positions,
+    truncated_kernel,
+)
 from matchkernel.storage.files import check_folder
 
 if TYPE_CHECKING:

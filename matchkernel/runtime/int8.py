@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import WeightsError
-from matchkernel.runtime.onnx_format import Graph
-from matchkernel.runtime.onnx_graph import conv_attributes, descriptor_file
-from matchkernel.runtime.weights import Convolution, FoldedNetwork
+from matchkernel.runtime.graph import Convolution, FoldedNetwork, Graph, conv_attributes, descriptor_file
 from matchkernel.storage.files import json_digest, read_small_text, replacing
 
 INPUT_ZERO = 128  # zero point of the normalised patch, which has both signs

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchkernel.runtime.card import Card, available, read_card
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
-from matchkernel.runtime.weights import read_weights
+from matchkernel.runtime.weights import Card, available, read_card, read_weights
 
 TABLE_1 = (  # of the paper: variant, s, patch size, parameters after the convolutions, total
     ("fc", None, 32, 1_048_576, 1_334_560),

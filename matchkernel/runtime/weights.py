@@ -1,22 +1,210 @@
-"""Weight files without torch: read, checked, and folded into what is computed at inference."""
+"""Weight files without torch: the card that describes them, their tensors, and the files shipped with the package."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import WeightsError
-from matchkernel.runtime.card import Card, card_of, find_weights
-from matchkernel.runtime.config import COUNTER, STRIDE, VARIANTS, DescriptorConfig
-from matchkernel.runtime.position_matrix import position_matrix
-from matchkernel.runtime.von_mises import fourier_coefficients
+from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
+from matchkernel.runtime.config import COUNTER, VARIANTS, DescriptorConfig
+from matchkernel.storage.settings import short_repr
 from matchkernel.storage.stored import KINDS, Stored, digest, read_header, read_tensors
 
+SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
+NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
+WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
+TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
+WHOLE_NUMBERS = ("step", "seed")
 IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
-EPSILON = 1e-5  # BatchNorm's
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about trained weights. A weight file keeps it as strings: tables and lists as JSON.
+
+    Attributes:
+        config: the configuration; written by `save` from the model.
+        normalization: how patches are normalised; written by `save`.
+        sha256: digest of everything else in the file; written by `save`.
+        licence: terms of the weights.
+        trained_on: names of the training sets, separated by commas.
+        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised.
+        training: the configuration of the training.
+        command: the command that trains such weights.
+        step: number of updates made.
+        seed: of the training, if `training` does not contain it.
+        metrics: scores by name.
+        validation: scores on the validation sets of the training.
+        match_threshold: maximum distance of a match.
+        match_ratio: maximum ratio of nearest to second-nearest distance of a match.
+        other: any other strings.
+
+    Example:
+        >>> Card.from_strings({"licence": "CC0-1.0", "match_threshold": "0.9"}).match_threshold
+        0.9
+    """
+
+    config: DescriptorConfig | None = None
+    normalization: str = NORMALIZATION
+    sha256: str = ""
+    licence: str | None = None
+    trained_on: str | None = None
+    training_sets: tuple[tuple[str, str], ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    step: int | None = None
+    seed: int | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    validation: dict[str, Any] = field(default_factory=dict)
+    match_threshold: float | None = None
+    match_ratio: float | None = None
+    other: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def set_names(self) -> frozenset[str]:
+        """Names of all sets that the weights have seen in training, also through a teacher or a start."""
+        return frozenset([*listed_names(self.trained_on), *(name for name, _ in self.training_sets)])
+
+    @classmethod
+    def from_strings(cls, strings: Mapping[str, str]) -> "Card":
+        """Parse a card from strings by name; a string that is invalid for its name is refused."""
+        if not all(isinstance(text, str) for entry in strings.items() for text in entry):
+            raise ArgumentTypeError("the names and values of a card must be strings")
+        values: dict[str, Any] = {"other": {}}
+        for name, text in strings.items():
+            if name in WRITTEN_BY_SAVE:
+                raise ArgumentError(f"the card may not contain {name}, which save writes itself")
+            if name not in _READERS:
+                values["other"][name] = text
+                continue
+            read, wanted = _READERS[name]
+            try:
+                values[name] = read(text)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                raise ArgumentError(f"{name} of the card is not {wanted}: {short_repr(text)}") from None
+        return cls(**values)
+
+    @property
+    def training_seed(self) -> int | None:
+        """The seed of the training, if the card has it: as `seed`, or in the configuration of the training."""
+        seed = self.training.get("seed") if self.seed is None else self.seed
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+
+    def to_strings(self) -> dict[str, str]:
+        """The card as stored in a weight file, without the entries that `save` writes itself."""
+        sets = [{"name": name, "patches_sha256": sha256} for name, sha256 in self.training_sets]
+        strings: dict[str, str | None] = {name: getattr(self, name) for name in TEXTS}
+        strings |= {name: json.dumps(getattr(self, name), sort_keys=True) for name in TABLES if getattr(self, name)}
+        strings |= {"training_sets": json.dumps(sets) if sets else None}
+        for name in (*WHOLE_NUMBERS, "match_threshold", "match_ratio"):
+            value = getattr(self, name)
+            strings[name] = None if value is None else str(value)
+        return {**{name: text for name, text in strings.items() if text is not None}, **self.other}
+
+
+def read_card(name_or_path: str | Path) -> Card:
+    """The card of a weight file; its tensors are not read.
+
+    Args:
+        name_or_path: a name of `available()`, or a .safetensors file.
+
+    Example:
+        >>> read_card("tiny").config.variant
+        'cartesian'
+    """
+    path = find_weights(name_or_path)
+    return card_of(path, read_header(path)[0])
+
+
+def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
+    """The card in the metadata of a weight file; an invalid card raises a WeightsError that names the file."""
+    if "checkpoint" in metadata:
+        raise WeightsError(f"{path}: a checkpoint of a training run; its weights are best or final.safetensors")
+    if "config" not in metadata or "sha256" not in metadata:
+        raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (it has no configuration)")
+    try:
+        config = DescriptorConfig.from_dict(json.loads(metadata["config"]))
+    except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
+        raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+    try:
+        card = Card.from_strings({name: text for name, text in metadata.items() if name not in WRITTEN_BY_SAVE})
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise WeightsError(f"{path}: {error}") from None
+    return replace(card, config=config, normalization=metadata.get("normalization", ""), sha256=metadata["sha256"])
+
+
+def available() -> list[str]:
+    """Names of the trained weights shipped with the package.
+
+    Example:
+        >>> available()
+        ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'tiny']
+    """
+    return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
+
+
+def find_weights(name_or_path: str | Path) -> Path:
+    """The file of weights given by name or path."""
+    if str(name_or_path) in available():
+        return SHIPPED / f"{name_or_path}.safetensors"
+    path = Path(name_or_path)
+    with suppress(OSError):  # a name too long for the file system is not a file
+        if path.is_file():
+            return path
+    names = ", ".join(available()) or "none yet"
+    hint = (
+        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, as does --untrained of most commands"
+        if str(name_or_path) in VARIANTS
+        else "; `matchkernel info` lists the descriptors and the weights"
+    )
+    raise WeightsError(
+        f"{name_or_path}: no such file, and no weights of that name in the package (available: {names}){hint}"
+    )
+
+
+def _table(text: str) -> dict[str, Any]:
+    return dict(json.loads(text).items())
+
+
+def listed_names(text: str | None) -> list[str]:
+    """The names of a list with commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _training_sets(text: str) -> tuple[tuple[str, str], ...]:
+    sets = tuple((entry["name"], entry.get("patches_sha256") or "") for entry in json.loads(text))
+    if not all(isinstance(part, str) for entry in sets for part in entry):
+        raise TypeError
+    return sets
+
+
+def _threshold(text: str) -> float:
+    if not 0 <= float(text) <= 2:
+        raise ValueError
+    return float(text)
+
+
+def _ratio(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise ValueError
+    return float(text)
+
+
+# Name -> how to read its text, and what a text must be.
+_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys(TEXTS, (str, "a text")),
+    **dict.fromkeys(TABLES, (_table, "a table in JSON")),
+    **dict.fromkeys(WHOLE_NUMBERS, (int, "a whole number")),
+    "training_sets": (_training_sets, "a JSON list of sets with name and patches_sha256"),
+    "match_threshold": (_threshold, "a distance of unit rows, from 0 to 2"),
+    "match_ratio": (_ratio, "a ratio of two distances, above 0 and at most 1"),
+}
 
 
 @dataclass(frozen=True)
@@ -94,83 +282,3 @@ def bad_numbers(weights: Weights) -> str:
         if name.endswith(".running_var") and (values < 0).any():
             return f"negative variances in {name}"
     return ""
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A 3 x 3 convolution with padding 1, BatchNorm folded into it, followed by ReLU; float32."""
-
-    weight: np.ndarray  # (outputs, inputs, 3, 3)
-    bias: np.ndarray  # (outputs,)
-    stride: int
-
-
-@dataclass(frozen=True)
-class FoldedNetwork:
-    """A descriptor as it is computed at inference, for one patch size; float32.
-
-    Attributes:
-        config: of the descriptor.
-        size: side of the patches.
-        networks: the convolutions of each network.
-        matrices: (n * n, P) for each aggregation, which multiplies the map: c F, or the mean; None: the map itself.
-        projection: (D, width) of M or W and (D,) added to the product; None if nothing is learned there.
-        scale_and_shift: (D,) each, of the BatchNorm that `sum` and `concat` may have.
-    """
-
-    config: DescriptorConfig
-    size: int
-    networks: list[list[Convolution]]
-    matrices: list[np.ndarray | None]
-    projection: tuple[np.ndarray, np.ndarray] | None
-    scale_and_shift: tuple[np.ndarray, np.ndarray] | None = None
-
-
-def fold(weights: Weights, size: int) -> FoldedNetwork:
-    """Fold every BatchNorm into the convolution or matrix before it, in float64, so that only one rounding is added.
-
-    Args:
-        weights: of the descriptor.
-        size: side of the patches.
-    """
-    config = weights.config
-    values = {name: tensor.array().astype(np.float64) for name, tensor in weights.tensors.items()}
-    networks = []
-    for k in range(VARIANTS[config.variant].networks):
-        layers = []
-        for number, (_, _, stride) in enumerate(config.convolutions):
-            at = f"backbones.{k}.layers."
-            scale, shift = _norm(values, f"{at}{3 * number + 1}")
-            weight = values[f"{at}{3 * number}.weight"] * scale[:, None, None, None]
-            layers.append(Convolution(weight.astype(np.float32), shift.astype(np.float32), stride))
-        networks.append(layers)
-    projection, final = None, _norm(values, "output_norm") if config.output_norm == "batch" else None
-    if VARIANTS[config.variant].projects:
-        scale, shift = (np.ones(config.D or 0), np.zeros(config.D or 0)) if final is None else final
-        weight = values["projection.weight"] * scale[:, None]
-        bias = values.get("projection.bias", 0) * scale + shift
-        projection, final = (weight.astype(np.float32), bias.astype(np.float32)), None
-    exact = None if final is None else (final[0].astype(np.float32), final[1].astype(np.float32))
-    return FoldedNetwork(config, size, networks, aggregation_matrices(config, size), projection, exact)
-
-
-def _norm(values: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A BatchNorm as a factor and a number to add."""
-    scale = 1 / np.sqrt(values[f"{name}.running_var"] + EPSILON)
-    return scale, -values[f"{name}.running_mean"] * scale
-
-
-def aggregation_matrices(config: DescriptorConfig, size: int) -> list[np.ndarray | None]:
-    """The matrix that multiplies the map of each aggregation, (n * n, P) float32; None where the map itself is used."""
-    variant, n = VARIANTS[config.variant], size // STRIDE
-    if not variant.systems:
-        return [np.full((n * n, 1), 1 / n**2, np.float32) if variant.any_size else None]
-    assert config.s is not None  # resolved
-    assert config.grid is not None
-    return [
-        np.float32(64 / n**2)  # c of [M12]
-        * position_matrix(
-            system, n, fourier_coefficients(kappa, config.s), grid=config.grid, center_weight=bool(config.center_weight)
-        ).astype(np.float32)
-        for system, kappa in zip(variant.systems, config.kappas, strict=True)
-    ]

@@ -12,7 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.model.weights import load, state_digest
-from matchkernel.runtime.card import Card, read_card
+from matchkernel.runtime.weights import Card, read_card
 from matchkernel.storage.settings import differences
 
 FREE = ("D", "patch_size", "dropout")  # settings of the model that may differ from those of the weights

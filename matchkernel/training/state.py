@@ -12,7 +12,7 @@ from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import save
-from matchkernel.runtime.card import Card
+from matchkernel.runtime.weights import Card
 from matchkernel.storage.tensors import first_not_finite
 from matchkernel.training.checkpoint import (
     BEST,

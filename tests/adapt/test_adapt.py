@@ -26,7 +26,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.storage.images import read_gray
 from matchkernel.training import state
 

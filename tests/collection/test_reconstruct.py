@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import refuses
-from made_reconstruction import SETTINGS, needs_colmap
+from helpers import needs_colmap, refuses
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct

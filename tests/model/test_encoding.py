@@ -3,13 +3,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
 
-from matchkernel.errors import ArgumentError
 from matchkernel.model.encoding import SpatialEncoding
-from matchkernel.runtime.position_matrix import SYSTEMS, position_codes, position_matrix
-from matchkernel.runtime.positions import coordinates, positions
-from matchkernel.runtime.von_mises import feature_map, fourier_coefficients, truncated_kernel
+from matchkernel.runtime.positions import (
+    SYSTEMS,
+    coordinates,
+    feature_map,
+    fourier_coefficients,
+    position_codes,
+    position_matrix,
+    positions,
+    truncated_kernel,
+)
 
 
 def explicit_kronecker_sum(phi, system, gamma, grid="cells"):
@@ -136,8 +141,3 @@ def test_position_matrix_is_exact_after_every_conversion():
         empty = SpatialEncoding("polar", 8, gamma, grid="cells", center_weight=True, unit_norm=False)
     assert torch.equal(empty.to_empty(device="cpu").F, exact.float())
     assert not module.state_dict()
-
-
-def test_what_is_refused():
-    with refuses(ArgumentError):
-        position_matrix("spherical", 8, (1.0,))

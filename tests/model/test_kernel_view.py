@@ -14,8 +14,7 @@ from matchkernel.model.kernel_view import (
     similarity_map,
 )
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
-from matchkernel.runtime.positions import positions
-from matchkernel.runtime.von_mises import fourier_coefficients, truncated_kernel
+from matchkernel.runtime.positions import fourier_coefficients, positions, truncated_kernel
 
 SPATIAL = [name for name, variant in VARIANTS.items() if variant.systems]
 

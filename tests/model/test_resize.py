@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from matchkernel.model.describe import resize_patches
-from matchkernel.runtime.describe import resize_weights
+from matchkernel.runtime.onnx import resize_weights
 
 
 def test_area_mean_by_brute_force():

@@ -12,7 +12,7 @@ import matchkernel
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.describers import SIFTS, open_describer
-from matchkernel.runtime.card import SHIPPED, read_card
+from matchkernel.runtime.weights import SHIPPED, read_card
 from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig
 

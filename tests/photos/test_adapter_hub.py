@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import matchkernel
-from matchkernel.runtime.card import SHIPPED
+from matchkernel.runtime.weights import SHIPPED
 
 ROOT = Path(__file__).parents[2]
 

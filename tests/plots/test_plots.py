@@ -15,7 +15,7 @@ from matchkernel.plots.kernels import (
     kernel_pictures,
     position_kernels,
 )
-from matchkernel.runtime.von_mises import fourier_coefficients
+from matchkernel.runtime.positions import fourier_coefficients
 
 
 def is_drawn(path):

@@ -10,7 +10,7 @@ from matchkernel.model.engines.calibrate import BINS, _best_limit, calibrate
 from matchkernel.model.engines.folded import convolutions_of, folded_network
 from matchkernel.runtime import int8
 from matchkernel.runtime.int8 import LARGEST_WEIGHT, Limits, int8_file
-from matchkernel.runtime.onnx_engine import OnnxEngine
+from matchkernel.runtime.onnx import OnnxEngine
 
 
 def made(variant="cartesian", **settings):

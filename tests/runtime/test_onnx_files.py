@@ -14,10 +14,10 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError, Weigh
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import state_digest, weights_of
 from matchkernel.photos.adapters.onnx import export_onnx
-from matchkernel.runtime.card import available
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.int8 import Ranges
-from matchkernel.runtime.onnx_engine import open_onnx, ranges_file
+from matchkernel.runtime.onnx import open_onnx, ranges_file
+from matchkernel.runtime.weights import available
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_damaged_ranges_are_one_line_if_named_and_passed_over_by_auto(tmp_path, 
     content = json.loads(ranges_file("light").read_text())
     content["limits"]["patches"] *= 2
     (tmp_path / "light.int8.json").write_text(json.dumps(content))
-    monkeypatch.setattr("matchkernel.runtime.onnx_engine.SHIPPED", tmp_path)
+    monkeypatch.setattr("matchkernel.runtime.onnx.SHIPPED", tmp_path)
     model = matchkernel.load("light")
     with refuses(WeightsError):
         open_engine(model, "onnx-int8")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from matchkernel.runtime.onnx_format import IR_VERSION, OPSET, TYPES, Graph, onnx_file
+from matchkernel.runtime.graph import IR_VERSION, OPSET, TYPES, Graph, onnx_file
 
 names = st.text(max_size=300)
 whole = st.integers(-(2**63), 2**63 - 1)

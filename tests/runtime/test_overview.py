@@ -9,7 +9,7 @@ from helpers import count_parameters, refuses
 from matchkernel.errors import WeightsError
 from matchkernel.model import weights
 from matchkernel.model.descriptors import Descriptor, build
-from matchkernel.runtime import card as cards
+from matchkernel.runtime import weights as files
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.runtime.overview import card_facts, card_sections, overview, trained_weights
 
@@ -17,13 +17,13 @@ from matchkernel.runtime.overview import card_facts, card_sections, overview, tr
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
     """A package with two trained files in it."""
-    monkeypatch.setattr(cards, "SHIPPED", tmp_path)
+    monkeypatch.setattr(files, "SHIPPED", tmp_path)
     weights.save(build("polar", d=8, s=1), tmp_path / "polar-small.safetensors")
     weights.save(build("dual", d=8, s=1), tmp_path / "dual.safetensors")
 
 
 def test_weights_are_listed_with_their_descriptor(shipped):
-    assert cards.available() == ["dual", "polar-small"]
+    assert files.available() == ["dual", "polar-small"]
     listed = {row.variant: row.weights for row in overview() if row.weights}
     assert listed == {"dual": ["dual"], "polar": ["polar-small"]}
 

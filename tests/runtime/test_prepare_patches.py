@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.model import describe as on_torch
-from matchkernel.runtime.describe import describe_patches, has_content, prepare_patches
+from matchkernel.runtime.onnx import describe_patches, has_content, prepare_patches
 
 ODD = {
     "constant": lambda patch: np.full_like(patch, 7),

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
-from made_runs import assert_equal, config, tree, weights
+from helpers import refuses, tree
+from made_runs import assert_equal, config, weights
 from typer.testing import CliRunner
 
 from matchkernel import describe, load
@@ -18,7 +18,7 @@ from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.training import log
 from matchkernel.training.augment import sample_patches
 from matchkernel.training.checkpoint import read_checkpoint

@@ -11,7 +11,7 @@ from made_runs import assert_equal, config, saved, weights
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save
-from matchkernel.runtime.card import Card, read_card
+from matchkernel.runtime.weights import Card, read_card
 from matchkernel.training.config import StartSettings, TeacherSettings, TrainingConfig
 from matchkernel.training.loop import train
 from matchkernel.training.sets import TrainingSet, open_sets

@@ -11,7 +11,7 @@ from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
-from matchkernel.runtime.card import read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.training.loop import train
 from matchkernel.training.teacher import Teacher
 

@@ -22,8 +22,8 @@ from matchkernel.photos.filters import Filter, parse_filter
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import verify
-from matchkernel.runtime.card import available, read_card
-from matchkernel.runtime.engine import ENGINE, TORCH
+from matchkernel.runtime.onnx import ENGINE, TORCH
+from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.files import file_hash
 
 PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with

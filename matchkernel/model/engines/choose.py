@@ -10,8 +10,21 @@ from matchkernel.model.engines.cuda_engine import open_cuda_half
 from matchkernel.model.engines.folded import convolutions_of, folded_network
 from matchkernel.model.precision import unit_rows
 from matchkernel.model.weights import weights_of
-from matchkernel.runtime.engine import AUTO, CUDA_HALF, ENGINE, ONNX, TORCH, Engine, UnfitError, check_name, runs_on_cpu
-from matchkernel.runtime.onnx_engine import check_kind, no_ranges, open_float, open_onnx
+from matchkernel.runtime.onnx import (
+    AUTO,
+    CUDA_HALF,
+    ENGINE,
+    ONNX,
+    TORCH,
+    Engine,
+    UnfitError,
+    check_kind,
+    check_name,
+    no_ranges,
+    open_float,
+    open_onnx,
+    runs_on_cpu,
+)
 
 # On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
 # (benchmarks/describe.py). A GPU needs more to be kept busy.

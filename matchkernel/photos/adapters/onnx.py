@@ -13,11 +13,9 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.folded import folded_network
 from matchkernel.model.weights import state_digest
-from matchkernel.runtime.card import NORMALIZATION
-from matchkernel.runtime.engine import ENGINE, ONNX
-from matchkernel.runtime.onnx_engine import PATCH_SIZE, STATE, open_session
-from matchkernel.runtime.onnx_format import OPSET
-from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
+from matchkernel.runtime.graph import INPUT, OPSET, OUTPUT, float_file
+from matchkernel.runtime.onnx import ENGINE, ONNX, PATCH_SIZE, STATE, open_session
+from matchkernel.runtime.weights import NORMALIZATION
 from matchkernel.storage.files import check_output, replacing
 
 LARGEST_DIFFERENCE = 1e-4  # between any value of a row and torch's

@@ -1,22 +1,62 @@
-"""ONNX Runtime on a CPU: float32, or int8 with ranges that were calibrated for exactly these weights."""
+"""Describe patches without torch: the names of the engines, and ONNX Runtime on a CPU.
+
+Engines are programs that compute the same descriptors, some faster and less exactly than others. ONNX Runtime computes
+in float32, or in int8 with ranges that were calibrated for exactly these weights.
+"""
 
 import hashlib
+import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from matchkernel.errors import FileError, MissingExtraError, WeightsError
-from matchkernel.runtime.card import SHIPPED
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.runtime.engine import AUTO, ENGINE, INT8, ONNX, UnfitError
+from matchkernel.runtime.graph import INPUT, OUTPUT, FoldedNetwork, float_file, fold
 from matchkernel.runtime.int8 import Ranges, int8_file
-from matchkernel.runtime.onnx_graph import INPUT, OUTPUT, float_file
-from matchkernel.runtime.weights import FoldedNetwork, Weights, fold
+from matchkernel.runtime.weights import SHIPPED, Weights
 from matchkernel.storage.extras import CORE, need
 
+AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
+ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)
+ENGINE = "engine"  # key of the name in settings and in the metadata of files
+FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
 STATE, PATCH_SIZE = "state_sha256", "patch_size"  # in the metadata of a file: what it was made from and for
+
+
+class Engine(Protocol):
+    """Computes the descriptors of one model at one patch size."""
+
+    name: str  # one of ENGINES, recorded in every output
+    settings: dict[str, str]  # what determines the rows besides the weights: the name as `engine`, a digest if any
+    size: int  # side of the patches
+    device: str  # where patches must lie, as torch names it: "cpu", "cuda:0"
+    dtype: str  # of the patches and of the rows: "float32" or "float64"
+    batch_pixels: int  # pixels per batch that suit it
+    takes_one_core: bool  # whether a call keeps only one core busy, so that calls in several threads are faster
+
+    def __call__(self, patches: Any) -> Any:
+        """(b, 1, N, N) patches, finite and not constant -> (b, D) unit rows; arrays of numpy, or tensors of torch."""
+        ...
+
+
+class UnfitError(ArgumentError):
+    """An engine cannot compute this model, or not here; `auto` then takes another one."""
+
+
+def check_name(engine: str) -> None:
+    """Refuse what is neither the name of an engine nor an ONNX file."""
+    if engine not in ENGINES and not str(engine).lower().endswith(FILE):
+        raise ArgumentError(f"engine must be one of {', '.join(ENGINES)} or an .onnx file, got {engine!r}")
+
+
+def runs_on_cpu(engine: str) -> bool:
+    """Whether an engine runs on a CPU only: those of ONNX Runtime, by name or by file."""
+    return engine in (ONNX, INT8) or engine.lower().endswith(FILE)
 
 
 class OnnxEngine:
@@ -166,3 +206,80 @@ def open_session(content: bytes, source: str) -> Any:
             f"{source}: cannot be used by onnxruntime {runtime.__version__} ({reason});"
             " if it is older than 1.22: pip install --upgrade onnxruntime"
         ) from None
+
+
+def describe_patches(
+    patches: np.ndarray, size: int, dtype: str, compute: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(b, D) rows and (b,) validity of patches; the row of an invalid one is zeros.
+
+    Args:
+        patches: (b, 1, N, N) bytes, or floats of the type `dtype`.
+        size: of the patches that `compute` takes.
+        dtype: "float32" or "float64".
+        compute: (b, 1, size, size) floats to (b, D) unit rows, such as an engine.
+    """
+    values, good = prepare_patches(patches, size, dtype)
+    rows = compute(values)
+    squares = np.einsum("ij,ij->i", rows, rows)  # 1, unless a row is zeros or not finite
+    good &= (squares > 0) & (squares < np.inf)
+    return rows if good.all() else np.where(good[:, None], rows, rows.dtype.type(0)), good
+
+
+def prepare_patches(patches: np.ndarray, size: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Floats of the size that an engine takes, and which patches have content."""
+    side, good = patches.shape[-1], has_content(patches)
+    if patches.dtype != np.uint8:
+        values = np.where(good[:, None, None, None], patches, patches.dtype.type(0))  # keeps NaN out of the network
+    elif side == 2 * size:
+        values = _halved_bytes(patches).astype(dtype, copy=False)
+    else:
+        values = patches.astype(dtype)
+    if values.shape[-1] != size:
+        matrix = _resize_matrix(side, size, dtype)
+        values = matrix @ values @ matrix.T
+    if side != size:  # a fine checkerboard becomes rounding noise when resized
+        good &= has_content(values, 16 * float(np.finfo(dtype).eps))
+    return values, good
+
+
+def has_content(patches: np.ndarray, relative: float = 0.0) -> np.ndarray:
+    """(b,) whether a patch is finite, not constant, and its values small enough to sum their squares."""
+    flat = patches.reshape(len(patches), math.prod(patches.shape[1:]))
+    low, high = flat.min(1), flat.max(1)
+    if patches.dtype == np.uint8:
+        return np.asarray(low < high)
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = np.maximum(np.abs(high), np.abs(low))
+        limit = (float(np.finfo(patches.dtype).max) / flat.shape[1]) ** 0.5 / 2
+        return np.asarray((largest < limit) & (high - low > relative * largest))
+
+
+def _halved_bytes(patches: np.ndarray) -> np.ndarray:
+    """The resized patches of half the side, equal to the last bit, in a tenth of the time."""
+    pairs = np.ascontiguousarray(patches).view(np.uint16)  # two neighbours in a row
+    sums = (pairs & 255) + (pairs >> 8)
+    return (sums[..., 0::2, :] + sums[..., 1::2, :]).astype(np.float32) * np.float32(0.25)
+
+
+@cache
+def _resize_matrix(old: int, new: int, dtype: str) -> np.ndarray:
+    return resize_weights(old, new).astype(dtype)
+
+
+def resize_weights(old: int, new: int) -> np.ndarray:
+    """(new, old) float64 matrix that resizes one axis; every row sums to 1.
+
+    By the exact mean over the area of a new pixel, or by linear interpolation to enlarge. Pixels are unit squares and
+    the borders of the patch stay in place. Halving the side takes the mean of 2 x 2 pixels, as HardNet does from 64 to
+    32; with a non-integer ratio (65 to 32), partly covered pixels count in part.
+    """
+    scale = old / new
+    left = np.arange(new)[:, None] * scale
+    pixel = np.arange(old)
+    if new <= old:
+        overlap = np.minimum(left + scale, pixel + 1) - np.maximum(left, pixel)
+        return np.maximum(overlap, 0) / scale
+    # Outside the outermost pixel centres, their values are repeated.
+    centre = np.clip(left + scale / 2 - 0.5, 0, old - 1)
+    return np.maximum(1 - np.abs(centre - pixel), 0)
