@@ -34,7 +34,6 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-add_module_names = False
 nitpicky = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -44,6 +43,8 @@ html_title = f"matchkernel {release}"
 html_extra_path = ["site_root"]  # index.html, which leads to docs/index.html
 html_copy_source = False
 html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 
 
 def write_commands() -> None:
