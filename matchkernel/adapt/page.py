@@ -31,7 +31,7 @@ def write_page(
         "What the photos gave",
         ("part", "photos", "points", "patches"),
         tuple((name, f"{c.photos:,}", f"{c.points:,}", f"{c.patches:,}") for name, c in result.counts.items()),
-        "No photo and no 3-D point is in two parts, and points near another part are left out.",
+        note="No photo and no 3-D point is in two parts, and points near another part are left out.",
     )
     training = (
         f"{learned.step:,} of {learned.steps:,} updates in {learned.seconds:.0f} s, ended because {learned.why};"
@@ -77,7 +77,7 @@ def _table(title: str, gains: list[Gain]) -> TextTable | None:
     )
     head = ("measure", "before", "after", "change", "95 % interval", "")
     note = "Intervals by bootstrap over points or pairs. FPR@95: lower is better."
-    return TextTable(title, head, rows, note) if rows else None
+    return TextTable(title, head, rows, note=note) if rows else None
 
 
 def _drawn(title: str, draw: Callable[[Path], object], note: str = "") -> Iterator[Picture]:
@@ -88,7 +88,7 @@ def _drawn(title: str, draw: Callable[[Path], object], note: str = "") -> Iterat
             draw(path)
         except MatchKernelError:
             return
-        yield Picture(title, path.read_bytes(), note)
+        yield Picture(title, path.read_bytes(), note=note)
 
 
 def _sheets(result: Adapted) -> Iterator[Picture]:

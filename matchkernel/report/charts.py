@@ -22,10 +22,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b08d00", "#e04050", "#3
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 Series = Mapping[ReportedMethod, int]  # numbers the methods: each looks the same in every chart of a page
-Chart = Grid | Curves | PerSequence | Scatter
+CHARTS = (Grid, Curves, PerSequence, Scatter)
 
 
-def chart(block: Chart, series: Series) -> tuple["Figure", str]:
+def chart(block: Grid | Curves | PerSequence | Scatter, series: Series) -> tuple["Figure", str]:
     """The chart of a block, and a sentence that says what it shows."""
     if isinstance(block, Grid):
         return bar_chart(block)
@@ -51,14 +51,14 @@ def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
         )
     grids = {block.title.lower(): block for block in sections[0].blocks if isinstance(block, Grid)}
     tasks = [task for task in HEADLINES if task in grids]
-    methods = list(grids[tasks[0]].rows)
+    methods = list(grids[tasks[0]].methods)
     return [_bar(method, [grids[task] for task in tasks], "mean") for method in methods], tasks
 
 
 def bar_chart(grid: Grid) -> tuple["Figure", str]:
     """Bars of one column, sorted by parameters, with the deviation over runs; tie-safe values where ties raise one."""
     column = grid.bars or grid.columns[0]
-    methods = by_parameters([method for method, scores in grid.rows.items() if column in scores])
+    methods = by_parameters([method for method, scores in grid.methods.items() if column in scores])
     bars = [_bar(method, [grid], column) for method in methods]
     seen = ", ".join(f"{bar.name} {bar.scores[0].text(grid.digits)}" for bar in bars if bar.scores[0])
     better = "lower is better" if grid.lower_is_better else "higher is better"
@@ -68,25 +68,25 @@ def bar_chart(grid: Grid) -> tuple["Figure", str]:
 def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
     """ROC curves, the false positive rate on a logarithmic axis, with a line at a recall of 95 %."""
     figure, axes = _axes(3.6)
-    for method in by_parameters(list(block.curves)):
-        rates, recalls = block.curves[method]
+    for method in by_parameters(block.methods):
+        rates, recalls = block.methods[method]
         dashes: Any = DASHES[series[method] // len(COLOURS) % len(DASHES)]
         shown = [max(100 * rate, 100 * LOWEST_RATE) for rate in rates]
         curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name, 24), linewidth=1.6)
         curve[0].set(color=_colour(series[method]), linestyle=dashes)
     axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
-    _legend(figure, len(block.curves))
-    return figure, f"Recall over false positive rate for {', '.join(method.name for method in block.curves)}."
+    _legend(figure, len(block.methods))
+    return figure, f"Recall over false positive rate for {', '.join(method.name for method in block.methods)}."
 
 
 def sequence_chart(block: PerSequence, series: Series) -> tuple["Figure", str]:
     """One row per sequence, one point per method, sequences sorted by their mean, the hardest last."""
-    methods = by_parameters(list(block.values))
+    methods = by_parameters(block.methods)
     order = sorted(range(len(block.sequences)), key=lambda k: (-_row_mean(block, k), block.sequences[k]))
     figure, axes = _axes(0.2 * len(order) + 1.2)
     for method in methods:
-        known = [(row, value) for row, k in enumerate(order) if (value := block.values[method][k]) is not None]
+        known = [(row, value) for row, k in enumerate(order) if (value := block.methods[method][k]) is not None]
         rows, values = [row for row, _ in known], [value for _, value in known]
         axes.plot(values, rows, linestyle="", label=plain(method.name, 24), **_point(series[method]))
     axes.set_yticks(range(len(order)), [plain(block.sequences[k], 24) for k in order], fontsize=8)
@@ -102,9 +102,9 @@ def sequence_chart(block: PerSequence, series: Series) -> tuple["Figure", str]:
 def scatter_chart(block: Scatter, series: Series) -> tuple["Figure", str]:
     """One point per method, its deviation as a vertical line; up and to the left is better."""
     figure, axes = _axes(3.8)
-    methods = by_parameters(list(block.points))
+    methods = by_parameters(block.methods)
     for method in methods:
-        cost, score = block.points[method]
+        cost, score = block.methods[method]
         look = _point(series[method])
         axes.errorbar(
             cost, score.mean, yerr=score.std, label=plain(method.name, 24), linestyle="", ecolor=look["color"], **look
@@ -112,13 +112,13 @@ def scatter_chart(block: Scatter, series: Series) -> tuple["Figure", str]:
     axes.set(xscale="log", xlabel=block.cost, ylabel="%")
     axes.xaxis.set_major_formatter("{x:g}")
     _legend(figure, len(methods))
-    seen = ", ".join(f"{m.name} {block.points[m][1].text(1)} at {block.points[m][0]:.3g}" for m in methods)
+    seen = ", ".join(f"{m.name} {block.methods[m][1].text(1)} at {block.methods[m][0]:.3g}" for m in methods)
     return figure, f"Points, up and to the left is better: {seen}."
 
 
 def _bar(method: ReportedMethod, grids: Sequence[Grid], column: str) -> Bar:
     raised = [grid.is_raised(method, column) for grid in grids]
-    rows = [(grid.safe if is_raised else grid.rows)[method] for grid, is_raised in zip(grids, raised, strict=True)]
+    rows = [(grid.safe if is_raised else grid.methods)[method] for grid, is_raised in zip(grids, raised, strict=True)]
     return Bar(
         method.name,
         method.parameters,
@@ -156,5 +156,5 @@ def _point(number: int) -> dict[str, Any]:
 
 
 def _row_mean(block: PerSequence, k: int) -> float:
-    known = [value for values in block.values.values() if (value := values[k]) is not None]
+    known = [value for values in block.methods.values() if (value := values[k]) is not None]
     return math.fsum(known) / len(known) if known else -1.0

@@ -1,15 +1,14 @@
 """HPatches results as sections: the three tasks with bars and tables, other conventions, values per sequence."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
-from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.report.blocks import RAISED, Block, Grid, PerSequence, ReportedMethod, Section
-from matchkernel.report.runs import ScoredRun, value_at
+from matchkernel.report.blocks import RAISED, Grid, PerSequence, ReportedMethod, Section
+from matchkernel.report.runs import ScoredRun, refuse_conflicts, value_at
 
 NOISES = ("e", "h", "t")
 SAFE = "_tie_safe"  # suffix of values with ties counted as errors
@@ -50,24 +49,33 @@ NOTES = {
 HARDEST = "Sorted by the mean of all methods, the hardest last."
 Part = tuple[str, tuple[str, ...], str]  # a split, its sequences, its digest
 Key = tuple[str, str, tuple[Part, ...]]  # set, tasks done, and the splits: what must be the same to be compared
-Scored = dict[tuple[ReportedMethod, str, int, str, str], list[ScoredRun]]  # method, training set, seed, set, tasks
+Seeds = list[list[ScoredRun]]  # for each seed the results of its splits
+Methods = Mapping[ReportedMethod, Seeds]
 
 
 def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     """One section for each set and choice of splits: methods scored on other data are never in one table."""
-    scored: Scored = defaultdict(list)
+    scored: dict[tuple[ReportedMethod, str, int, str, str], list[ScoredRun]] = defaultdict(list)
     for run in runs:
         tasks = " ".join(task for task in HEADLINES if task in run.result)
-        scored[(run.method, run.train_set, run.seed, _set_of(run, runs), tasks)].append(run)
-    mixed = {name for (*_, name, _), members in scored.items() if _has_twins(members)}
-    sections: dict[Key, dict[ReportedMethod, list[list[ScoredRun]]]] = defaultdict(lambda: defaultdict(list))
+        scored[run.method, run.train_set, run.seed, _set_of(run, runs), tasks].append(run)
+    # Two sets of one name: a split occurs twice with different data, and no mean over splits is taken.
+    mixed = {
+        key[3]
+        for key, members in scored.items()
+        if len({(run.result["split"], _digest(run)) for run in members}) > len({run.result["split"] for run in members})
+    }
+    sections: dict[Key, dict[ReportedMethod, Seeds]] = defaultdict(lambda: defaultdict(list))
     for (method, train_set, _, name, tasks), members in scored.items():
         is_alone = len({training for other, training, *_ in scored if other == method}) == 1
         shown = method if is_alone else replace(method, name=f"{method.name}, {train_set or 'training unknown'}")
-        for part in [[run] for run in members] if name in mixed else [members]:
-            sections[name, tasks, _parts(part)][shown].append(part)
+        for splits in [[run] for run in members] if name in mixed else [members]:
+            _refuse_twins(splits, same=lambda run: run.result["split"])
+            parts = sorted((str(r.result["split"]), tuple(r.result["sequences"]), _digest(r)) for r in splits)
+            sections[name, tasks, tuple(parts)][shown].append(splits)
     for methods in sections.values():
-        _check_seeds(methods)
+        for seeds in methods.values():  # a seed that occurs twice would make the deviation too small
+            _refuse_twins([splits[0] for splits in seeds], same=lambda run: run.seed)
     titles = Counter(_title(key) for key in sections)
     order = sorted(sections, key=lambda key: (not key[0], key))  # sets without a name last
     return [_section(key, sections[key], titles[_title(key)] > 1) for key in order]
@@ -82,36 +90,13 @@ def _set_of(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _has_twins(members: Sequence[ScoredRun]) -> bool:
-    """Whether a split occurs twice with different data: then two sets share a name, and no mean is taken."""
-    digests: dict[str, set[str]] = defaultdict(set)
-    for run in members:
-        digests[run.result["split"]].add(_digest(run))
-    return any(len(found) > 1 for found in digests.values())
-
-
-def _parts(members: Sequence[ScoredRun]) -> tuple[Part, ...]:
-    seen: dict[str, ScoredRun] = {}
-    for run in members:
-        split = str(run.result["split"])
-        other = seen.setdefault(split, run)
-        if other is not run:
-            raise _twice(other, run)
-    return tuple((split, tuple(run.result["sequences"]), _digest(run)) for split, run in sorted(seen.items()))
-
-
-def _check_seeds(methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> None:
-    """Refuse a seed that occurs twice in a row of the table: it would make the deviation too small."""
-    for seeds in methods.values():
-        seen: dict[int, ScoredRun] = {}
-        for run in (members[0] for members in seeds):
-            if seen.setdefault(run.seed, run) is not run:
-                raise _twice(seen[run.seed], run)
-
-
-def _twice(one: ScoredRun, two: ScoredRun) -> ArgumentError:
-    where = f"split {two.result['split']!r}"
-    return ArgumentError(f"{one.path} and {two.path}: two results of {two.method.name!r} on {where}")
+def _refuse_twins(runs: Sequence[ScoredRun], same: Callable[[ScoredRun], object]) -> None:
+    refuse_conflicts(
+        runs,
+        same,
+        must_agree=lambda run: run,
+        reason=lambda run: f"two results of {run.method.name!r} on split {run.result['split']!r}",
+    )
 
 
 def _digest(run: ScoredRun) -> str:
@@ -121,91 +106,72 @@ def _digest(run: ScoredRun) -> str:
 def _title(key: Key) -> str:
     name, _, parts = key
     splits = [split for split, *_ in parts]
-    words = f"split {splits[0]}" if len(splits) == 1 else f"mean of splits {', '.join(splits)}"
-    return ", ".join(["HPatches tasks", *([name] if name else []), words])
+    which = f"split {splits[0]}" if len(splits) == 1 else f"mean of splits {', '.join(splits)}"
+    return ", ".join(["HPatches tasks", *([name] if name else []), which])
 
 
-def _section(key: Key, methods: Mapping[ReportedMethod, list[list[ScoredRun]]], is_shared: bool) -> Section:
+def _section(key: Key, methods: Methods, is_shared: bool) -> Section:
     """A section; if another has the same title, the title includes the tasks and the data too."""
-    _, done, parts = key
-    tasks = done.split()
+    tasks, parts = key[1].split(), key[2]
     count = len({sequence for _, sequences, _ in parts for sequence in sequences})
-    grids = {task: _grid(task, methods) for task in tasks}
+    grids = {task: _task(task, methods) for task in tasks}
+    others = {column: [f"{task}/{path}"] for task in tasks for column, path in OTHERS[task].items()}
+    official = {column: paths for column, paths in others.items() if not paths[0].endswith(SAFE)}
+    conventions = Grid(
+        "The same in other conventions (%)",
+        tuple(others),
+        _scores(methods, others),
+        safe=_scores(methods, official, SAFE),
+    )
     by_sequence = [_per_sequence(task, methods, grids[task]) for task in tasks]
-    blocks: list[Block] = [*grids.values(), _conventions(tasks, methods), *by_sequence]
     digests = " ".join(digest[:8] or "unknown" for *_, digest in parts)
     more = f" ({', '.join(tasks)}; {count} sequences; data {digests})" if is_shared else ""
-    return Section(_title(key) + more, tuple(blocks), f"{count} test sequences.")
+    return Section(_title(key) + more, (*grids.values(), conventions, *by_sequence), f"{count} test sequences.")
 
 
-def _grid(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> Grid:
+def _task(task: str, methods: Methods) -> Grid:
     headline, parts = HEADLINES[task]
     paths = {"mean": [headline], **parts}
-    rows = {
-        method: {column: _score(seeds, [f"{task}/{path}" for path in paths[column]]) for column in paths}
+    paths = {column: [f"{task}/{path}" for path in found] for column, found in paths.items()}
+    note = f"{NOTES[task]} The letters mark the scores of easy, hard and tough patches."
+    rows, safe = (_scores(methods, paths, suffix) for suffix in ("", SAFE))
+    return Grid(task.capitalize(), tuple(paths), rows, bars="mean", marks=NOISES, note=note, safe=safe)
+
+
+def _scores(
+    methods: Methods, paths: Mapping[str, Sequence[str]], suffix: str = ""
+) -> dict[ReportedMethod, dict[str, Spread]]:
+    """For each method and column the mean over paths and splits of each seed; the spread is over seeds alone."""
+    return {
+        method: {
+            column: Spread(
+                tuple(fmean(value_at(run, path + suffix) for run in splits for path in found) for splits in seeds)
+            )
+            for column, found in paths.items()
+        }
         for method, seeds in methods.items()
     }
-    safe = {
-        method: {column: _score(seeds, [f"{task}/{path}{SAFE}" for path in paths[column]]) for column in paths}
-        for method, seeds in methods.items()
-    }
-    return Grid(
-        task.capitalize(),
-        tuple(paths),
-        rows,
-        bars="mean",
-        marks=NOISES,
-        note=f"{NOTES[task]} The letters mark the scores of easy, hard and tough patches.",
-        safe=safe,
-    )
 
 
-def _conventions(tasks: Sequence[str], methods: Mapping[ReportedMethod, list[list[ScoredRun]]]) -> Grid:
-    paths = {column: f"{task}/{path}" for task in tasks for column, path in OTHERS[task].items()}
-    rows = {method: {c: _score(seeds, [path]) for c, path in paths.items()} for method, seeds in methods.items()}
-    official = {column: path for column, path in paths.items() if not path.endswith(SAFE)}
-    safe = {
-        method: {column: _score(seeds, [path + SAFE]) for column, path in official.items()}
-        for method, seeds in methods.items()
-    }
-    return Grid("The same in other conventions (%)", tuple(paths), rows, safe=safe)
-
-
-def _score(seeds: Sequence[Sequence[ScoredRun]], paths: Sequence[str]) -> Spread:
-    """The mean over paths and splits for each seed; the spread is over seeds alone."""
-    return Spread(tuple(_mean([value_at(run, path) for run in splits for path in paths]) for splits in seeds))
-
-
-def _per_sequence(task: str, methods: Mapping[ReportedMethod, list[list[ScoredRun]]], grid: Grid) -> PerSequence:
-    of_one: Callable[[Any], list[float]] = _matching_values if task == "matching" else _task_values
+def _per_sequence(task: str, methods: Methods, grid: Grid) -> PerSequence:
     where = "per_pair" if task == "matching" else "per_sequence"
-    values: dict[ReportedMethod, dict[str, list[float]]] = {}
+    values: dict[ReportedMethod, dict[str, list[float]]] = {method: defaultdict(list) for method in methods}
     for method, seeds in methods.items():
-        found: dict[str, list[float]] = defaultdict(list)
         for run in (run for splits in seeds for run in splits):
             for sequence, part in dict(run.result[task].get(where) or {}).items():
-                found[sequence] += of_one(part)
-        values[method] = found
+                values[method][sequence] += _precisions(part)
     sequences = tuple(sorted({sequence for found in values.values() for sequence in found}))
-    shown = {m: tuple(_mean(found[s]) if found.get(s) else None for s in sequences) for m, found in values.items()}
+    shown = {m: tuple(fmean(found[s]) if found.get(s) else None for s in sequences) for m, found in values.items()}
     raised = ", ".join(method.name for method in methods if grid.is_raised(method, "mean"))
-    words = f" {RAISED} The order of tied distances alone raises the values of {raised}." if raised else ""
-    note = f"mAP in %, mean over e, h, t. {HARDEST}{words}"
-    return PerSequence(f"{task.capitalize()} by sequence", sequences, shown, note)
+    warning = f" {RAISED} The order of tied distances alone raises the values of {raised}." if raised else ""
+    note = f"mAP in %, mean over e, h, t. {HARDEST}{warning}"
+    return PerSequence(f"{task.capitalize()} by sequence", sequences, shown, note=note)
 
 
-def _matching_values(part: Mapping[str, Any]) -> list[float]:
-    return [100 * pair["ap_trapezoid"] for noise in part.values() for pair in noise.values()]
-
-
-def _task_values(part: Any) -> list[float]:
+def _precisions(part: Any) -> list[float]:
     """Every trapezoid AP of a sequence, at any depth; for verification only the imbalanced ones."""
     if not isinstance(part, Mapping):
         return []
     if "ap_trapezoid" in part:
         return [100 * float(part["ap_trapezoid"])]
-    return [value for key, inner in part.items() if key != "balanced" for value in _task_values(inner)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return [value for key, inner in part.items() if key != "balanced" for value in _precisions(inner)]

@@ -1,26 +1,12 @@
 """One self-contained HTML page: no network, no scripts, for small and large screens, light and dark."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 
 from matchkernel.plots.canvas import svg_of
-from matchkernel.report.blocks import (
-    RAISED,
-    Block,
-    Curves,
-    Grid,
-    PerSequence,
-    Picture,
-    Report,
-    ReportedMethod,
-    Scatter,
-    Section,
-    TextTable,
-    by_parameters,
-)
-from matchkernel.report.charts import Chart, Series, chart
-from matchkernel.report.tables import grid_html, sequences_html, text_html
+from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, by_parameters
+from matchkernel.report.charts import CHARTS, Series, chart
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
@@ -43,7 +29,7 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 .warning ul{margin:.2rem 0 .6rem;padding-left:1.2rem;font-size:.9rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:1.6rem 1.4rem;margin:1rem 0}
 figure{margin:0;max-width:430px;min-width:0}
-figure.wide{max-width:100%}figure.wide img{max-width:100%;height:auto}
+figure:has(.wide){max-width:100%}.wide{max-width:100%;height:auto}
 figcaption{font-size:.85rem;color:var(--soft)}
 .chart{display:block;width:100%;height:auto}
 @media(prefers-color-scheme:dark){.chart{filter:invert(.9) hue-rotate(180deg)}}
@@ -71,84 +57,73 @@ HOW_TO_READ = (
 
 def html_page(report: Report) -> str:
     """The whole page; the same report gives the same bytes."""
-    series = _series(report)
+    blocks = [block for section in report.sections for block in section.blocks if isinstance(block, CHARTS)]
+    methods = by_parameters({method: None for block in blocks for method in block.methods})
+    series = {method: number for number, method in enumerate(methods)}
     title = escape(report.title)
     links = "".join(f'<li><a href="#s{k}">{escape(s.title)}</a></li>' for k, s in enumerate(report.sections))
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in report.facts)
-    sections = [part for k, section in enumerate(report.sections) for part in _section(section, k, series)]
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{title}</title><style>{STYLE}</style></head><body>",
-            f'<header><h1>{title}</h1><nav aria-label="Sections"><ul>{links}</ul></nav></header><main>',
-            *_warnings(report.warnings),
-            *sections,
-            *([f"<section><h2>Where the figures come from</h2><dl>{facts}</dl></section>"] if facts else []),
-            f"<p>{escape(HOW_TO_READ)}</p></main></body></html>\n",
-        ]
-    )
-
-
-def _series(report: Report) -> dict[ReportedMethod, int]:
-    methods: dict[ReportedMethod, None] = {}
-    for block in (block for section in report.sections for block in section.blocks):
-        methods |= dict.fromkeys(_methods(block))
-    return {method: index for index, method in enumerate(by_parameters(list(methods)))}
-
-
-def _methods(block: Block) -> Iterable[ReportedMethod]:
-    if isinstance(block, (TextTable, Picture)):
-        return ()
-    if isinstance(block, Scatter):
-        return block.points
-    if isinstance(block, Curves):
-        return block.curves
-    return block.rows if isinstance(block, Grid) else block.values
-
-
-def _warnings(warnings: Sequence[str]) -> Iterator[str]:
-    """One box, open where it is short."""
-    if warnings:
-        items = "".join(f"<li>{escape(words)}</li>" for words in warnings)
-        head = f"{len(warnings)} note{'s' if len(warnings) > 1 else ''} on these results"
-        is_open = " open" if len(warnings) <= 3 else ""
-        yield f'<details class="warning"{is_open}><summary>{head}</summary><ul>{items}</ul></details>'
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width,initial-scale=1">',
+        f"<title>{title}</title><style>{STYLE}</style></head><body>",
+        f'<header><h1>{title}</h1><nav aria-label="Sections"><ul>{links}</ul></nav></header><main>',
+    ]
+    if report.warnings:  # one box, open if it is short
+        count, items = len(report.warnings), "".join(f"<li>{escape(text)}</li>" for text in report.warnings)
+        summary = f"<summary>{count} note{'s' * (count > 1)} on these results</summary>"
+        parts.append(f'<details class="warning"{" open" * (count <= 3)}>{summary}<ul>{items}</ul></details>')
+    for k, section in enumerate(report.sections):
+        parts += _section(section, k, series)
+    if facts:
+        parts.append(f"<section><h2>Where the figures come from</h2><dl>{facts}</dl></section>")
+    return "\n".join([*parts, f"<p>{escape(HOW_TO_READ)}</p></main></body></html>\n"])
 
 
 def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
-    drawn = [block for block in section.blocks if not (isinstance(block, Grid) and not block.bars)]
-    charts = [_figure(block, series) for block in drawn if not isinstance(block, (TextTable, Picture))]
-    if charts:
-        yield '<div class="charts">' + "\n".join(charts) + "</div>"
+    drawn = [block for block in section.blocks if isinstance(block, CHARTS) and getattr(block, "bars", True)]
+    if drawn:
+        figures = []
+        for block in drawn:
+            figure, description = chart(block, series)
+            note = f"{block.note} {getattr(block, 'footnote', '')}".strip()
+            figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, ' class="chart"'))
+        yield '<div class="charts">' + "\n".join(figures) + "</div>"
     yield '<div class="tables">'
-    for block in section.blocks:
-        yield from _table_of(block)
+    yield from filter(None, map(_table_of, section.blocks))
     yield "</div></section>"
 
 
-def _figure(block: Chart, series: Series) -> str:
-    """A chart as an image inside the page: its ids cannot meet those of another."""
-    figure, description = chart(block, series)
-    source = f"data:image/svg+xml;base64,{b64encode(svg_of(figure)).decode()}"
-    note = " ".join(words for words in (block.note, block.footnote if isinstance(block, Grid) else "") if words)
+def _figure(title: str, kind: str, data: bytes, description: str, note: str, look: str) -> str:
+    """A chart or picture as an image inside the page: its ids cannot meet those of another."""
+    image = f'<img{look} src="data:image/{kind};base64,{b64encode(data).decode()}" alt="{escape(description)}">'
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
-    image = f'<img class="chart" src="{source}" alt="{escape(description)}">'
-    return f"<figure><h3>{escape(block.title)}</h3>{image}{caption}</figure>"
+    return f"<figure><h3>{escape(title)}</h3>{image}{caption}</figure>"
 
 
-def _table_of(block: Block) -> Iterator[str]:
-    if isinstance(block, Grid):
-        yield grid_html(block)
-    elif isinstance(block, TextTable):
-        foot = f'<p class="foot">{escape(block.note)}</p>' if block.note else ""
-        yield f'<div class="noted">{text_html(block)}{foot}</div>'
-    elif isinstance(block, Picture):
-        source = f"data:image/png;base64,{b64encode(block.png).decode()}"
-        yield f'<figure class="wide"><h3>{escape(block.title)}</h3><img src="{source}" alt="{escape(block.title)}">'
-        yield f"<figcaption>{escape(block.note)}</figcaption></figure>"
-    elif isinstance(block, PerSequence):
-        yield f"<details><summary>{escape(block.title)}: all values</summary>{sequences_html(block)}</details>"
+def _table_of(block: Block) -> str:
+    """A block as a table, in a box that scrolls sideways on a narrow screen; a picture as it is."""
+    if isinstance(block, Picture):
+        return _figure(block.title, "png", block.png, block.title, block.note, ' class="wide"')
+    table = block.table()
+    if table is None:
+        return ""
+    caption, (head, rows) = escape(block.title), table
+    headings = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    lines = []
+    for first, *others in rows:
+        cells = (f"<td><b>{escape(c)}</b></td>" if isinstance(c, Best) else f"<td>{escape(c)}</td>" for c in others)
+        lines.append(f'<tr><th scope="row">{escape(first)}</th>{"".join(cells)}</tr>')
+    body = "\n".join(lines)
+    text = (
+        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0"><table><caption>{caption}</caption>'
+        f"<thead><tr>{headings}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+    if isinstance(block, PerSequence):
+        return f"<details><summary>{caption}: all values</summary>{text}</details>"
+    note = block.footnote if isinstance(block, Grid) else block.note
+    foot = f'<p class="foot">{escape(note)}</p>' if note else ""
+    return f'<div class="noted">{text}{foot}</div>'

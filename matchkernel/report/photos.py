@@ -7,9 +7,8 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference
 from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, short_licence
 from matchkernel.evaluation.uncertainty import Estimate, Spread
-from matchkernel.report.blocks import Block, ReportedMethod, Scatter, Section, TextTable
-from matchkernel.report.runs import ScoredRun
-from matchkernel.report.tables import NOTHING
+from matchkernel.report.blocks import NOTHING, Block, ReportedMethod, Scatter, Section, TextTable
+from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}
 NOTES = {
@@ -37,21 +36,25 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         groups.setdefault(str(run.result.get("data_sha256")), []).append(run)
     sections = []
     for group in groups.values():
-        results = [run.result for run in group]
-        kinds = [{name: scene["kind"] for name, scene in result["scenes"].items()} for result in results]
-        other = next((run.path for run, kind in zip(group, kinds, strict=True) if kind != kinds[0]), None)
-        if other is not None:
-            raise ArgumentError(f"{group[0].path} and {other}: scenes differ, though both say they have the same data")
-        labels = labels_of(results)
-        twice = next((label for label in labels if labels.count(label) > 1), None)
-        if twice is not None:
-            both = [str(run.path) for run, label in zip(group, labels, strict=True) if label == twice]
-            raise ArgumentError(f"{both[0]} and {both[1]}: two results of {twice!r}; drop one")
+        refuse_conflicts(
+            group,
+            same=lambda run: None,
+            must_agree=lambda run: {name: scene["kind"] for name, scene in run.result["scenes"].items()},
+            reason=lambda run: "scenes differ, though both say they have the same data",
+        )
+        names = dict(zip(group, labels_of([run.result for run in group]), strict=True))
+        refuse_conflicts(
+            group,
+            same=names.__getitem__,
+            must_agree=lambda run: run,
+            reason=lambda run: f"two results of {run.result['descriptor']!r} with the same settings; drop one",
+        )
+        results = {label: run.result for run, label in names.items()}
+        scenes = group[0].result["scenes"]
+        where = f": {', '.join(scenes)}" if len(groups) > 1 else ""
         for kind, title in TITLES.items():
-            if any(scene["kind"] == kind for scene in results[0]["scenes"].values()):
-                where = f": {', '.join(results[0]['scenes'])}" if len(groups) > 1 else ""
-                blocks = tuple(_blocks(kind, dict(zip(labels, results, strict=True))))
-                sections.append(Section(title + where, blocks, NOTES[kind]))
+            if any(scene["kind"] == kind for scene in scenes.values()):
+                sections.append(Section(title + where, tuple(_blocks(kind, results)), NOTES[kind]))
     return sections
 
 
@@ -62,10 +65,14 @@ def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     if len(order) > 1:
         best = results[order[0]]
         rows = [(label, _interval(results[label], best, SHOWN[kind])) for label in order[1:]]
-        blocks.append(TextTable(f"{heading}: difference to {order[0]}", ("method", "points"), tuple(rows), DIFFERENCES))
-    points = {
-        ReportedMethod(label): (_seconds(results[label]), _spread(results[label], SHOWN[kind])) for label in order
-    }
+        blocks.append(
+            TextTable(f"{heading}: difference to {order[0]}", ("method", "points"), tuple(rows), note=DIFFERENCES)
+        )
+    points = {}
+    for label in order:
+        seconds = min(max(results[label]["seconds"]["per_image"], 1e-5), 1e6)  # what a chart can show
+        found = results[label]["mean"][SHOWN[kind]]
+        points[ReportedMethod(label)] = seconds, Spread((100 * found["mean"],), 100 * found["std"])
     return [*blocks, Scatter(f"{heading} against seconds per photo", "seconds per photo", points)]
 
 
@@ -81,7 +88,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
         rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, short_licence(result)))
-    return TextTable(TITLES[kind], head, tuple(rows), f"{HEADINGS[SHOWN[kind]]} by scene.")
+    return TextTable(TITLES[kind], head, tuple(rows), note=f"{HEADINGS[SHOWN[kind]]} by scene.")
 
 
 def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> str:
@@ -90,13 +97,3 @@ def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> 
     except ArgumentError:
         return NOTHING
     return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-
-
-def _seconds(result: Mapping[str, Any]) -> float:
-    """Seconds per photo, within what a chart can show."""
-    return float(min(max(result["seconds"]["per_image"], 1e-5), 1e6))
-
-
-def _spread(result: Mapping[str, Any], name: str) -> Spread:
-    found = result["mean"][name]
-    return Spread((100 * found["mean"],), 100 * found["std"])

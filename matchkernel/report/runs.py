@@ -1,7 +1,7 @@
 """Result files, each with its method, seed and training set."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,12 @@ def read_runs(paths: Sequence[str | Path]) -> list[ScoredRun]:
     if not files:
         raise ArgumentError("a report needs results: files that `matchkernel evaluate` wrote, or a folder of them")
     runs = [_run(file, read_result(file)) for file in files]
-    _check_methods(runs)
+    refuse_conflicts(  # two methods of one name would share a row
+        runs,
+        same=lambda run: run.method.name,
+        must_agree=lambda run: run.method,
+        reason=lambda run: f"the name {run.method.name!r} stands for two methods: rename one",
+    )
     return sorted(runs, key=_order)
 
 
@@ -70,26 +75,23 @@ def _run(path: Path, result: Mapping[str, Any]) -> ScoredRun:
         name = f"{result['descriptor']}, {result['keypoints']:,} keypoints, {result['filter']}"
         return ScoredRun(path, ReportedMethod(name), 0, "", result)
     whitening = result.get("whitening") or "none"
-    words = [] if whitening == "none" else [f" + {whitening}"]
-    words += [", l1"] if result["distance"] == "l1" else []
+    name = f"{result['descriptor']}{'' if whitening == 'none' else f' + {whitening}'}"
+    name += ", l1" * (result["distance"] == "l1")
     configuration = result.get("configuration") or ""
-    method = ReportedMethod(
-        "".join([str(result["descriptor"]), *words]),
-        result.get("parameters"),
-        bool(result.get("hand_crafted")),
-        bool(configuration),
-        configuration,
-    )
+    is_crafted = bool(result.get("hand_crafted"))
+    method = ReportedMethod(name, result.get("parameters"), is_crafted, bool(configuration), configuration)
     return ScoredRun(path, method, result.get("seed") or 0, result.get("train_set") or "", result)
 
 
-def _check_methods(runs: Sequence[ScoredRun]) -> None:
-    """Refuse two methods of the same name: they would share a row."""
-    seen: dict[str, ScoredRun] = {}
+def refuse_conflicts(
+    runs: Iterable[ScoredRun],
+    same: Callable[[ScoredRun], object],
+    must_agree: Callable[[ScoredRun], object],
+    reason: Callable[[ScoredRun], str],
+) -> None:
+    """Refuse two runs with equal `same` and different `must_agree`: they cannot be in one report."""
+    seen: dict[object, ScoredRun] = {}
     for run in runs:
-        other = seen.setdefault(run.method.name, run)
-        if other.method != run.method:
-            what = "configuration" if other.method.configuration != run.method.configuration else "parameters or kind"
-            raise ArgumentError(
-                f"{other.path} and {run.path}: the name {run.method.name!r} stands for two methods ({what}): rename one"
-            )
+        other = seen.setdefault(same(run), run)
+        if must_agree(other) != must_agree(run):
+            raise ArgumentError(f"{other.path} and {run.path}: {reason(run)}")

@@ -34,7 +34,7 @@ def grids(report, title):
 
 
 def row(grid, name):
-    return next(scores for method, scores in grid.rows.items() if method.name == name)
+    return next(scores for method, scores in grid.methods.items() if method.name == name)
 
 
 def a_full_set(folder):

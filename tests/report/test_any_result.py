@@ -4,14 +4,13 @@ import copy
 import json
 
 import pytest
-from helpers import attempt, refuses
+from helpers import attempt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_results import hpatches, pairs, photos
 
-from matchkernel.errors import ArgumentError, FileError
 from matchkernel.report import write
-from matchkernel.report.write import gather, report_results
+from matchkernel.report.write import report_results
 
 FACTS = {
     "parameters": 9, "hand_crafted": False, "configuration": "x", "train_set": "T", "seed": 1, "set": "own",
@@ -65,11 +64,6 @@ def without_charts(monkeypatch):
     monkeypatch.setattr(write, "html_page", lambda report: "")
 
 
-def outcome(paths, folder):
-    """What a report of these files ends in."""
-    return attempt(report_results, paths, folder)[1] or "a report"
-
-
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.one_of(st.sampled_from(SHALLOW), st.sampled_from(PLACES)), change=CHANGES, beside=st.booleans())
 def test_any_change_ends_in_a_report_or_in_one_line(where, change, beside, tmp_path, without_charts):
@@ -77,47 +71,6 @@ def test_any_change_ends_in_a_report_or_in_one_line(where, change, beside, tmp_p
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     one.write_text(changed(VALID[k], place, change))
     two.write_text(json.dumps(VALID[k] | {"seed": 2, "keypoints": 7}))
-    message = outcome([one, two] if beside else [one], tmp_path / "report")
+    message = attempt(report_results, [one, two] if beside else [one], tmp_path / "report")[1] or "a report"
     assert len(message.splitlines()) == 1
     assert message == "a report" or "one.json" in message
-
-
-def test_what_is_valid_is_a_report(tmp_path):
-    for k, result in enumerate(VALID):
-        (tmp_path / f"{k}.json").write_text(json.dumps(result))
-    assert outcome([tmp_path], tmp_path / "report") == "a report"
-
-
-def test_a_value_next_to_nothing_can_be_drawn(tmp_path):
-    result = pairs("x", "A", 1e-300)
-    (tmp_path / "x.json").write_text(json.dumps(result))
-    assert outcome([tmp_path], tmp_path / "report") == "a report"
-
-
-def test_splits_with_other_tasks(tmp_path):
-    """They once ended in a KeyError."""
-    for split, task in (("a", "matching"), ("b", "retrieval")):
-        result = hpatches("x", split=split)
-        del result[task]
-        (tmp_path / f"{split}.json").write_text(json.dumps(result))
-    assert outcome([tmp_path], tmp_path / "report") == "a report"
-
-
-def test_files_that_are_no_results(tmp_path):
-    with refuses(FileError):
-        gather([tmp_path / "none.json"])
-    with refuses(ArgumentError):
-        gather([tmp_path])
-    for k, result in enumerate(VALID):
-        text = json.dumps(result)
-        for cut in (0, 1, len(text) // 2, len(text) - 1):
-            (tmp_path / f"{k}.json").write_text(text[:cut])
-            with refuses(FileError):
-                gather([tmp_path / f"{k}.json"])
-        without = {key: value for key, value in result.items() if key != "descriptor"}
-        (tmp_path / f"{k}.json").write_text(json.dumps(without))
-        with refuses(FileError):
-            gather([tmp_path / f"{k}.json"])
-    (tmp_path / "report.json").write_text("[" * 100_000)
-    with refuses(FileError):
-        gather([tmp_path / "report.json"])

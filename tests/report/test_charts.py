@@ -1,17 +1,32 @@
-"""Charts show the numbers of their blocks, and tables mark the best."""
+"""Charts and tables show the numbers of their blocks, mark the best, and never prefer a value that ties raise."""
 
+import json
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from helpers import refuses
-from made_results import hpatches, pairs, written
+from made_results import grids, hpatches, pairs, row, written
 
+from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.canvas import svg_of
-from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, Scatter, best_of, by_parameters
+from matchkernel.report.blocks import (
+    RAISED,
+    Best,
+    Curves,
+    Grid,
+    PerSequence,
+    ReportedMethod,
+    Scatter,
+    TextTable,
+    by_parameters,
+)
 from matchkernel.report.charts import bar_chart, chart, curve_chart, score_bars, sequence_chart
-from matchkernel.report.tables import grid_html, grid_markdown, markdown_table
+from matchkernel.report.write import _markdown_table, gather, report_results
 
 SIFT = ReportedMethod("sift", 0, hand_crafted=True)
 OURS = ReportedMethod("ours", 433_568, is_ours=True)
@@ -29,6 +44,10 @@ def grid(**more):
     return Grid("Matching", ("mean", "e"), rows, **{"bars": "mean", **more})
 
 
+def best_cells(block):
+    return [cell for line in block.table()[1] for cell in line if isinstance(cell, Best)]
+
+
 def test_methods_are_sorted_by_parameters():
     assert by_parameters([UNKNOWN, OTHER, SIFT, OURS]) == [SIFT, OURS, OTHER, UNKNOWN]
     assert by_parameters([ReportedMethod("b", 5), ReportedMethod("a", 5)])[0].name == "a"
@@ -39,7 +58,7 @@ def test_bars_are_as_long_as_their_means_and_hand_crafted_ones_hatched():
     bars = [bar for bar in figure.axes[0].patches if bar.get_width() > 0]
     assert [bar.get_width() for bar in bars] == [25, 50, 42]
     assert [bool(bar.get_hatch()) for bar in bars] == [True, False, False]
-    assert description == "Bars of mean, lower is better: sift 25.00, ours 42.00 ± 2.83, other <&> net 50.00."
+    assert "other <&> net 50.00" in description
 
 
 def test_a_curve_goes_through_its_points():
@@ -73,40 +92,21 @@ def test_a_chart_is_svg_without_scripts_and_the_same_bytes_each_time(block):
 
 
 def test_tables_mark_the_best_and_say_what_is_missing():
-    text = grid_markdown(grid())
-    assert text.splitlines() == [
+    assert _markdown_table(grid()).splitlines() == [
         "| method | parameters | mean | e |",
         "|---|---:|---:|---:|",
         "| sift (h) | 0 | 25.00 | – |",
         "| ours | 433,568 | 42.00 ± 2.83 | **62.00 ± 1.41** |",
         "| other <&> net | 1,334,560 | **50.00** | 60.00 |",
     ]
-    table = ElementTree.fromstring(grid_html(grid(lower_is_better=True)))
-    assert [bold.text for bold in table.iter("b")] == ["25.00", "60.00"]
-    assert best_of(grid(), "e") == 62
-    assert best_of(Grid("t", ("mean",), {SIFT: {"mean": Spread((1.0,))}}), "mean") is None
+    assert best_cells(grid(lower_is_better=True)) == ["25.00", "60.00"]
+    assert best_cells(Grid("t", ("mean",), {SIFT: {"mean": Spread((1.0,))}})) == []  # nothing to compare with
+    equal = {SIFT: {"mean": Spread((1.001,))}, OURS: {"mean": Spread((1.004,))}}
+    assert best_cells(Grid("t", ("mean",), equal)) == ["1.00", "1.00"]
 
 
-def test_tables_of_any_script():
-    rows = [
-        ["sift", 0, Spread((0.25,)), Spread((0.5,))],
-        ["a|b", 1_234_567, Spread((0.40, 0.44)), None],
-        ["other", None, Spread((0.9,)), Spread((0.4,))],
-    ]
-    assert markdown_table(
-        ["name", "size", "AP", "FPR"], rows, lower_is_better=["FPR"], not_compared=["other"], digits=1, scale=100
-    ).splitlines() == [
-        "| name | size | AP | FPR |",
-        "|---|---:|---:|---:|",
-        "| sift | 0 | 25.0 | 50.0 |",
-        "| a\\|b | 1,234,567 | **42.0 ± 2.8** | – |",
-        "| other | – | 90.0 | 40.0 |",
-    ]
-
-
-def test_equal_values_are_all_best():
-    rows = {SIFT: {"mean": Spread((1.001,))}, OURS: {"mean": Spread((1.004,))}}
-    assert grid_markdown(Grid("t", ("mean",), rows)).count("**1.00**") == 2
+def test_a_cell_cannot_break_a_markdown_table():
+    assert "| a\\|b c |" in _markdown_table(TextTable("t", ("x",), (("a|b\nc",),)))
 
 
 def test_bars_of_results(tmp_path):
@@ -120,8 +120,7 @@ def test_bars_of_results(tmp_path):
     assert (found["fc"].is_ours, found["fc"].is_reference, found["fc"].parameters) == (True, True, 9)
     assert (found["sift"].is_ours, found["sift"].is_hand_crafted) == (False, True)
     assert [len(score.values) for score in found["fc"].scores] == [3, 3, 3]
-    expected = 100 * other["matching"]["mean"]["all"]["ap_trapezoid"]
-    assert found["sift"].scores[1].mean == pytest.approx(expected)
+    assert found["sift"].scores[1].mean == pytest.approx(100 * other["matching"]["mean"]["all"]["ap_trapezoid"])
     assert (found["ties"].scores[2].mean, found["ties"].is_tie_safe, found["fc"].is_tie_safe) == (25, True, False)
 
 
@@ -130,6 +129,68 @@ def test_bars_of_results(tmp_path):
     [[pairs("sift", "A", 0.1)], [hpatches("a", set="one"), hpatches("b", set="two")]],
     ids=["no HPatches", "two sets"],
 )
-def test_results_that_share_no_chart(results, tmp_path):
+def test_results_that_cannot_share_a_chart_are_refused(results, tmp_path):
     with refuses(ArgumentError):
         score_bars([written(tmp_path, *results)])
+
+
+# Ties: the worst case is a constant descriptor, to which the official retrieval protocol gives 100 %.
+
+
+def tied_grid(honest=40.0, official=90.0, safe=10.0):
+    constant = ReportedMethod("constant", 0)
+    rows = {OURS: {"mean": Spread((honest,))}, constant: {"mean": Spread((official,))}}
+    ties = {OURS: {"mean": Spread((honest,))}, constant: {"mean": Spread((safe,))}}
+    return Grid("t", ("mean",), rows, bars="mean", safe=ties)
+
+
+def test_the_best_value_is_never_one_that_ties_raise():
+    assert best_cells(tied_grid()) == ["40.00"]
+    assert f"| 90.00 {RAISED} |" in _markdown_table(tied_grid())
+    assert best_cells(tied_grid(safe=50.0)) == []  # still better than the honest one: neither is bold
+    assert best_cells(tied_grid(safe=89.996)) == ["90.00"]  # the difference cannot be seen
+    assert [bool(tied_grid(safe=safe).footnote) for safe in (89.996, 89.994)] == [False, True]
+
+
+def test_a_bar_shows_the_tie_safe_value():
+    axes = bar_chart(tied_grid())[0].axes[0]
+    assert sorted(bar.get_width() for bar in axes.patches if bar.get_width()) == [10, 40]
+    assert f"constant {RAISED}   0" in [label.get_text() for label in axes.get_yticklabels()]
+
+
+def scored(name, of_patch):
+    """A real result of the descriptor that `of_patch` gives for a (16, N) array of patch numbers."""
+    counts = {"i_one": 9, "v_one": 12}
+    places = {key: np.arange(16)[:, None] * 100 + np.arange(count) for key, count in counts.items()}
+    rows = {key: of_patch(place).astype(np.float32) for key, place in places.items()}
+    names = np.concatenate([np.full(count, key) for key, count in counts.items()])
+    indices = np.concatenate([np.arange(count) for count in counts.values()])
+    is_query = indices % 3 == 0
+    queries, others = (PatchList(names[p], np.zeros(p.sum(), np.int64), indices[p]) for p in (is_query, ~is_query))
+    tasks = HPatchesTasks("made", list(counts), [], draw_verification(counts, list(counts), 40), queries, others)
+    return score_split(stack_descriptors(name, rows), tasks)
+
+
+def test_a_constant_descriptor_wins_nothing(tmp_path):
+    random = np.random.default_rng(0)
+    constant = scored("constant", lambda place: np.ones((*place.shape, 4)))
+    noise = scored("noise", lambda place: random.standard_normal((*place.shape, 4)))
+    folder = written(tmp_path / "in", constant, noise)
+    (retrieval,) = grids(gather([folder]), "Retrieval")
+    assert row(retrieval, "constant")["mean"].mean == 100
+    assert f"100.00 {RAISED}" in retrieval.table()[1][0]
+    *_, numbers = report_results([folder], tmp_path / "out")
+    blocks = json.loads(numbers.read_text())["sections"][0]["blocks"]
+    score = next(b for b in blocks if b["title"] == "Retrieval")["rows"][0]["scores"]["mean"]
+    assert score["mean"] == 100
+    assert score["tie_safe"][0] < 50
+
+
+def test_tie_safe_columns_of_all_three_tasks(tmp_path):
+    result = hpatches()
+    (table,) = grids(gather([written(tmp_path, result)]), "The same in other conventions (%)")
+    scores = row(table, "float")
+    assert scores["verif. tie-safe"].values == (100 * result["verification"]["mean"]["ap_trapezoid_tie_safe"],)
+    assert scores["match. tie-safe"].values == (100 * result["matching"]["mean"]["all"]["ap_trapezoid_tie_safe"],)
+    safe = result["retrieval"]["python"]["mean"]["20000"]["ap_trapezoid_tie_safe"]
+    assert scores["retr. tie-safe"].values == (100 * safe,)

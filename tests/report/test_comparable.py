@@ -1,4 +1,4 @@
-"""What must not share a row, a column or a file is refused in one line or told apart."""
+"""Results that must not share a row, a column or a file are refused in one line, or shown in separate sections."""
 
 import json
 
@@ -10,59 +10,52 @@ from matchkernel.errors import ArgumentError
 from matchkernel.report.write import gather, report_results
 
 
-def refused(folder):
-    """The words of the refusal; they name both files and are one line."""
-    with pytest.raises(ArgumentError) as caught:
-        gather([folder])
-    words = str(caught.value)
-    assert "\n" not in words
-    assert all(str(folder / f"{k}.json") in words for k in (0, 1))
-    return words
-
-
 def ranked(name, **more):
     return pairs(name, "A", 0.1) | {"retrieval_map": 0.5, "retrieval_queries": 100, "retrieval_seed": 0, **more}
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"retrieval_queries": 1000},
-        {"retrieval_queries": None},
-        {"retrieval_seed": 1},
-        {"test_set": "B", "retrieval_seed": 1},
-    ],
-)
-def test_retrieval_of_other_queries_is_never_in_one_table(more, tmp_path):
-    assert refused(written(tmp_path, ranked("x"), ranked("y", **more)))
+def on_pairs(name, **more):
+    return pairs(name, "A", 0.1, **more)
 
 
-def test_retrieval_of_unrecorded_queries_is_not_compared_with_recorded_ones(tmp_path):
-    unrecorded = pairs("y", "A", 0.1, retrieval_map=0.5)
-    assert refused(written(tmp_path, ranked("x"), unrecorded))
+CONFLICTS = {
+    "more queries": (ranked("x"), ranked("y", retrieval_queries=1000)),
+    "all queries": (ranked("x"), ranked("y", retrieval_queries=None)),
+    "queries of another draw": (ranked("x"), ranked("y", retrieval_seed=1)),
+    "queries of another draw on another set": (ranked("x"), ranked("y", test_set="B", retrieval_seed=1)),
+    "queries that are not recorded": (ranked("x"), on_pairs("y", retrieval_map=0.5)),
+    "with and without a training set": (on_pairs("net", seed=0), on_pairs("net", seed=1, train_set="B")),
+    **{
+        f"two configurations, {made.__name__}, {other}": (
+            made("net", configuration="polar, s=2", seed=0),
+            made("net", seed=1, **other),
+        )
+        for made in (hpatches, on_pairs)
+        for other in ({"configuration": "cart, s=2"}, {})
+    },
+}
 
 
-def test_the_seed_of_a_draw_is_nothing_where_all_patches_are_queries(tmp_path):
+@pytest.mark.parametrize("results", CONFLICTS.values(), ids=CONFLICTS)
+def test_two_results_that_cannot_share_a_table_are_both_named(results, tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        gather([written(tmp_path, *results)])
+    assert len(str(caught.value).splitlines()) == 1
+    assert all(str(tmp_path / f"{k}.json") in str(caught.value) for k in (0, 1))
+
+
+def test_the_seed_of_a_draw_does_not_matter_where_all_patches_are_queries(tmp_path):
     results = [ranked("x", retrieval_queries=None), ranked("y", retrieval_queries=None, retrieval_seed=1)]
     (table,) = grids(gather([written(tmp_path / "all", *results)]), "Retrieval mAP")
-    assert len(table.rows) == 2
+    assert len(table.methods) == 2
     no_map = ranked("y", retrieval_map=None, retrieval_seed=1)
     (table,) = grids(gather([written(tmp_path / "none", ranked("x"), no_map)]), "Retrieval mAP")
-    assert len(table.rows) == 1
+    assert len(table.methods) == 1
 
 
-@pytest.mark.parametrize("made", [hpatches, lambda name, **more: pairs(name, "A", 0.1, **more)])
-@pytest.mark.parametrize("other", [{"configuration": "cart, s=2"}, {}])
-def test_two_configurations_of_one_name_are_no_seeds(made, other, tmp_path):
-    results = [made("net", configuration="polar, s=2", seed=0), made("net", seed=1, **other)]
-    assert refused(written(tmp_path, *results))
-
-
-def test_with_and_without_a_training_set_is_not_one_method(tmp_path):
-    results = [pairs("net", "A", 0.1, seed=0), pairs("net", "A", 0.3, seed=1, train_set="B")]
-    assert refused(written(tmp_path, *results))
-    renamed = [results[0], pairs("other", "A", 0.3, seed=1, train_set="B")]
-    (table,) = grids(gather([written(tmp_path / "renamed", *renamed)]), "FPR@95")
+def test_methods_of_different_names_may_be_trained_on_different_sets(tmp_path):
+    results = [on_pairs("net", seed=0), pairs("other", "A", 0.3, seed=1, train_set="B")]
+    (table,) = grids(gather([written(tmp_path, *results)]), "FPR@95")
     assert row(table, "net")["mean"].values == pytest.approx((10,))
 
 

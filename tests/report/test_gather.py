@@ -7,8 +7,9 @@ from helpers import refuses
 from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, photos, row, written
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.report.blocks import Curves, PerSequence
-from matchkernel.report.write import gather, report_results
+from matchkernel.report.blocks import Curves, PerSequence, Scatter, TextTable
+from matchkernel.report.page import html_page
+from matchkernel.report.write import gather, json_text, markdown, report_results
 
 
 def test_real_results_give_the_figures_of_the_literature():
@@ -32,14 +33,14 @@ def test_values_per_sequence_average_to_the_task_where_they_must():
     assert blocks.keys() == {f"{task} by sequence" for task in ("Verification", "Matching", "Retrieval")}
     block = blocks["Matching by sequence"]
     assert block.sequences == ("i_one", "i_two", "v_one")
-    (values,) = block.values.values()
+    (values,) = block.methods.values()
     assert sum(values) / 3 == pytest.approx(100 * hpatches()["matching"]["mean"]["all"]["ap_trapezoid"])
 
 
 def test_every_real_result_is_shown_together():
     report = gather([GOLDEN])
     assert len(report.sections) == 1
-    assert {method.name for method in grids(report, "Matching")[0].rows} == {"float", "ties", "ties, l1", "bits"}
+    assert {method.name for method in grids(report, "Matching")[0].methods} == {"float", "ties", "ties, l1", "bits"}
 
 
 def test_seeds_make_the_deviation_and_splits_the_mean(tmp_path):
@@ -54,7 +55,7 @@ def test_seeds_make_the_deviation_and_splits_the_mean(tmp_path):
     score = row(matching, "net")["mean"]
     assert score.values == pytest.approx((40, 44))
     assert score.std == pytest.approx(8**0.5)
-    (method,) = matching.rows
+    (method,) = matching.methods
     assert method.is_ours
     assert method.parameters == 7
 
@@ -62,14 +63,14 @@ def test_seeds_make_the_deviation_and_splits_the_mean(tmp_path):
 def test_other_splits_or_sequences_are_never_in_one_table(tmp_path):
     results = [hpatches("one"), hpatches("two", split="b"), hpatches("three", sequences=["i_one"])]
     report = gather([written(tmp_path, *results)])
-    assert [len(grid.rows) for grid in grids(report, "Matching")] == [1, 1, 1]
+    assert [len(grid.methods) for grid in grids(report, "Matching")] == [1, 1, 1]
 
 
 def test_training_sets_of_one_method_are_told_apart(tmp_path):
     results = [hpatches("net", train_set=name, seed=seed) for name in ("A", "B") for seed in (0, 1)]
     (matching,) = grids(gather([written(tmp_path, *results)]), "Matching")
-    assert {method.name for method in matching.rows} == {"net, A", "net, B"}
-    assert all(len(scores["mean"].values) == 2 for scores in matching.rows.values())
+    assert {method.name for method in matching.methods} == {"net, A", "net, B"}
+    assert all(len(scores["mean"].values) == 2 for scores in matching.methods.values())
 
 
 def test_the_papers_table_2(tmp_path):
@@ -129,7 +130,7 @@ def test_curves_and_retrieval_where_results_have_them(tmp_path):
     report = gather([written(tmp_path, one, pairs("two", "A", 0.3, retrieval_map=None))])
     curves = [b for section in report.sections for b in section.blocks if isinstance(b, Curves)]
     assert [c.title for c in curves] == ["ROC, A"]
-    assert list(curves[0].curves.values()) == [(curve["fpr"], curve["tpr"])]
+    assert list(curves[0].methods.values()) == [(curve["fpr"], curve["tpr"])]
     (retrieval,) = grids(report, "Retrieval mAP")
     assert row(retrieval, "one")["A"].values == (50,)
 
@@ -148,12 +149,6 @@ def test_curves_that_are_none_are_refused(roc, tmp_path):
         gather([written(tmp_path, result)])
 
 
-def incomplete():
-    result = hpatches("x")
-    del result["matching"]["mean"]["e"]
-    return result
-
-
 REFUSED = {
     "the same result twice": [hpatches("x"), hpatches("x")],
     "two results on one test set": [pairs("x", "A", 0.1), pairs("x", "A", 0.2)],
@@ -170,13 +165,45 @@ def test_results_that_cannot_share_a_report_are_refused(results, tmp_path):
         gather([written(tmp_path, *results)])
 
 
-@pytest.mark.parametrize("content", [None, "[" * 100_000, json.dumps(incomplete())], ids=range(3))
+VALID = {"hpatches": hpatches("x"), "phototourism": pairs("x", "A", 0.2), "photos": photos("x")}
+
+
+def without(kind, *path):
+    """A valid result without the value at a path, as JSON."""
+    content = part = json.loads(json.dumps(VALID[kind]))
+    for key in path[:-1]:
+        part = part[key]
+    del part[path[-1]]
+    return json.dumps(content)
+
+
+BROKEN = {
+    "missing": None,
+    "deep": "[" * 100_000,
+    "no mean": without("hpatches", "matching", "mean", "e"),
+    **{f"{kind} without a name": without(kind, "descriptor") for kind in VALID},
+    **{f"{kind} cut at {cut}": json.dumps(VALID[kind])[:cut] for kind in VALID for cut in (0, 1, 100, -1)},
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_files_that_are_not_results_are_refused(content, tmp_path):
     path = tmp_path / "report.json"
     if content is not None:
         path.write_text(content)
     with refuses(FileError):
         gather([path])
+
+
+@pytest.mark.parametrize(
+    "results",
+    [VALID.values(), [pairs("x", "A", 1e-300)], [json.loads(without("hpatches", "matching"))]],
+    ids=["one of each kind", "a value next to nothing", "one task is missing"],
+)
+def test_every_valid_result_can_be_shown(results, tmp_path):
+    report = gather([written(tmp_path, *results)])
+    for text in (html_page(report), markdown(report), json_text(report)):
+        text.encode("utf-8")
 
 
 def test_the_same_results_give_the_same_bytes_wherever_they_lie(tmp_path):
@@ -199,4 +226,31 @@ def test_json_keeps_every_run_and_markdown_every_table(tmp_path):
     text = (tmp_path / "out/report.md").read_text()
     for title in ("Verification", "Matching", "Retrieval", "FPR@95", "Matching by sequence"):
         assert f"### {title}\n" in text
-    assert "> **Note.** sift on made: ties <here>" in text
+    assert "sift on made: ties <here>" in text
+
+
+def test_results_on_photos(tmp_path):
+    good, bad = photos("good", errors=(0.5, 0.5, 1.5)), photos("bad <b>", licence="GPL", seconds={"per_image": 12.0})
+    poses, homographies = gather([written(tmp_path, good, bad)]).sections
+    scores, differences, chart = poses.blocks
+    assert isinstance(scores, TextTable)
+    assert [line[0] for line in scores.rows] == ["good", "bad <b>"]  # the best first
+    assert scores.rows[0][3:] == ("96.7", "8", "7", "0.50", "MIT")
+    assert scores.rows[1][3:] == ("60.0", "8", "7", "12.00", "GPL")
+    assert scores.rows[0][2].startswith("96.7 ± ")
+    assert [line[0] for line in differences.rows] == ["bad <b>"]
+    assert differences.rows[0][1].startswith("-36.7 [")
+    assert isinstance(chart, Scatter)
+    assert sorted(cost for cost, _ in chart.methods.values()) == [0.5, 12.0]
+    assert homographies.blocks[0].rows[0][1] == "75.0 ± 0.0"  # correct matches
+
+
+def test_settings_in_which_methods_on_photos_differ_are_named(tmp_path):
+    one, two = photos("x"), photos("x", settings={"contrast": 0.01})
+    labels = [line[0] for line in gather([written(tmp_path, one, two)]).sections[0].blocks[0].rows]
+    assert sorted(labels) == ["x, contrast 0.01", "x, contrast 0.04"]
+
+
+def test_photos_of_other_data_have_their_own_sections(tmp_path):
+    report = gather([written(tmp_path / "apart", photos("x"), photos("y", data_sha256="34"))])
+    assert [len(section.blocks[0].rows) for section in report.sections] == [1] * 4

@@ -1,6 +1,5 @@
-"""The page: whole, without network or script, readable without seeing it, by day and by night."""
+"""The page is well-formed, needs no network and no script, and can be read by a screen reader."""
 
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -55,7 +54,7 @@ def test_the_page_is_whole_and_needs_no_network_and_no_script(page):
     assert "@import" not in STYLE
 
 
-def test_names_from_files_are_words_never_code(page):
+def test_names_from_files_are_text_never_code(page):
     words = "".join(page.words)
     assert 'net <b>&"x"' in words
     assert "ties <here>" in words
@@ -63,7 +62,7 @@ def test_names_from_files_are_words_never_code(page):
     assert "Title <i>" in words
 
 
-def test_the_page_can_be_read_without_seeing_it(page):
+def test_the_page_can_be_read_by_a_screen_reader(page):
     assert len(set(page.ids)) == len(page.ids)
     assert dict(page.seen)["html"]["lang"] == "en"
     assert any(tag == "meta" and a.get("name") == "viewport" for tag, a in page.seen)
@@ -73,27 +72,3 @@ def test_the_page_can_be_read_without_seeing_it(page):
         if tag == "th":
             assert attributes["scope"] in ("row", "col")
     assert [tag for tag, _ in page.seen].count("caption") == [tag for tag, _ in page.seen].count("table")
-
-
-def luminance(colour):
-    values = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("theme", [0, 1])
-def test_colours_stand_out_by_day_and_by_night(theme):
-    """WCAG asks for 4.5."""
-    block = STYLE.split("@media(prefers-color-scheme:dark)")[theme]
-    found = dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})", block))
-    colours = {
-        key: value if len(value) == 7 else "#" + "".join(2 * c for c in value[1:]) for key, value in found.items()
-    }
-
-    def contrast(name, back="page"):
-        high, low = sorted((luminance(colours[name]), luminance(colours[back])), reverse=True)
-        return (high + 0.05) / (low + 0.05)
-
-    for name in ("ink", "soft", "own"):
-        assert contrast(name) >= 4.5, name
-    assert contrast("ink", "back") >= 4.5
