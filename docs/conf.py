@@ -1,11 +1,14 @@
 """The documentation site: `make docs` builds it into out/site, offline, and a warning is an error."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
 import matchkernel
+from matchkernel.cli.app import VERBS, app, load_verb
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,9 +51,10 @@ html_css_files = ["tables.css"]
 
 
 def write_commands() -> None:
-    """Write docs/commands.md from the command line's own help."""
-    program = [sys.executable, "-m", "typer", "matchkernel.cli.app", "utils", "docs", "--name", "matchkernel"]
-    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    """Write docs/commands.md from the command line's own help; each verb is loaded first."""
+    group = get_command(app)
+    group.commands = {name: load_verb(name) for name in VERBS}
+    text = get_docs_for_click(obj=group, ctx=typer.Context(group), name="matchkernel")
     text = re.sub(r"^# `matchkernel`", "# Commands", text)
     path = ROOT / "docs" / "commands.md"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
