@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,13 @@ def announce_end() -> None:
 def is_ending() -> bool:
     """True once `announce_end` has been called."""
     return bool(_ending)
+
+
+def end_at_once(number: int, _frame: object) -> None:
+    """Handle a signal that comes before any work: an exception might be swallowed by the module being imported."""
+    if number == signal.SIGINT:
+        os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 def is_running(process: int) -> bool:

@@ -26,7 +26,7 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError, Work
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import read_matches
-from matchkernel.photos.filters import Filter
+from matchkernel.photos.match import Filter
 
 
 def colmap(stage, **options):
