@@ -12,7 +12,7 @@ from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.positives import find_geometric_positives
 from matchkernel.geometry.cameras import unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
-from matchkernel.geometry.epipolar import essential_matrix, sampson_distances
+from matchkernel.geometry.two_view import essential_matrix, sampson_distances
 from matchkernel.photos.pipeline import match_images
 from matchkernel.storage.images import read_gray
 

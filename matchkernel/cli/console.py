@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import select
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,13 +23,12 @@ from rich.table import Table
 from matchkernel.cli.interrupts import raised_inside
 from matchkernel.cli.progress_lines import ProgressLines
 from matchkernel.errors import MatchKernelError, WorkError
-from matchkernel.storage.system import lost_its_reader
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import ProgressColumn, Task, TaskID
 
-    from matchkernel.storage.progress import Say, StageTimes
+    from matchkernel.storage.work import Say, StageTimes
 
 STAGES = {  # first words of lines that say what long work does now, and what it counts
     "extracting": "images",
@@ -152,7 +153,7 @@ def _is_stdout_closed() -> bool:
         place = sys.stdout.fileno()
     except (OSError, ValueError):  # it is no file
         return False
-    if not lost_its_reader(place):
+    if not _lost_its_reader(place):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
     return True
@@ -232,3 +233,16 @@ class Bar:
 
     def spoken(self) -> None:
         """The work has said itself how far it is."""
+
+
+def _lost_its_reader(place: int) -> bool:
+    """True if nobody reads what is written here any more; for use after a failed write.
+
+    Args:
+        place: file descriptor. On Windows every pipe counts as one without a reader, as the system cannot tell.
+    """
+    if not hasattr(select, "poll"):
+        return stat.S_ISFIFO(os.fstat(place).st_mode)
+    look = select.poll()
+    look.register(place, select.POLLOUT)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from matchkernel.storage.system import announce_end, is_ending
+from matchkernel.storage.work import announce_end, is_ending
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 

@@ -92,7 +92,7 @@ def test_ctrl_c_while_modules_are_imported(module):
 SLOW_THREADS = """
 import time
 from matchkernel.cli import app, console, entry
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 def work(number):
     print("begun", flush=True)
