@@ -25,7 +25,7 @@ from matchkernel.cli.options import (
 )
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 
 
 @detector_options(COLMAP_LIKE)

@@ -24,7 +24,7 @@ from matchkernel.cli.options import (
     weight_files,
 )
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 

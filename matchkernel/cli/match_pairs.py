@@ -13,7 +13,7 @@ from matchkernel.cli.match import Geometry
 from matchkernel.cli.options import Device, Guided, InlierPixels, Json, MatchFilter, Mutual
 from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
-from matchkernel.photos.filters import DEFAULT_FILTER, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
 
 

@@ -20,7 +20,17 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
 from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
-from matchkernel.photos.features import STORE, Features, Store, label_of, load_features, read_facts, save_features
+from matchkernel.photos.features import (
+    RATIO,
+    STORE,
+    THRESHOLD,
+    Features,
+    Store,
+    label_of,
+    load_features,
+    read_facts,
+    save_features,
+)
 from matchkernel.photos.files import (
     SUFFIX,
     check_h5_name,
@@ -30,7 +40,6 @@ from matchkernel.photos.files import (
     recorded_facts,
     write_features,
 )
-from matchkernel.photos.filters import RATIO, THRESHOLD
 from matchkernel.runtime.onnx import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
 from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
 from matchkernel.storage.folders import exclusive

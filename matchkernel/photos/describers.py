@@ -14,8 +14,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelErro
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import DEVICE_SAMPLER, SAMPLER, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
-from matchkernel.photos.features import label_of
-from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
+from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, label_of
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.onnx import (
     AUTO,

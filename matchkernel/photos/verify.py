@@ -285,13 +285,11 @@ def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterat
     found = fit_magsac(geometry, a, b, threshold, iterations)
     if found is None:
         return None
-    return _usable_homography(found[0]) if geometry == "homography" else found[0] / np.linalg.norm(found[0])
-
-
-def _usable_homography(H: np.ndarray) -> np.ndarray | None:
+    if geometry == "fundamental":
+        return found[0] / np.linalg.norm(found[0])
     try:
-        H = check_homography(H)
-    except ArgumentError:
+        H = check_homography(found[0])
+    except ArgumentError:  # singular
         return None
     return H / H[2, 2] if abs(H[2, 2]) > 1e-12 else H
 

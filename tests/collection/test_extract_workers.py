@@ -78,23 +78,16 @@ def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path
     assert counts[-1] == (6, 6)
 
 
-def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path):
+def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path, small_disk):
     images = write_photos(tmp_path / "photos", 5)
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", mount]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        with refuses(WriteError):
-            extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
-        left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
-        assert left
-        subprocess.run(["mount", "-o", "remount,size=9m", mount], check=True)
-        report = extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR)
-        assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("120k")
+    with refuses(WriteError):
+        extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+    left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
+    assert left
+    small_disk("9m")
+    report = extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR)
+    assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
 
 
 def test_what_cannot_be_sent_or_seen_is_refused(tmp_path, monkeypatch):

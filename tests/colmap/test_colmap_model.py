@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import damaged
-from helpers import projection_errors, refuses
+from helpers import needs_colmap, projection_errors, refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -109,7 +109,7 @@ def test_a_real_model_projects_onto_its_keypoints(photos_cc0):
     assert np.median(errors) < 0.6
 
 
-@pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")
+@needs_colmap
 def test_colmap_itself_converts_between_the_formats(tmp_path):
     """Text written here, read and written as binary by the real program, reads back the same."""
     write_text(tmp_path / "text")

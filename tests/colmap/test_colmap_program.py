@@ -1,13 +1,12 @@
 """COLMAP's program: the installed version, and a made one with the option names of a newer version."""
 
 import os
-import shutil
 import sys
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import needs_colmap, refuses
 from PIL import Image
 
 from matchkernel.collection import reconstruct as colmap
@@ -16,9 +15,6 @@ from matchkernel.data import from_photos
 from matchkernel.errors import MissingExtraError, WorkError
 from matchkernel.storage.folders import resumable_build
 
-needs_colmap = pytest.mark.skipif(
-    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
-)
 # Says the names of COLMAP 3.13, writes down how it was called, and does nothing.
 NEWER = """#!/bin/sh
 echo "$@" >> "$0.log"

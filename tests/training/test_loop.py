@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
-from made_runs import assert_equal, config, tree, weights
+from helpers import refuses, tree
+from made_runs import assert_equal, config, weights
 from typer.testing import CliRunner
 
 from matchkernel import describe, load

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import refuses
-from made_runs import assert_equal, config, saved, stopper, tree, weights
+from helpers import refuses, tree
+from made_runs import assert_equal, config, saved, stopper, weights
 
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.training.checkpoint import read_checkpoint
@@ -156,26 +156,17 @@ def test_a_second_run_in_the_folder_is_refused(small, tmp_path):
         train(config(small), out, device="cpu")
 
 
-def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(small, tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        settings, last = config(small, data={"validation": []}), mount / "run" / "last.safetensors"
-        with pytest.raises(StopIteration):
-            train(settings, mount / "run", device="cpu", report=stopper(4))
-        subprocess.run(["dd", "if=/dev/zero", f"of={mount / 'filler'}"], capture_output=True, check=False)  # fill it
-        with refuses(WorkError):
-            train(settings, mount / "run", device="cpu", resume=True)
-        assert read_checkpoint(last).step == 3
-        (mount / "filler").unlink()
-        assert train(settings, mount / "run", device="cpu", resume=True).is_finished
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
+def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(small, small_disk):
+    mount = small_disk("3m")
+    settings, last = config(small, data={"validation": []}), mount / "run" / "last.safetensors"
+    with pytest.raises(StopIteration):
+        train(settings, mount / "run", device="cpu", report=stopper(4))
+    subprocess.run(["dd", "if=/dev/zero", f"of={mount / 'filler'}"], capture_output=True, check=False)  # fill it
+    with refuses(WorkError):
+        train(settings, mount / "run", device="cpu", resume=True)
+    assert read_checkpoint(last).step == 3
+    (mount / "filler").unlink()
+    assert train(settings, mount / "run", device="cpu", resume=True).is_finished
 
 
 def test_resume_without_a_checkpoint_is_refused_and_leaves_nothing(small, tmp_path):
