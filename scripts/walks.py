@@ -70,7 +70,7 @@ def command(*arguments: str) -> Callable[[], None]:
     """What `matchkernel ARGUMENTS` does, in this process."""
 
     def run() -> None:
-        from matchkernel.cli.entry import main
+        from matchkernel.__main__ import main
 
         sys.argv = ["matchkernel", *arguments]
         try:

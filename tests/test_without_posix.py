@@ -89,7 +89,12 @@ def test_two_workers_extract_two_photos(tmp_path):
         assert (returncode, done in stderr) == (0, True), stderr
 
 
-WORK = "from matchkernel.cli import app, console, entry\napp.app = lambda: console.run_script(work)\nentry.main()\n"
+WORK = """
+from matchkernel.__main__ import main
+from matchkernel.cli import app, console
+app.app = lambda: console.run_script(work)
+main()
+"""
 
 
 def test_ctrl_c_ends_the_work():

@@ -1,6 +1,7 @@
 """How this process works: its processors and memory, threads, progress, and the seconds that each stage takes."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -54,6 +55,13 @@ def announce_end() -> None:
 def is_ending() -> bool:
     """True once `announce_end` has been called."""
     return bool(_ending)
+
+
+def end_at_once(number: int, _frame: object) -> None:
+    """Handle a signal that comes before any work: an exception might be swallowed by the module being imported."""
+    if number == signal.SIGINT:
+        os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 def spare_threads() -> int:
