@@ -144,9 +144,9 @@ def open_patch_set(folder: str | Path) -> PatchSet:
         folder: made by one of the builders of `matchkernel data`.
 
     Example:
-        >>> import tempfile
+        >>> from matchkernel.data.patch_set import open_patch_set
         >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-        >>> folder = tempfile.mkdtemp() + "/set"
+        >>> folder = "set"
         >>> _ = build_synthetic(folder, SyntheticSettings(points=3, patches=2, size=8))
         >>> patches = open_patch_set(folder)
         >>> patches.patches.shape, patches.labels.tolist()

@@ -44,8 +44,8 @@ def build_synthetic(
         progress: called with the number of points done and their total.
 
     Example:
-        >>> import tempfile
-        >>> patches = build_synthetic(tempfile.mkdtemp() + "/set", SyntheticSettings(points=3, patches=2, size=8))
+        >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+        >>> patches = build_synthetic("set", SyntheticSettings(points=3, patches=2, size=8))
         >>> len(patches), patches.groups().sizes.tolist()
         (6, [2, 2, 2])
     """

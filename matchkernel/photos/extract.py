@@ -58,6 +58,7 @@ def extract(
 
     Example:
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.extract import extract
         >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
         >>> features.keypoints.shape, features.descriptors.shape
         ((100, 2), (100, 128))

@@ -99,6 +99,8 @@ def verify(
         size_b: width and height of image B (default: the extent of its points), for the probability of chance.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.photos.verify import verify
         >>> points = np.random.default_rng(0).uniform(0, 300, (50, 2))
         >>> found = verify(points, points + [20, 10])
         >>> found.geometry, int(found.inliers.sum())

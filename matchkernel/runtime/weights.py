@@ -143,6 +143,7 @@ def available() -> list[str]:
     """Names of the trained weights shipped with the package.
 
     Example:
+        >>> from matchkernel import available
         >>> available()
         ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'tiny']
     """

@@ -158,6 +158,7 @@ def score_split(
         >>> import numpy as np
         >>> from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
         >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+        >>> from matchkernel.evaluation.hpatches.evaluate import score_split
         >>> counts = {"i_dome": 6, "v_wall": 6}
         >>> rows = {name: np.random.default_rng(k).normal(size=(16, 6, 8)) for k, name in enumerate(counts)}
         >>> names, zeros = np.repeat(list(counts), 6), np.zeros(12, int)
