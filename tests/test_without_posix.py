@@ -37,8 +37,8 @@ for found in pkgutil.walk_packages(matchkernel.__path__, "matchkernel."):
         found.name.endswith("__main__") or importlib.import_module(found.name)
     except ModuleNotFoundError as error:
         print(error.name)
-import matchkernel.storage.locks, matchkernel.storage.system
-print(matchkernel.storage.locks.fcntl, hasattr(matchkernel.storage.system.select, "poll"))
+import matchkernel.cli.console, matchkernel.storage.folders
+print(matchkernel.storage.folders.fcntl, hasattr(matchkernel.cli.console.select, "poll"))
 """
     returncode, stdout, stderr = run("-c", code)
     assert (returncode, stderr) == (0, "")

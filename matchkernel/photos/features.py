@@ -12,8 +12,7 @@ from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import read_npz, rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
