@@ -67,7 +67,8 @@ def colmap(
     as_json: Json = False,
 ) -> None:
     """Reconstruct scenes with COLMAP's importers, verification and mapper from our features and matches."""
-    from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+    from matchkernel.collection.reconstruct import reconstruct
+    from matchkernel.collection.reconstruct_settings import ReconstructSettings
     from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import first_names, photos_in
 

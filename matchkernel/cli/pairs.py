@@ -47,11 +47,12 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
+    from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.extract import extract_images
-    from matchkernel.collection.pairs import TOP, PairChoice, Sources, has_features, make_pairs, names_at
+    from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
     from matchkernel.errors import ArgumentError
     from matchkernel.photos.describers import open_recipe
-    from matchkernel.photos.files import is_h5, open_features, write_pairs
+    from matchkernel.photos.files import is_h5, open_features, read_pairs, write_pairs
     from matchkernel.storage.files import check_output
 
     with user_errors(), tempfile.TemporaryDirectory() as temporary:
@@ -66,7 +67,8 @@ def pairs(
         files_of_features = open_features(source) if has_features(source) else None
         if files_of_features is not None and (given := _given_for_photos(context)):
             raise ArgumentError(f"{source}: holds features already: {', '.join(given)} can only be given with photos")
-        choice.check(names)  # before anything is extracted
+        for path in files:
+            read_pairs(path, names)  # refuses other images before anything is extracted
         unusable: dict[str, str] = {}
         if files_of_features is None and choice.top and not exhaustive and sources == Sources():
             recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
@@ -86,7 +88,7 @@ def pairs(
         written = write_pairs(out, chosen)
         possible = len(names) * (len(names) - 1) // 2
         if as_json:
-            print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": str(choice)}))
+            print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": choice.text}))
         say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
 
 

@@ -18,6 +18,7 @@ from matchkernel.storage.files import replacing
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
+IMAGE_HASH = "image_sha256"  # recorded among the settings: digest of the photo (see photo_folders.photo_digest)
 STORE = "store"  # recorded among the settings; without it, float32
 
 

@@ -3,6 +3,7 @@
 import os
 import select
 import stat
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,3 +68,14 @@ def lost_its_reader(place: int) -> bool:
     look = select.poll()
     look.register(place, select.POLLOUT)
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
+
+
+def output_of(*command: str) -> tuple[int, str]:
+    """Exit code and output of a program, of both streams; it needs no screen."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=offscreen(), check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def offscreen() -> dict[str, str]:
+    """The environment for a program that would look for a screen."""
+    return {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
