@@ -22,7 +22,7 @@ from matchkernel.data.from_photos import reconstruct_with_sift
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.filters import parse_filter
+from matchkernel.photos.match import parse_filter
 from matchkernel.storage.files import replacing
 
 SIFT = "COLMAP's own SIFT"

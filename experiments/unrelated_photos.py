@@ -33,7 +33,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features, load_features
-from matchkernel.photos.filters import parse_filter
+from matchkernel.photos.match import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.files import check_output, replacing
 from matchkernel.storage.settings import to_dict

@@ -1,7 +1,9 @@
 """What the tests share: settings, and data that is made once."""
 
+import gc
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +84,25 @@ def baseline_weights(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     write_weights(folder)
     return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A function that mounts a file system of a size such as "64k", or changes its size; returns the folder."""
+    mount = tmp_path / "small disk"
+
+    def sized(size: str) -> Path:
+        options = f"remount,size={size}" if mount.exists() else f"size={size}"
+        mount.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", mount]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("no right to mount a small file system here")
+        return mount
+
+    yield sized
+    gc.collect()  # frames of caught errors may hold memory-mapped files, and those keep the file system busy
+    if mount.is_mount():
+        subprocess.run(["umount", mount], check=True)
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Damaged files for tests with hypothesis."""
+"""Damaged and malicious files for tests of readers."""
+
+import os
 
 from hypothesis import strategies as st
 
@@ -11,3 +13,13 @@ def damaged(data: st.DataObject, content: bytes) -> bytes:
     for _ in range(data.draw(st.integers(0, 4)) if changed else 0):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     return bytes(changed)
+
+
+class Evil:
+    """An object whose pickle makes a folder when it is loaded."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)

@@ -1,5 +1,6 @@
 """What several tests need."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from matchkernel.colmap.model import NO_POINT, read_reconstruction
 from matchkernel.data.synthetic import random_texture, sample_linear
 from matchkernel.errors import MatchKernelError
 from matchkernel.geometry.cameras import project
+
+needs_colmap = pytest.mark.skipif(
+    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
+)
 
 
 @contextmanager
@@ -31,6 +36,11 @@ def attempt(function, *arguments, expected=MatchKernelError):
         return function(*arguments), ""
     except expected as error:
         return None, str(error)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its relative path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -71,13 +71,3 @@ def write_odd_images(folder: Path) -> dict[str, int]:
     Image.fromarray(np.stack([255 - pixels] * 3 + [np.zeros_like(pixels)], -1), "CMYK").save(folder / "cmyk.tif")
     save(np.stack([pixels] * 3 + [np.full_like(pixels, 90)], -1), folder / "alpha.png")
     return {"one_colour.png": 0, "one_pixel.png": 0, "sixteen_bits.png": 50, "cmyk.tif": 50, "alpha.png": 50}
-
-
-def png_header(width, height):
-    """A PNG that claims this size and holds nothing."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    ihdr = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", ihdr) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")

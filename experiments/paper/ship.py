@@ -18,7 +18,7 @@ from run import read_jobs
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.model.weights import load, save
-from matchkernel.photos.filters import LEARNED_RATIO
+from matchkernel.photos.features import LEARNED_RATIO
 from matchkernel.runtime.weights import SHIPPED, Card, read_card
 
 # Weights of the package -> experiment and job of jobs.json.

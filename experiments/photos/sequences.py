@@ -31,7 +31,7 @@ from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
 from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.photos.describers import Describer, open_describer
-from matchkernel.photos.filters import THRESHOLD
+from matchkernel.photos.features import THRESHOLD
 from matchkernel.storage.files import check_output, replacing
 
 KINDS = {

@@ -10,7 +10,8 @@ from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.errors import MatchKernelError
 from matchkernel.evaluation.photos.scenes import EvaluationScene
-from matchkernel.photos.filters import LEARNED_RATIO, Filter
+from matchkernel.photos.features import LEARNED_RATIO
+from matchkernel.photos.match import Filter
 from matchkernel.photos.pipeline import match_images
 from matchkernel.plots.contact_sheet import write_contact_sheet
 from matchkernel.plots.matches import save_picture

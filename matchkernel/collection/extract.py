@@ -35,9 +35,8 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.threads import one_thread_each, use_threads
+from matchkernel.storage.work import Progress, Say, one_thread_each, stage, use_threads
 
 FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum

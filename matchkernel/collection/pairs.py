@@ -22,7 +22,7 @@ from matchkernel.photos.files import (
     unique_pairs,
 )
 from matchkernel.storage.photo_folders import photos_in
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
 

@@ -40,9 +40,9 @@ from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.images import open_image
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
-from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.shards import key_of
+from matchkernel.storage.work import Progress, Say
 
 SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"
 

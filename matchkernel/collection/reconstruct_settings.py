@@ -9,7 +9,7 @@ from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.features import Store
-from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
+from matchkernel.photos.match import DEFAULT_FILTER, Filter, parse_filter
 from matchkernel.storage.settings import check_ranges
 
 Mapper = Literal["incremental", "global"]
@@ -21,7 +21,7 @@ class ReconstructSettings:
 
     Attributes:
         detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
+        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
         pairs: which images are matched (see choice.parse_choice); "auto": all pairs of up to 120 images, each
             with the 20 most similar ones of more.
         single_camera: all images were taken by one camera with one focal length.
@@ -41,7 +41,7 @@ class ReconstructSettings:
     store: Store = "float32"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "filter", as_filter(self.filter))
+        object.__setattr__(self, "filter", parse_filter(self.filter))
         check_ranges(self)
         if self.camera_model not in CAMERA_MODELS:
             raise ArgumentError(f"camera_model must be one of {', '.join(CAMERA_MODELS)}, got {self.camera_model!r}")

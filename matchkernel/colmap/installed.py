@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.storage.system import output_of
+from matchkernel.storage.work import output_of
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them

@@ -28,8 +28,7 @@ from matchkernel.errors import FileError, WorkError
 from matchkernel.storage.files import link_or_copy, replacing
 from matchkernel.storage.folders import Build
 from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
-from matchkernel.storage.progress import Progress, Say
-from matchkernel.storage.system import offscreen, output_of
+from matchkernel.storage.work import Progress, Say, offscreen, output_of
 
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
@@ -145,7 +144,9 @@ class Colmap:
         """Import photos with their keypoints and matches, verify these, and map."""
         heic = [name for name in photos.names if name.lower().endswith(HEIC_SUFFIXES)]
         images = readable_photos(photos.folder, self.build.folder / "photos", photos.names, heic)
-        if not has_key(self.database, photos.key):
+        if has_key(self.database, photos.key):
+            taken = read_image_names(self.database)
+        else:
             say("colmap feature_importer, matches_importer")
             taken = self._import(images, photos)
             if unread := [name for name in photos.names if name not in taken]:  # such as 16 bit colour
@@ -159,8 +160,7 @@ class Colmap:
         say(f"colmap {stage}")
         fixed = {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0} if "camera_params" in photos.cameras else {}
         names = self.map(images, stage, {"min_model_size": SMALLEST_MODEL, **fixed})
-        refused = sorted(set(photos.names) - read_image_names(self.database))
-        return Models(names, refused, analyze(self.build.folder / "sparse", self.program))
+        return Models(names, sorted(set(photos.names) - taken), analyze(self.build.folder / "sparse", self.program))
 
     def _import(self, images: Path, photos: MatchedPhotos) -> set[str]:
         """Make a new database with the photos and their cameras; returns the names of those that COLMAP takes in."""

@@ -15,9 +15,8 @@ from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.describers import CUT, Describer, open_describer
 from matchkernel.photos.extract import describe_frames, recorded_settings
-from matchkernel.photos.features import Features
-from matchkernel.photos.filters import LEARNED_RATIO, NUMBERS, RATIO, THRESHOLD, Filter, parse_filter
-from matchkernel.photos.match import match
+from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features
+from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
 from matchkernel.runtime.weights import available
 from matchkernel.storage.settings import short_repr

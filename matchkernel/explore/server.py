@@ -23,7 +23,7 @@ from matchkernel.explore.matching import Matcher
 from matchkernel.explore.page_files import TYPES, page_file
 from matchkernel.explore.photos import Photo, Photos, UnknownPhotoError, decode, read_sample
 from matchkernel.explore.settings import MOST_KEYPOINTS, ExploreSettings
-from matchkernel.photos.filters import NUMBERS
+from matchkernel.photos.match import NUMBERS
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo

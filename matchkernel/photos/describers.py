@@ -14,8 +14,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelErro
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import DEVICE_SAMPLER, SAMPLER, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
-from matchkernel.photos.features import label_of
-from matchkernel.photos.filters import LEARNED_RATIO, RATIO, THRESHOLD
+from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, label_of
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.onnx import (
     AUTO,
@@ -32,8 +31,7 @@ from matchkernel.runtime.onnx import (
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.progress import Progress, stage
-from matchkernel.storage.threads import in_threads, process_threads, spare_threads
+from matchkernel.storage.work import Progress, in_threads, process_threads, spare_threads, stage
 
 if TYPE_CHECKING:
     import torch

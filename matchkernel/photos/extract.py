@@ -13,14 +13,12 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.features import IMAGE_HASH, STORE, Features, Store
-from matchkernel.photos.filters import RATIO, THRESHOLD
+from matchkernel.photos.features import IMAGE_HASH, RATIO, STORE, THRESHOLD, Features, Store
 from matchkernel.runtime.onnx import ENGINE, TORCH
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences, with_options
-from matchkernel.storage.threads import in_threads, spare_threads
+from matchkernel.storage.work import Progress, Say, in_threads, spare_threads, stage
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +60,7 @@ def extract(
 
     Example:
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.extract import extract
         >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
         >>> features.keypoints.shape, features.descriptors.shape
         ((100, 2), (100, 128))

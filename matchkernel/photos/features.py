@@ -12,14 +12,17 @@ from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import read_npz, rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
 IMAGE_HASH = "image_sha256"  # recorded among the settings: digest of the photo (see photo_folders.photo_digest)
 STORE = "store"  # recorded among the settings; without it, float32
+THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated limits in the settings
+# Maximum ratio of nearest to second-nearest distance where none is recorded: that of `dual` and `light`, see
+# docs/photos.md.
+LEARNED_RATIO = 0.9
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,8 @@ class Features:
         return len(self.frames)
 
     def __getitem__(self, chosen: "slice | np.ndarray | Sequence[int]") -> "Features":
-        return replace(
-            self, frames=self.frames[chosen], descriptors=self.descriptors[chosen], scores=self.scores[chosen]
-        )
+        rows, scores = self.descriptors[chosen], self.scores[chosen]
+        return replace(self, frames=self.frames[chosen], descriptors=rows, scores=scores)
 
     @property
     def label(self) -> str:
@@ -110,15 +112,17 @@ def save_features(features: Features, path: str | Path) -> None:
     With float16 and bytes, places and shapes are float32 instead of float64.
 
     Example:
-        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.geometry.frames import Frames
+        >>> from matchkernel.photos.features import Features, load_features, save_features
         >>> frames = Frames.turned_squares(np.array([[20.0, 30.0]]), np.array([6.0]), np.zeros(1))
         >>> rows = np.ones((1, 4), np.float32) / 2
-        >>> path = Path(tempfile.mkdtemp()) / "left.npz"
+        >>> path = "left.npz"
         >>> save_features(Features(frames, rows, np.ones(1, np.float32), (100, 80), "mine"), path)
         >>> load_features(path).keypoints.tolist()
         [[20.0, 30.0]]
     """
-    store = features.settings.get(STORE, "float32")
+    store, rows = features.settings.get(STORE, "float32"), features.descriptors
     if store not in get_args(Store):
         raise ArgumentError(f"store must be one of {', '.join(get_args(Store))}, got {store!r}")
     geometry = np.float64 if store == "float32" else np.float32
@@ -128,31 +132,26 @@ def save_features(features: Features, path: str | Path) -> None:
             file,
             centers=features.frames.centers.astype(geometry),
             shapes=features.frames.shapes.astype(geometry),
-            descriptors=_encoded(features.descriptors, store),
+            descriptors=rows_as_bytes(rows) if store == "bytes" else rows if store == "float32" else rows.astype(store),
             scores=features.scores,
             facts=np.array(json.dumps(facts, sort_keys=True)),
         )
 
 
-def _encoded(rows: np.ndarray, store: str) -> np.ndarray:
-    return rows_as_bytes(rows) if store == "bytes" else rows.astype(np.float16) if store == "float16" else rows
-
-
-def _decoded(rows: np.ndarray, store: str) -> np.ndarray:
-    return rows_from_bytes(rows) if store == "bytes" else rows.astype(np.float32) if store == "float16" else rows
-
-
 def load_features(path: str | Path) -> Features:
-    """Read features written by save_features; any other file is refused. Nothing is unpickled."""
+    """Read features written by save_features; any other file is refused. Nothing is unpickled.
+
+    Example: see save_features.
+    """
     arrays = read_npz(path, (*ARRAYS, "facts"), "a file of features")
-    for name in ARRAYS:
-        if arrays[name].dtype.kind not in "fiu" or not np.isfinite(arrays[name]).all():
-            raise FileError(f"{path}: {name} are not all finite numbers")
     model, settings = parse_facts(arrays["facts"], path)
     try:
+        if not all(np.isfinite(arrays[name]).all() for name in ARRAYS):
+            raise ValueError("it holds numbers that are not finite")
         width, height = json.loads(str(arrays["facts"]))["image_size"]
+        rows, store = arrays["descriptors"], settings.get(STORE, "float32")
+        rows = rows_from_bytes(rows) if store == "bytes" else rows.astype(np.float32) if store == "float16" else rows
         frames = Frames(arrays["centers"], arrays["shapes"])
-        rows = _decoded(arrays["descriptors"], settings.get(STORE, "float32"))
         return Features(frames, rows, arrays["scores"], (int(width), int(height)), model, settings)
     except (LookupError, ValueError, TypeError, OverflowError) as error:
         raise FileError(f"{path}: not a file of features ({short_message(error)})") from None

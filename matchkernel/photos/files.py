@@ -5,18 +5,18 @@ As elsewhere in the package, the centre of the top-left pixel is (0, 0); hloc ad
 Two things differ. Keypoints are float32, because hloc's own float16 has a resolution of one pixel beyond 1,024. Model
 and settings, for which hloc has no field, are JSON in an attribute that hloc ignores.
 
-Files of other programs are read too, so every size is checked before memory is allocated. A file is written under
-another name and then renamed, so that it is never left incomplete. One image's .npz: see features.py.
+Files of other programs are read too, so every size is checked before memory is allocated, and any failure of reading
+becomes a FileError of one line. Files are replaced as a whole, so they are never left incomplete. The .npz of one
+image: see features.py.
 """
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import STORE, Features, load_features, parse_facts
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import CORE, need
-from matchkernel.storage.files import check_free_space, check_regular, replacing
+from matchkernel.storage.files import check_free_space, read_small_text, replacing
 
 H5_SUFFIXES = (".h5", ".hdf5")
 SUFFIX = ".npz"
@@ -38,7 +38,7 @@ VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have che
 CHECKED_FROM = 1024  # bytes; larger datasets have checksums of their values as well
 SPARE = 8_000_000  # bytes of disk that are left free while an HDF5 file is written
 GLOBAL = "global_descriptor"  # hloc's dataset
-LONGEST_LINE = 2**14  # characters of a line in a list of pairs; a path has at most 4,096
+LIST_BYTES = 2**31  # maximum size of a list of pairs
 
 Pair = tuple[str, str]
 
@@ -65,13 +65,10 @@ class FeatureFiles:
 def open_features(place: str | Path) -> FeatureFiles:
     """List the images whose features a folder of .npz files or an .h5 holds; a place without features is refused."""
     place = Path(place)
-    if is_h5(place):
-        names = image_names(place)
-    elif place.is_dir():
-        names = npz_names(place)
-    else:
+    if not is_h5(place) and not place.is_dir():
         reason = "is neither a folder nor an .h5" if place.exists() else "no such file or folder"
         raise FileError(f"{place}: {reason}; features are what `matchkernel extract` writes")
+    names = image_names(place) if is_h5(place) else npz_names(place)
     if not names:
         raise FileError(f"{place}: contains no features")
     return FeatureFiles(place, names)
@@ -97,10 +94,10 @@ def append_features(path: str | Path, image_name: str, features: Features) -> No
     The whole file is copied. For many images use write_features, or `extract_images` of the collection, which resumes.
 
     Example:
-        >>> import tempfile
         >>> from matchkernel.data.sample_pair import FOLDER
         >>> from matchkernel.photos.extract import extract
-        >>> path = Path(tempfile.mkdtemp()) / "features.h5"
+        >>> from matchkernel.photos.files import append_features, image_names, read_features
+        >>> path = "features.h5"
         >>> append_features(path, "left.png", extract(FOLDER / "left.png", "sift", keypoints=50))
         >>> image_names(path), len(read_features(path, "left.png"))
         (['left.png'], 50)
@@ -123,6 +120,25 @@ def write_features(path: str | Path, entries: Iterable[tuple[str, Features]], *,
             _write_image(file, check_h5_name(name), features)
 
 
+def _write_image(file: Any, name: str, features: Features) -> None:
+    is_inside = any(_is_image(file.get(str(folder))) for folder in PurePosixPath(name).parents)
+    if is_inside or (name in file and not _is_image(file[name])):
+        raise ArgumentError(f"{name} cannot be added: in the file it would be inside another image, or hold others")
+    if name in file:
+        del file[name]
+    group = file.create_group(name)
+    _write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
+    kind = np.float32 if features.settings.get(STORE, "float32") == "float32" else np.float16  # hloc has no bytes
+    _write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, kind))
+    _write_array(group, "scores", features.scores.astype(np.float32))
+    _write_array(group, "scales", features.scales.astype(np.float32))
+    _write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))
+    _write_array(group, "image_size", np.array(features.image_size, np.int64))
+    if not features.frames.are_squares.all():
+        _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
+    group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
+
+
 def read_features(path: str | Path, image_name: str, *, need_regions: bool = True) -> Features:
     """Read the features of one image of a features.h5.
 
@@ -131,28 +147,35 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
         image_name: as in the file.
         need_regions: refuse features without scales, as most networks have; otherwise their regions are squares of
             half width 1.
+
+    Example: see append_features.
     """
     with _open(path) as file:
         group = file.get(check_h5_name(image_name))
         if not _is_image(group):
             raise FileError(f"{path}: contains no features of {image_name}")
-        centers = _read_array(group, "keypoints", (None, 2)).astype(np.float64)
+        centers = _read_array(group, "keypoints", None, 2).astype(np.float64)
         K = len(centers)
-        descriptors = np.ascontiguousarray(_read_array(group, "descriptors", (None, K)).T, np.float32)
-        scores = _read_array(group, "scores", (K,)).astype(np.float32) if "scores" in group else np.ones(K, np.float32)
-        size = _read_array(group, "image_size", (2,))
-        model, settings = _group_facts(path, group) or ("unknown", {})
-        if need_regions or "scales" in group or "shapes" in group:
-            frames = _read_frames(group, centers, float(settings.get("magnification", MAGNIFICATION)))
+        descriptors = np.ascontiguousarray(_read_array(group, "descriptors", None, K).T, np.float32)
+        scores = _read_array(group, "scores", K).astype(np.float32) if "scores" in group else np.ones(K, np.float32)
+        width, height = _read_array(group, "image_size", 2)
+        model, settings = _group_facts(group) or ("unknown", {})
+        if "shapes" in group:
+            frames = Frames(centers, _read_array(group, "shapes", K, 2, 2))
+        elif "scales" in group or need_regions:
+            half_widths = _read_array(group, "scales", K) * np.float64(settings.get("magnification", MAGNIFICATION))
+            degrees = _read_array(group, "oris", K).astype(np.float64) if "oris" in group else np.zeros(K)
+            frames = Frames.turned_squares(centers, half_widths, np.deg2rad(degrees))
         else:
             frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
-        if not all(np.isfinite(values).all() for values in (centers, frames.shapes, descriptors, scores, size)):
-            raise FileError(f"{path}: features of {image_name} contain values that are not finite")
-        return Features(frames, descriptors, scores, (int(size[0]), int(size[1])), model, settings)
+        return Features(frames, descriptors, scores, (int(width), int(height)), model, settings)
 
 
 def image_names(path: str | Path) -> list[str]:
-    """Names of the images of a features.h5, sorted."""
+    """Names of the images of a features.h5, sorted.
+
+    Example: see append_features.
+    """
     names: list[str] = []
     with _open(path) as file:
         file.visititems(lambda name, item: names.append(name) if _is_image(item) else None)
@@ -172,66 +195,30 @@ def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict
             group = file.get(check_h5_name(name))
             if _is_image(group):
                 D, K = group["descriptors"].shape
-                facts = _group_facts(path, group)
+                facts = _group_facts(group)
                 found[name] = {**({"model": facts[0], "settings": facts[1]} if facts else {}), "D": D, "K": K}
     return found
+
+
+def _group_facts(group: Any) -> tuple[str, dict[str, Any]] | None:
+    """Model and settings of an image; None if another program wrote it."""
+    return parse_facts(group.attrs[FACTS], group.file.filename) if FACTS in group.attrs else None
+
+
+def _is_image(item: Any) -> bool:
+    return isinstance(item, need_h5py().Group) and "keypoints" in item
 
 
 def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
     """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
     names: list[str] = []
     with _open(path) as file:
-        kind = need_h5py().Group
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, kind) and GLOBAL in item else None)
+        file.visititems(lambda name, _: names.append(name.rpartition("/")[0]) if name.endswith(f"/{GLOBAL}") else None)
         names.sort()
         if not names:
             raise FileError(f"{path}: contains no {GLOBAL}; hloc's extract_features writes it with a global network")
-        rows = [_read_array(file[name], GLOBAL, (None,)).astype(np.float32) for name in names]
-    for name, row in zip(names, rows, strict=True):
-        if row.shape != rows[0].shape or not np.isfinite(row).all():
-            counts = f"has {len(row)} values, that of {names[0]} {len(rows[0])}"
-            raise FileError(f"{path}: the {GLOBAL} of {name} {counts}, or one of them is not finite")
-    return names, unit_rows(np.stack(rows))
-
-
-def _write_image(file: Any, name: str, features: Features) -> None:
-    folders = name.split("/")[:-1]
-    for depth in range(1, len(folders) + 1):
-        if _is_image(file.get("/".join(folders[:depth]))):
-            raise ArgumentError(f"{name} cannot be added: {'/'.join(folders[:depth])} is already an image in the file")
-    if name in file:
-        if not _is_image(file[name]):
-            raise ArgumentError(f"{name} cannot be added: the file already has a folder of that name")
-        del file[name]
-    group = file.create_group(name)
-    _write_array(group, "keypoints", features.keypoints.astype(np.float32)).attrs["uncertainty"] = UNCERTAINTY
-    kind = np.float32 if features.settings.get(STORE, "float32") == "float32" else np.float16  # hloc has no bytes
-    _write_array(group, "descriptors", np.ascontiguousarray(features.descriptors.T, kind))
-    _write_array(group, "scores", features.scores.astype(np.float32))
-    _write_array(group, "scales", features.scales.astype(np.float32))
-    _write_array(group, "oris", np.rad2deg(features.orientations).astype(np.float32))
-    _write_array(group, "image_size", np.array(features.image_size, np.int64))
-    if not features.frames.are_squares.all():
-        _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
-    group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
-
-
-def _read_frames(group: Any, centers: np.ndarray, magnification: float) -> Frames:
-    K = len(centers)
-    if "shapes" in group:
-        return Frames(centers, _read_array(group, "shapes", (K, 2, 2)))
-    scales = _read_array(group, "scales", (K,)).astype(np.float64)
-    degrees = _read_array(group, "oris", (K,)).astype(np.float64) if "oris" in group else np.zeros(K)
-    return Frames.turned_squares(centers, magnification * scales, np.deg2rad(degrees))
-
-
-def _group_facts(path: str | Path, group: Any) -> tuple[str, dict[str, Any]] | None:
-    """Model and settings of an image; None if another program wrote it."""
-    return parse_facts(group.attrs[FACTS], f"{path}, {group.name.strip('/')}") if FACTS in group.attrs else None
-
-
-def _is_image(item: Any) -> bool:
-    return isinstance(item, need_h5py().Group) and "keypoints" in item
+        V = len(file[names[0]][GLOBAL])
+        return names, unit_rows(np.stack([_read_array(file[name], GLOBAL, V).astype(np.float32) for name in names]))
 
 
 # matches.h5
@@ -266,8 +253,9 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
         facts: how all matches of the file were computed, stored as an attribute if it is given.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "matches.h5"
+        >>> import numpy as np
+        >>> from matchkernel.photos.files import PairMatches, read_matches, write_matches
+        >>> path = "matches.h5"
         >>> indices = np.array([[0, 2], [3, 1]])  # rows of a.jpg and of b.jpg
         >>> write_matches(path, [(PairMatches(("a.jpg", "b.jpg"), indices, np.array([0.9, 0.8])), 4)])
         >>> read_matches(path, "b.jpg", "a.jpg").indices.tolist()
@@ -288,6 +276,22 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
                 group.attrs[FACTS] = matches.key
 
 
+def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) index of the match or -1, and (K,) float16 scores."""
+    rows, partners = np.asarray(matches.indices).reshape(-1, 2).T
+    is_known = rows.min(initial=0) >= 0 and partners.min(initial=0) >= 0 and rows.max(initial=-1) < count
+    if not is_known or len(np.unique(rows)) != len(rows) or np.shape(matches.scores) != rows.shape:
+        raise ArgumentError(
+            f"matches of {matches.names[0]} and {matches.names[1]}: each of the {count} keypoints of image A may have "
+            "one match, with one score"
+        )
+    matches0 = np.full(count, -1, np.int16 if partners.max(initial=-1) <= np.iinfo(np.int16).max else np.int32)
+    scores0 = np.zeros(count, np.float16)
+    matches0[rows] = partners
+    scores0[rows] = matches.scores
+    return matches0, scores0
+
+
 def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | None, dict[Pair, tuple[str, int]]]:
     """The facts of a matches.h5, and the key and number of matches of those of the pairs that have a key."""
     found = {}
@@ -296,7 +300,7 @@ def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | Non
         for pair in pairs:
             group = file.get(pair_key(*pair))
             if isinstance(group, need_h5py().Group) and FACTS in group.attrs:
-                matches0 = _read_array(group, "matches0", (None,), "iu")
+                matches0 = _read_array(group, "matches0", None, kinds="iu")
                 found[pair] = str(group.attrs[FACTS]), int((matches0 >= 0).sum())
         return None if facts is None else str(facts), found
 
@@ -306,6 +310,8 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
 
     If the file stores them the other way round and they were not mutual, a row of A keeps its best match, or the first
     of equally good ones.
+
+    Example: see write_matches.
     """
     (found,) = read_matches_of(path, [(name0, name1)])
     return found
@@ -321,10 +327,10 @@ def read_matches_of(path: str | Path, pairs: Iterable[Pair]) -> Iterator[PairMat
 def _read_pair(file: Any, name0: str, name1: str) -> PairMatches:
     is_swapped = pair_key(name0, name1) not in file
     group = file.get(pair_key(name1, name0) if is_swapped else pair_key(name0, name1))
-    if not isinstance(group, need_h5py().Group):
+    if group is None:
         raise FileError(f"{file.filename}: contains no matches of {name0} and {name1}")
-    matches0 = _read_array(group, "matches0", (None,), "iu").astype(np.int64)
-    scores0 = _read_array(group, "matching_scores0", (len(matches0),)).astype(np.float32)
+    matches0 = _read_array(group, "matches0", None, kinds="iu").astype(np.int64)
+    scores0 = _read_array(group, "matching_scores0", len(matches0)).astype(np.float32)
     if (matches0 < -1).any():
         raise FileError(f"{file.filename}: matches of {name0} and {name1} contain an index below -1")
     rows = np.flatnonzero(matches0 >= 0)
@@ -348,22 +354,6 @@ def check_pair_names(names: Iterable[str]) -> None:
 def pair_key(name0: str, name1: str) -> str:
     """The group of a pair in a matches.h5."""
     return "/".join(check_h5_name(name).replace("/", "-") for name in (name0, name1))
-
-
-def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) index of the match or -1, and (K,) float16 scores."""
-    indices = np.asarray(matches.indices).reshape(-1, 2)
-    where = f"matches of {matches.names[0]} and {matches.names[1]}"
-    if len(indices) and (indices.min() < 0 or indices[:, 0].max() >= count):
-        raise ArgumentError(f"{where} refer to keypoints that do not exist; image A has {count}")
-    if len(np.unique(indices[:, 0])) != len(indices) or np.shape(matches.scores) != (len(indices),):
-        raise ArgumentError(f"{where}: a keypoint of image A must have at most one match, and each match one score")
-    largest = int(indices[:, 1].max(initial=-1))
-    matches0 = np.full(count, -1, np.int16 if largest <= np.iinfo(np.int16).max else np.int32)
-    scores0 = np.zeros(count, np.float16)
-    matches0[indices[:, 0]] = indices[:, 1]
-    scores0[indices[:, 0]] = matches.scores
-    return matches0, scores0
 
 
 # HDF5
@@ -397,8 +387,7 @@ def _update(path: str | Path) -> Iterator[Any]:
     with replacing(path) as part:
         if path.exists():
             with _open(path):
-                pass
-            shutil.copyfile(path, part)
+                shutil.copyfile(path, part)
         try:
             with h5py.File(part, "a", libver=VERSIONS) as file:
                 yield file
@@ -419,29 +408,18 @@ def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
     return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
 
 
-def _read_array(group: Any, name: str, shape: tuple[int | None, ...], kinds: str = "fiu") -> np.ndarray:
-    """Read a dataset of a group after checking its shape, number type and size.
-
-    Args:
-        group: of an open file.
-        name: of the dataset.
-        shape: expected; None for any length.
-        kinds: numpy's letters of the accepted number types.
-    """
-    where = f"{group.file.filename}: {group.name.strip('/')}/{name}"
-    dataset = group.get(name)
-    if not isinstance(dataset, need_h5py().Dataset):
-        raise FileError(f"{where} is missing")
-    found = dataset.shape
-    fits = found is not None and len(found) == len(shape)
-    if not fits or any(w is not None and w != f for w, f in zip(shape, found, strict=True)):
-        wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
-        raise FileError(f"{where} has shape {found}, expected {wanted}")
-    if dataset.dtype.kind not in kinds or dataset.dtype.itemsize > 8 or dataset.is_virtual or dataset.external:
-        raise FileError(f"{where} has type {dataset.dtype}, or its values are stored in another file; not read")
-    if math.prod(found) * dataset.dtype.itemsize > DEFLATE * os.path.getsize(group.file.filename):  # noqa: PTH202
-        raise FileError(f"{where} claims {found} values, far more than the file can hold")
-    return np.asarray(dataset[()])
+def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -> np.ndarray:
+    """Read finite numbers of this shape (None for any length); `kinds` are numpy's letters of the accepted types."""
+    dataset = group[name]
+    fits = len(dataset.shape) == len(shape) and all(w in (None, n) for w, n in zip(shape, dataset.shape, strict=True))
+    is_inside = not (dataset.is_virtual or dataset.external)
+    limit = DEFLATE * os.path.getsize(group.file.filename)  # noqa: PTH202
+    if fits and is_inside and dataset.dtype.kind in kinds and dataset.nbytes <= limit:
+        values = np.asarray(dataset[()])
+        if np.isfinite(values).all():
+            return values
+    found = f"{dataset.name} has shape {dataset.shape} and type {dataset.dtype}"
+    raise FileError(f"{group.file.filename}: {found}; expected are finite numbers of shape {shape} inside the file")
 
 
 def check_h5_name(name: str) -> str:
@@ -475,76 +453,9 @@ def read_pairs(path: str | Path, names: Collection[str] | None = None) -> list[P
         names: the images there are; a pair of any other image is refused.
     """
     known = None if names is None else set(names)
-
-    def pairs() -> Iterator[Pair]:
-        for number, line in enumerate(_lines(Path(path)), 1):
-            where = f"{path}, line {number}"
-            if len(line) > LONGEST_LINE:
-                raise FileError(f"{where}: longer than {LONGEST_LINE:,} characters; not a list of pairs")
-            if line.strip() and (pair := _parse_pair(line, known, where)):
-                yield pair
-
-    return list(unique_pairs(pairs()))
-
-
-def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
-    r"""Write a list of pairs, atomically, in the order given, each pair once; returns their number.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "pairs.txt"
-        >>> write_pairs(path, [("a.jpg", "b.jpg"), ("b.jpg", "c 2.jpg"), ("b.jpg", "a.jpg")])
-        2
-        >>> path.read_text()
-        'a.jpg b.jpg\nb.jpg\tc 2.jpg\n'
-        >>> read_pairs(path)
-        [('a.jpg', 'b.jpg'), ('b.jpg', 'c 2.jpg')]
-    """
-    count = 0
-    with replacing(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        for pair in unique_pairs(pairs):
-            file.write(_pair_line(*pair))
-            count += 1
-    return count
-
-
-def unique_pairs(*lists: Iterable[Pair]) -> Iterator[Pair]:
-    """The union of lists: every pair once, as it comes first, in the order of the lists."""
-    seen: set[Pair] = set()
-    for pairs in lists:
-        for first, second in pairs:
-            key = (first, second) if first <= second else (second, first)
-            if key not in seen:
-                seen.add(key)
-                yield first, second
-
-
-def _pair_line(first: str, second: str) -> str:
-    for name in (first, second):
-        if not _is_utf8(name) or not name.strip() or any(letter in name for letter in "\t\n\r\0\ufeff"):
-            raise ArgumentError(f"a list of pairs cannot hold an image called {name!a}: rename it")
-    if first == second:
-        raise ArgumentError(f"a pair must be two images, got {first!r} twice")
-    separator = " " if all(name.split() == [name] for name in (first, second)) else "\t"
-    line = f"{first}{separator}{second}\n"
-    if len(line) > LONGEST_LINE:
-        raise ArgumentError(f"the names of a pair are too long for a list of pairs: {first[:50]!r} ...")
-    return line
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of a text file; of a longer line only LONGEST_LINE + 1 characters."""
-    try:
-        check_regular(path)
-        with path.open(encoding="utf-8-sig") as file:
-            while line := file.readline(LONGEST_LINE + 1):
-                yield line.removesuffix("\n")
-    except MatchKernelError:
-        raise
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # bytes that are not UTF-8, or a NUL in the name of the file
-        raise FileError(f"{str(path)!r}: cannot be read as a list of pairs ({error})") from None
+    lines = read_small_text(path, LIST_BYTES, what="a list of pairs").split("\n")
+    found = (_parse_pair(line, known, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip())
+    return list(unique_pairs(filter(None, found)))
 
 
 def _parse_pair(line: str, known: set[str] | None, where: str) -> Pair | None:
@@ -564,3 +475,42 @@ def _parse_pair(line: str, known: set[str] | None, where: str) -> Pair | None:
         raise FileError(f"{where}: there is no image {unknown[:80]!r} among the {len(known)} given")
     tab = "; names with spaces need a tab between them" if len(line.split()) > 2 else ""
     raise FileError(f"{where}: expected the names of two different images, got {line[:80]!r}{tab}")
+
+
+def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
+    r"""Write a list of pairs, atomically, in the order given, each pair once; returns their number.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from matchkernel.photos.files import read_pairs, write_pairs
+        >>> path = Path("pairs.txt")
+        >>> write_pairs(path, [("a.jpg", "b.jpg"), ("b.jpg", "c 2.jpg"), ("b.jpg", "a.jpg")])
+        2
+        >>> path.read_text()
+        'a.jpg b.jpg\nb.jpg\tc 2.jpg\n'
+        >>> read_pairs(path)
+        [('a.jpg', 'b.jpg'), ('b.jpg', 'c 2.jpg')]
+    """
+    count = 0
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for first, second in unique_pairs(pairs):
+            for name in (first, second):
+                if not _is_utf8(name) or not name.strip() or any(letter in name for letter in "\t\n\r\0\ufeff"):
+                    raise ArgumentError(f"a list of pairs cannot hold an image called {name!a}: rename it")
+            if first == second:
+                raise ArgumentError(f"a pair must be two images, got {first!r} twice")
+            separator = " " if all(name.split() == [name] for name in (first, second)) else "\t"
+            file.write(f"{first}{separator}{second}\n")
+            count += 1
+    return count
+
+
+def unique_pairs(*lists: Iterable[Pair]) -> Iterator[Pair]:
+    """The union of lists: every pair once, as it comes first, in the order of the lists."""
+    seen: set[Pair] = set()
+    for pairs in lists:
+        for first, second in pairs:
+            key = (first, second) if first <= second else (second, first)
+            if key not in seen:
+                seen.add(key)
+                yield first, second

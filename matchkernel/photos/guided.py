@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import within_sampson_distance
-from matchkernel.geometry.homography import warp_points
-from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import THRESHOLD, Filter, as_filter
-from matchkernel.photos.nearest import Best, Nearest, exact_distances
+from matchkernel.geometry.two_view import warp_points, within_sampson_distance
+from matchkernel.photos.features import THRESHOLD, Features, Matches
+from matchkernel.photos.match import Filter, parse_filter
+from matchkernel.photos.nearest import Nearest, exact_distances
 from matchkernel.photos.verify import INLIER_PIXELS, NAMES, Model, check_pixels
 
 PAIRS_AT_A_TIME = 2**20  # of keypoints, whose errors are held at once
@@ -43,21 +42,20 @@ def guided_matches(
     if geometry not in NAMES:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")
     check_pixels(pixels)
-    best_a, best_b = Best(len(a)), Best(len(b))
+    there, back = Nearest(len(a)), Nearest(len(b))
     for i, j in _agreeing_pairs(a, b, np.asarray(model, np.float64), geometry, pixels):
         squares = exact_distances(a.descriptors, b.descriptors, i, j, "l2")
-        best_a.offer(i, j, squares)
+        there.offer(i, j, squares)
         order = np.argsort(j, stable=True)
-        best_b.offer(j[order], i[order], squares[order])
-    rows = np.flatnonzero(best_a.first < np.inf)
-    rows = rows[best_b.index[best_a.index[rows]] == rows]
-    there, back = (Nearest(best.index, best.first, best.second) for best in (best_a, best_b))
+        back.offer(j[order], i[order], squares[order])
+    rows = np.flatnonzero(there.first < np.inf)
+    rows = rows[back.index[there.index[rows]] == rows]
     partners = there.index[rows]
     ratios = np.maximum(there.ratios[rows], back.ratios[partners])
     found = Matches(np.column_stack([rows, partners]), np.sqrt(there.first[rows]), ratios)
     if filter is None:
         filter = "both" if any(side.settings.get(THRESHOLD) is not None for side in (a, b)) else "ratio"  # noqa: A001
-    kept = as_filter(filter).keep(found, a, b)
+    kept = parse_filter(filter).keep(found, a, b)
     if first is not None:
         kept |= np.isin(_numbers(found.indices, len(b)), _numbers(first.indices, len(b)))
     return found[kept]
@@ -74,16 +72,12 @@ def _agreeing_pairs(
     for start in range(0, len(used_a), step):
         part = slice(start, start + step)
         if mapped is not None:
-            agrees = _squared(mapped[part], points_b) <= pixels**2
+            dx, dy = (mapped[part, None, axis] - points_b[:, axis] for axis in (0, 1))
+            agrees = dx**2 + dy**2 <= pixels**2
         else:
             agrees = within_sampson_distance(model, points_a[part], points_b, pixels)
         i, j = np.nonzero(agrees)
         yield used_a[part][i], used_b[j]
-
-
-def _squared(mapped: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """(K, L) squared distances of points in the plane."""
-    return (mapped[:, None, 0] - points[None, :, 0]) ** 2 + (mapped[:, None, 1] - points[None, :, 1]) ** 2
 
 
 def _numbers(indices: np.ndarray, count: int) -> np.ndarray:

@@ -1,18 +1,128 @@
 """Match the features of two images: mutual nearest neighbours that pass a filter."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.photos.describers import CPU, open_place
-from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import Filter, as_filter
+from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features, Matches
 from matchkernel.photos.nearest import LARGEST, find_nearest
+from matchkernel.storage.extras import need
+from matchkernel.storage.settings import short_repr
 
 if TYPE_CHECKING:
     import torch
+
+Kind = Literal["none", "ratio", "distance", "either", "both", "adalam"]
+NUMBERS: dict[str, tuple[str, ...]] = {  # of each kind, in the order in which they are written
+    "none": (),
+    "ratio": ("ratio",),
+    "distance": ("distance",),
+    "either": ("ratio", "distance"),
+    "both": ("ratio", "distance"),
+    "adalam": (),
+}
+ADALAM_LIMIT = 20_000  # matches: it holds all distances between their points, 1.6 GB for this many
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test that matches must pass.
+
+    Attributes:
+        kind: "none" keeps all; "ratio" those whose ratio of nearest to second-nearest distance is below a limit;
+            "distance" those up to a distance of descriptors; "either" those that pass one of these tests; "both" those
+            that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia).
+        ratio: limit of the ratio; None for the one recorded with the features (0.9 if there is none).
+        distance: limit of the distance; None for the one recorded with the features. If there is none, filters that
+            test distances are refused.
+    """
+
+    kind: Kind = "none"
+    ratio: float | None = None
+    distance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in NUMBERS:
+            raise ArgumentError(f"filter must be one of {', '.join(NUMBERS)}, got {short_repr(self.kind)}")
+        for name in ("ratio", "distance"):
+            value = getattr(self, name)
+            if value is not None and name not in NUMBERS[self.kind]:
+                raise ArgumentError(f"the filter {self.kind} takes no {name}, got {short_repr(value)}")
+            object.__setattr__(self, name, None if value is None else _checked(name, value))
+
+    def __str__(self) -> str:
+        """The string that `parse_filter` reads."""
+        values = [getattr(self, name) for name in NUMBERS[self.kind]]
+        given = [repr(value) for value in values if value is not None]
+        return f"{self.kind}:{','.join(given)}" if given and len(given) == len(values) else self.kind
+
+    def keep(self, matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
+        """(M,) bool: which of M matches pass.
+
+        Args:
+            matches: nearest neighbours with their distances and ratios.
+            a: features of image A, or their rows, which record no limits.
+            b: features of image B, or their rows.
+        """
+        if self.kind == "adalam":
+            return _adalam(matches, a, b)
+        recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
+        passed = []
+        if "ratio" in NUMBERS[self.kind]:
+            passed.append(matches.ratios < self._limit("ratio", *recorded))
+        if "distance" in NUMBERS[self.kind]:
+            passed.append(matches.distances <= self._limit("distance", *recorded))
+        combine = np.logical_or if self.kind == "either" else np.logical_and
+        return np.asarray(combine.reduce(passed)) if passed else np.ones(len(matches), bool)
+
+    def check_recorded(self, settings: Mapping[str, Any]) -> None:
+        """Refuse a test of distances that are neither given nor recorded, before anything is computed.
+
+        Args:
+            settings: those that the features will have.
+        """
+        if "distance" in NUMBERS[self.kind]:
+            self._limit("distance", settings)
+
+    def _limit(self, name: str, *recorded: Mapping[str, Any]) -> float:
+        """The limit of the ratio or the distance: that of the filter, else the first one recorded."""
+        key, default = (RATIO, LEARNED_RATIO) if name == "ratio" else (THRESHOLD, None)
+        for value in (getattr(self, name), *(settings.get(key) for settings in recorded), default):
+            if value is not None:
+                return _checked(name, value)
+        example = ",".join({"ratio": "0.9", "distance": "0.8"}[each] for each in NUMBERS[self.kind])
+        raise ArgumentError(f"no distance is recorded for these descriptors: give one, such as {self.kind}:{example}")
+
+
+DEFAULT_FILTER = Filter("ratio")
+
+
+def parse_filter(text: Filter | str) -> Filter:
+    """A filter from a string: a kind, and its numbers after a colon if they are not the calibrated ones.
+
+    Example:
+        >>> parse_filter("both:0.85,0.7")
+        Filter(kind='both', ratio=0.85, distance=0.7)
+    """
+    if isinstance(text, Filter):
+        return text
+    if not isinstance(text, str):
+        raise ArgumentError(f"filter must be a Filter or a string such as 'ratio:0.85', got {short_repr(text)}")
+    kind, colon, rest = text.strip().partition(":")
+    names = NUMBERS.get(kind, ())
+    try:
+        values = [float(part) for part in rest.split(",")] if colon else []
+    except ValueError:
+        raise ArgumentError(f"the numbers of a filter are written ratio:0.85, got {short_repr(text)}") from None
+    if kind in NUMBERS and colon and len(values) != len(names):
+        wanted = " and ".join(f"a {name}" for name in names) or "no number"
+        raise ArgumentError(f"the filter {kind} takes {wanted}, got {short_repr(text)}")
+    return Filter(kind, **dict(zip(names, values, strict=False)))  # type: ignore[arg-type]
 
 
 def match(
@@ -31,17 +141,19 @@ def match(
         a: features, or (K, D) rows.
         b: features of the same model, or (L, D) rows.
         mutual: keep only mutual nearest neighbours; otherwise every row of A is matched to its nearest neighbour.
-        filter: test that the matches must pass (see filters.Filter), or a string such as "ratio:0.85". For mutual
-            matches the ratio test applies in both directions.
+        filter: test that the matches must pass (see Filter), or a string such as "ratio:0.85". For mutual matches the
+            ratio test applies in both directions.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one. The
             matches are the same.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.photos.match import match
         >>> rows = np.eye(3)
         >>> match(rows, rows[[2, 0, 1]]).indices.tolist()
         [[0, 1], [1, 2], [2, 0]]
     """
-    chosen_filter = as_filter(filter)
+    chosen_filter = parse_filter(filter)
     place = open_place(device)
     if not place.startswith("cuda"):
         place = CPU  # other GPUs have no float64, which decides between similar distances
@@ -68,20 +180,15 @@ def match(
 
 def _check_same_kind(a: Features, b: Features) -> None:
     """Refuse features of different models or of differently cut regions (SIFT cuts its own)."""
-    ours, theirs = ((f.model, f.settings.get("weights")) for f in (a, b))
-    if ours != theirs:
-        raise ArgumentError(
-            f"features of A are from {ours[0]!r}, those of B from {theirs[0]!r} (or from other weights)"
-        )
+    if (a.model, a.settings.get("weights")) != (b.model, b.settings.get("weights")):
+        raise ArgumentError(f"features of A are from {a.model!r}, those of B from {b.model!r} (or from other weights)")
+    if a.settings.get("cut") is None:
+        return
     for key in ("patch_size", "cut", "sampler", "magnification"):
-        one, two = (_without_device(f.settings.get(key)) for f in (a, b))
-        if a.settings.get("cut") is not None and one != two:
+        # The sampler of a GPU differs only by rounding.
+        one, two = (str(f.settings.get(key)).removesuffix("-device") for f in (a, b))
+        if one != two:
             raise ArgumentError(f"features of A were made with {key} {one}, those of B with {two}: not comparable")
-
-
-def _without_device(value: Any) -> Any:
-    """The name of a sampler: a GPU's differs by rounding."""
-    return value.removesuffix("-device") if isinstance(value, str) else value
 
 
 def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
@@ -98,3 +205,40 @@ def _rows(features: Features | np.ndarray, side: str) -> np.ndarray:
             f"descriptors of {side}: row {int(is_bad.argmax())} contains NaN or a value above {LARGEST:g}"
         )
     return rows
+
+
+def _checked(name: str, value: object) -> float:
+    """A ratio or a distance as a number; any other value is refused."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
+    if name == "ratio" and not 0 < number <= 1:
+        raise ArgumentError(f"ratio must be above 0 and at most 1, got {short_repr(value)}")
+    if name == "distance" and not 0 <= number < np.inf:
+        raise ArgumentError(f"distance must be at least 0 and finite, got {short_repr(value)}")
+    return number
+
+
+def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
+    """AdaLAM of kornia with its own settings, on the points, directions and sizes of the matches alone."""
+    import torch
+
+    adalam = need("kornia.feature.adalam", "kornia", "the filter adalam")
+    if not isinstance(a, Features) or not isinstance(b, Features):
+        raise ArgumentError("the filter adalam needs keypoints: match Features, not rows")
+    if len(matches) > ADALAM_LIMIT:
+        raise ArgumentError(f"the filter adalam takes at most {ADALAM_LIMIT:,} matches, here are {len(matches):,}")
+    kept = np.zeros(len(matches), bool)
+    if len(matches) < 2:
+        return kept  # no neighbour can confirm one
+    ends = [side[rows] for side, rows in zip((a, b), matches.indices.T, strict=True)]
+    found = adalam.AdalamFilter().filter_matches(
+        *(torch.from_numpy(end.keypoints).float() for end in ends),
+        torch.arange(len(matches)),
+        torch.from_numpy(matches.ratios**2).float(),
+        torch.ones(len(matches), dtype=torch.bool),
+        a.image_size,
+        b.image_size,
+        *(torch.from_numpy(np.degrees(end.orientations)).float() for end in ends),
+        *(torch.from_numpy(end.frames.half_widths).float() for end in ends),
+    )
+    kept[found[:, 0].numpy()] = True
+    return kept

@@ -12,7 +12,6 @@ On a CPU everything is computed by numpy. On a GPU the same lines are run by tor
 
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,20 +29,42 @@ SMALL = 1e-9  # of all values; the squares of smaller ones might underflow in fl
 UNIT = float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True)
 class Nearest:
-    """The nearest of M rows to each of Q rows.
+    """The nearest of M rows to each of Q rows, among the pairs offered so far.
 
     Attributes:
         index: (Q,) int64, the lowest index among ties.
-        first: (Q,) float64 distance to it, squared for L2.
+        first: (Q,) float64 distance to it, squared for L2; infinite if no pair was offered.
         second: (Q,) float64 distance to the second nearest; infinite if there is none, or if it was not requested and
             is certainly larger than `first`.
     """
 
-    index: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
+    def __init__(self, count: int, xp: Any = np, device: Any = "cpu") -> None:
+        self.index = xp.zeros(count, dtype=xp.int64, device=device)
+        self.first = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
+        self.second = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
+
+    def offer(self, rows: Array, columns: Array, distances: Array) -> None:
+        """Merge candidates: pairs of rows of a and b, ordered by row and then column, each offered once."""
+        if not len(rows):
+            return
+        xp = _library(rows)
+        starts = xp.ones(len(rows), dtype=xp.bool, device=rows.device)
+        starts[1:] = rows[1:] != rows[:-1]
+        at = _where(starts)
+        if len(at) < len(rows):
+            order = xp.argsort(distances, stable=True)
+            order = order[xp.argsort(rows[order], stable=True)]  # by row, then distance, then column
+            rows, columns, distances = rows[order], columns[order], distances[order]
+        owner, best, nearest = rows[at], distances[at], columns[at]
+        following = xp.clip(at + 1, 0, len(rows) - 1)
+        has_second = (at + 1 < len(rows)) & (rows[following] == owner)
+        runner_up = xp.where(has_second, distances[following], xp.inf)
+        first, second = self.first[owner], self.second[owner]
+        is_better = (best < first) | ((best == first) & (nearest < self.index[owner]))
+        self.index[owner] = xp.where(is_better, nearest, self.index[owner])
+        self.first[owner] = xp.where(is_better, best, first)
+        self.second[owner] = xp.where(is_better, xp.minimum(first, runner_up), xp.minimum(second, best))
 
     @property
     def is_only(self) -> np.ndarray:
@@ -99,7 +120,7 @@ class Distances:
         return xp.matmul(left, right, out=target)
 
     def exact(self, rows: Array, columns: Array) -> Array:
-        """(m,) float64 distances of a[rows] and b[columns], each from its own differences."""
+        """See exact_distances."""
         return exact_distances(self.a, self.b, rows, columns, self.distance)
 
 
@@ -143,18 +164,20 @@ def find_nearest(
         scale = 2.0 ** -float(np.frexp(largest)[1])  # a power of two is exact
         a, b = a.astype(np.float64) * scale, b.astype(np.float64) * scale
         found = find_nearest(a, b, distance, wants_second=wants_second, device=device, tile=tile)
-        power = 1 if distance == "l1" else 2
-        return Nearest(found.index, found.first / scale**power, found.second / scale**power)
+        unit = scale if distance == "l1" else scale**2
+        found.first, found.second = found.first / unit, found.second / unit
+        return found
     starts, counts = _distinct(b)
     b = b if len(starts) == len(b) else b[starts]
     on_torch = str(device) != "cpu" or distance == "l1"
     rows, precisely = _on_torch(a, b, device) if on_torch else ((a, b), nullcontext())
     with precisely:
-        best = _search(Distances(rows[0], rows[1], distance, "float32"), wants_second, tile, room)
-    index, first, second = (
-        values.cpu().numpy() if on_torch else values for values in (best.index, best.first, best.second)
-    )
-    return Nearest(starts[index], first, np.where(counts[index] > 1, first, second))
+        found = _search(Distances(rows[0], rows[1], distance, "float32"), wants_second, tile, room)
+    if on_torch:
+        found.index, found.first, found.second = (x.cpu().numpy() for x in (found.index, found.first, found.second))
+    found.second = np.where(counts[found.index] > 1, found.first, found.second)
+    found.index = starts[found.index]
+    return found
 
 
 def _on_torch(a: np.ndarray, b: np.ndarray, device: "str | torch.device") -> tuple[tuple[Array, Array], Any]:
@@ -168,43 +191,11 @@ def _on_torch(a: np.ndarray, b: np.ndarray, device: "str | torch.device") -> tup
     return (left, right), full_precision()
 
 
-class Best:
-    """The nearest row of b to each of Q rows of a so far, and the two smallest distances; see Nearest."""
-
-    def __init__(self, count: int, xp: Any = np, device: Any = "cpu") -> None:
-        self.xp = xp
-        self.index = xp.zeros(count, dtype=xp.int64, device=device)
-        self.first = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
-        self.second = xp.full((count,), xp.inf, dtype=xp.float64, device=device)
-
-    def offer(self, rows: Array, columns: Array, distances: Array) -> None:
-        """Merge candidates: pairs of rows of a and b, ordered by row and then column, each offered once."""
-        if not len(rows):
-            return
-        xp = self.xp
-        starts = xp.ones(len(rows), dtype=xp.bool, device=rows.device)
-        starts[1:] = rows[1:] != rows[:-1]
-        at = _where(starts)
-        if len(at) < len(rows):
-            order = xp.argsort(distances, stable=True)
-            order = order[xp.argsort(rows[order], stable=True)]  # by row, then distance, then column
-            rows, columns, distances = rows[order], columns[order], distances[order]
-        owner, best, nearest = rows[at], distances[at], columns[at]
-        following = xp.clip(at + 1, 0, len(rows) - 1)
-        has_second = (at + 1 < len(rows)) & (rows[following] == owner)
-        runner_up = xp.where(has_second, distances[following], xp.inf)
-        first, second = self.first[owner], self.second[owner]
-        is_better = (best < first) | ((best == first) & (nearest < self.index[owner]))
-        self.index[owner] = xp.where(is_better, nearest, self.index[owner])
-        self.first[owner] = xp.where(is_better, best, first)
-        self.second[owner] = xp.where(is_better, xp.minimum(first, runner_up), xp.minimum(second, best))
-
-
-def _search(distances: Distances, wants_second: bool, size: tuple[int, int], room: Array | None) -> Best:
+def _search(distances: Distances, wants_second: bool, size: tuple[int, int], room: Array | None) -> Nearest:
     """Compare all rows of a with all rows of b, tile by tile."""
     xp, error, device = _library(distances.a), distances.error, distances.a.device
     rows, columns = len(distances.a), len(distances.b)
-    best = Best(rows, xp, device)
+    best = Nearest(rows, xp, device)
     last = best.second if wants_second else best.first  # the largest distance that must be exact
 
     def offer(chosen: Array, partners: Array) -> None:

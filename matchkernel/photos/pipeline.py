@@ -12,14 +12,13 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import Model, open_describer
 from matchkernel.photos.extract import Image, extract_with
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import DEFAULT_FILTER, Filter, as_filter
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import match
+from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
+from matchkernel.storage.work import Progress, Say, recording, stage
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +33,7 @@ class MatchSettings:
     Attributes:
         detector: how keypoints are found.
         mutual: keep only mutual nearest neighbours.
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see filters.Filter).
+        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
         geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever fits the
             matches.
         pixels: maximum error of an inlier.
@@ -49,7 +48,7 @@ class MatchSettings:
     guided: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "filter", as_filter(self.filter))
+        object.__setattr__(self, "filter", parse_filter(self.filter))
         check_ranges(self)
         if self.guided and self.geometry == "none":
             raise ArgumentError("guided matching needs a geometry: auto, homography or fundamental, not none")
@@ -153,6 +152,7 @@ def match_images(
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
 
     Example:
+        >>> from matchkernel import match_images
         >>> from matchkernel.data.sample_pair import FOLDER
         >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "light-wide", keypoints=300)
         >>> found.geometry, len(found.matches) > 100
@@ -220,10 +220,13 @@ def save_json(found: ImageMatches, path: str | Path) -> None:
     """Write to_json() to a file, atomically.
 
     Example:
-        >>> import tempfile
+        >>> import json
+        >>> from pathlib import Path
+        >>> from matchkernel import match_images
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.pipeline import save_json
         >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "sift", keypoints=200)
-        >>> path = Path(tempfile.mkdtemp()) / "matches.json"
+        >>> path = Path("matches.json")
         >>> save_json(found, path)
         >>> sorted(json.loads(path.read_text()))[:4]
         ['descriptor', 'engine', 'geometry', 'inliers']

@@ -303,19 +303,10 @@ def test_debug_shows_the_traceback():
     assert result.stderr.startswith("Traceback")
 
 
-def test_failed_work_is_exit_1(tmp_path, patches):
+def test_failed_work_is_exit_1(small_disk, patches):
     """A full disk, made real: a file system of one page."""
-    mount = tmp_path / "tiny"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", mount], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        result = run("describe", patches, "-o", mount / "rows.npy", "--model", "sum", "--untrained")
-        assert result.exit_code == 1
-        assert "could not be written" in result.stderr
-        assert not list(mount.iterdir())
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("4k")
+    result = run("describe", patches, "-o", mount / "rows.npy", "--model", "sum", "--untrained")
+    assert result.exit_code == 1
+    assert "could not be written" in result.stderr
+    assert not list(mount.iterdir())

@@ -1,10 +1,8 @@
 """matchkernel evaluate and report, as a user meets them: what is kept, the page, and every mistake in one line."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
 from commands import good, run
 
 
@@ -118,27 +116,18 @@ def test_a_mistake_is_one_line_and_exit_2(here):
     Path("seed0.json").unlink()
 
 
-def test_a_full_disk_is_exit_1_and_leaves_nothing(here, tmp_path):
+def test_a_full_disk_is_exit_1_and_leaves_nothing(here, tmp_path, small_disk):
     """Made real: a file system of one page."""
-    mount = tmp_path / "tiny"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", mount], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        common = ("evaluate", "hpatches", "strips", "--baseline", "sift")
-        good(*common, "-o", tmp_path / "whole.json")
-        for arguments in (
-            (*common, "-o", mount / "x.json"),
-            (*common, "--write-csv", mount / "csv"),
-            ("report", tmp_path / "whole.json", "-o", mount),
-        ):
-            result = run(*arguments)
-            assert result.exit_code == 1, result.output
-            assert "could not be written" in result.stderr
-            assert result.stderr.splitlines()[-1].startswith("error: ")
-            assert not list(mount.iterdir())
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("4k")
+    common = ("evaluate", "hpatches", "strips", "--baseline", "sift")
+    good(*common, "-o", tmp_path / "whole.json")
+    for arguments in (
+        (*common, "-o", mount / "x.json"),
+        (*common, "--write-csv", mount / "csv"),
+        ("report", tmp_path / "whole.json", "-o", mount),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 1, result.output
+        assert "could not be written" in result.stderr
+        assert result.stderr.splitlines()[-1].startswith("error: ")
+        assert not list(mount.iterdir())

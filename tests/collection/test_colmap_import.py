@@ -4,7 +4,8 @@ import shutil
 
 import cv2
 import pytest
-from made_reconstruction import SETTINGS, needs_colmap
+from helpers import needs_colmap
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct

@@ -78,23 +78,16 @@ def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path
     assert counts[-1] == (6, 6)
 
 
-def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path):
+def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path, small_disk):
     images = write_photos(tmp_path / "photos", 5)
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", mount]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        with refuses(WriteError):
-            extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
-        left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
-        assert left
-        subprocess.run(["mount", "-o", "remount,size=9m", mount], check=True)
-        report = extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR)
-        assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("120k")
+    with refuses(WriteError):
+        extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+    left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
+    assert left
+    small_disk("9m")
+    report = extract_images(images, mount / "f.h5", open_recipe("sift"), DETECTOR)
+    assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
 
 
 def test_what_cannot_be_sent_or_seen_is_refused(tmp_path, monkeypatch):
@@ -122,7 +115,7 @@ def test_ctrl_c_leaves_finished_photos_and_the_run_resumes(tmp_path):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # the whole group, as a terminal does
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, f"interrupted: run the same command again to go on with {out}\n")
+    assert (process.returncode, said) == (130, f"interrupted: run the same command again to resume {out}\n")
     left = list(parts.glob("[!.]*.npz"))
     assert 3 <= len(left) < 12
     assert not out.exists()

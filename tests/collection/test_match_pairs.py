@@ -3,7 +3,6 @@
 import itertools
 import json
 import shutil
-import subprocess
 
 import h5py
 import numpy as np
@@ -200,25 +199,17 @@ def test_features_that_cannot_be_compared_are_named(made, tmp_path):
         match_pairs(mixed, pairs, [tmp_path / "m.h5"], SETTINGS)
 
 
-def test_a_full_disk_is_said_and_the_run_resumes(made, tmp_path):
+def test_a_full_disk_is_said_and_the_run_resumes(made, small_disk):
     """In a process: what fits stays, and with room the rest is done."""
     place, _, pairs = made
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12k", "tmpfs", mount], check=False, capture_output=True
-    ).returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        with refuses(WriteError):
-            match_pairs(place, pairs, [mount / "m.txt"], SETTINGS, workers=LocalWorkers(1))
-        left = len(list((mount / "m.txt.parts").glob("[!.]*.npz")))
-        subprocess.run(["mount", "-o", "remount,size=9m", mount], check=True)
-        report = match_pairs(place, pairs, [mount / "m.txt"], SETTINGS)
-        assert (report.kept > 0) == (left > 0)
-        assert report.done + report.kept == 15
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("12k")
+    with refuses(WriteError):
+        match_pairs(place, pairs, [mount / "m.txt"], SETTINGS, workers=LocalWorkers(1))
+    left = len(list((mount / "m.txt.parts").glob("[!.]*.npz")))
+    small_disk("9m")
+    report = match_pairs(place, pairs, [mount / "m.txt"], SETTINGS)
+    assert (report.kept > 0) == (left > 0)
+    assert report.done + report.kept == 15
 
 
 def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):

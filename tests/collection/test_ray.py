@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import needs_colmap
 from made_collection import write_photos
-from made_reconstruction import needs_colmap
 from ray_cluster import environment, running_cluster
 
 from matchkernel.collection.extract import extract_images, find_images

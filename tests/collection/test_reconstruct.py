@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import refuses
-from made_reconstruction import SETTINGS, needs_colmap
+from helpers import needs_colmap, refuses
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
@@ -27,7 +27,7 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError, Work
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import read_matches
-from matchkernel.photos.filters import Filter
+from matchkernel.photos.match import Filter
 
 
 def colmap(stage, **options):

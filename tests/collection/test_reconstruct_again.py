@@ -14,9 +14,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import needs_colmap, refuses
 from made_poison import WorkersThatAPairKills
-from made_reconstruction import SETTINGS, needs_colmap
+from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.extract import extract_images

@@ -26,11 +26,6 @@ def write_set(folder):
     return folder
 
 
-def tree(folder):
-    """Every file's bytes, by its place."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def refused(source, target, error=FileError):
     """The packing fails with one line and leaves no target."""
     with refuses(error):

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import projection_errors, refuses, tree
 from made_scene import PLANES, TEXTURE, measure_label_noise
 from PIL import Image
 from rendering import Plane, intersect
 
-from matchkernel.colmap.database import read_database_keypoints
-from matchkernel.colmap.model import NO_POINT, read_reconstruction
+from matchkernel.colmap.model import NO_POINT
 from matchkernel.colmap.scene import read_scene
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
@@ -49,10 +48,6 @@ def tracks(rendered, tmp_path_factory):
 def copied(rendered, tmp_path):
     """A copy of the rendered scene to break."""
     return Path(shutil.copytree(rendered, tmp_path / "scene"))
-
-
-def bytes_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def correlation(a, b):
@@ -89,26 +84,16 @@ def test_patches_of_a_point_look_alike(patch_set):
 
 
 def test_half_a_pixel_is_respected(rendered):
-    """The exact scene point under a keypoint, projected back with COLMAP's origin, is where the frame is."""
+    """The 3-D point of a keypoint, projected with COLMAP's origin, is where the frame is."""
     scene = read_scene(rendered / "images", rendered / "sparse", rendered / "database.db")
-    model = read_reconstruction(rendered / "sparse")
-    distances, shifts = [], []
+    offsets = []
     for photo in scene.photos:
         tracked = photo.points != NO_POINT
         in_camera = scene.points[photo.points[tracked]] @ photo.pose.R.T + photo.pose.t
         f, cx, cy = photo.camera.parameters[[0, 2, 3]]
-        places = in_camera[:, :2] / in_camera[:, 2:] * f + (cx, cy) - 0.5
-        distances.append(places - photo.frames.centers[tracked])
-        # The keypoints in the database have COLMAP's own origin: they are where its camera projects to.
-        raw = read_database_keypoints(rendered / "database.db")[photo.name][:, :2]
-        tracked_rows = photo.pose.points != NO_POINT
-        X = (
-            np.array([model.points[number] for number in photo.pose.points[tracked_rows]]) @ photo.pose.R.T
-            + photo.pose.t
-        )
-        shifts.append(X[:, :2] / X[:, 2:] * f + (cx, cy) - raw[tracked_rows])
-    for offsets in (distances, shifts):
-        assert np.abs(np.median(np.concatenate(offsets), axis=0)).max() < 0.05  # a forgotten half pixel would be 0.5
+        offsets.append(in_camera[:, :2] / in_camera[:, 2:] * f + (cx, cy) - 0.5 - photo.frames.centers[tracked])
+    assert np.abs(np.median(np.concatenate(offsets), axis=0)).max() < 0.05  # a forgotten half pixel would be 0.5
+    assert np.median(projection_errors(rendered)) < 0.5  # the keypoints of the database have COLMAP's own origin
 
 
 def test_geometric_positives_are_right(rendered):
@@ -164,11 +149,11 @@ def test_it_is_a_phototourism_folder_too(patch_set):
     assert np.array_equal(read.labels, patch_set.labels)
     assert np.array_equal(read_mosaic(read.mosaics[0]), patch_set.patches[:256])
     assert read.pairs.keys() == patch_set.pairs.keys()
-    for name, pairs in read.pairs.items():
-        assert np.array_equal(pairs, patch_set.pairs[name])
+    assert all(np.array_equal(pairs, patch_set.pairs[name]) for name, pairs in read.pairs.items())
 
 
-def test_pairs_are_what_they_say(patch_set):
+def test_pairs_are_distinct_and_tracked_and_hard_negatives_look_alike(patch_set):
+    likeness = {}
     for name, pairs in patch_set.pairs.items():
         same = patch_set.labels[pairs[:, 0]] == patch_set.labels[pairs[:, 1]]
         assert np.array_equal(same, pairs[:, 2].astype(bool))
@@ -176,19 +161,12 @@ def test_pairs_are_what_they_say(patch_set):
         assert len(np.unique(np.sort(pairs[:, :2], 1), axis=0)) == len(pairs)
         assert (pairs[:, 0] != pairs[:, 1]).all()
         assert not patch_set.columns["geometric"][pairs[:, :2]].any()
-        photos = patch_set.columns["photo"]
-        negative = pairs[pairs[:, 2] == 0]
-        if name.startswith("m50hard"):
+        negative, photos = pairs[pairs[:, 2] == 0], patch_set.columns["photo"]
+        kind = name.split("_")[0]
+        if kind == "m50hard":
             assert (photos[negative[:, 0]] == photos[negative[:, 1]]).all()
-
-
-def test_hard_negatives_are_more_alike(patch_set):
-    def likeness(name):
-        pairs = next(p for n, p in patch_set.pairs.items() if n.startswith(name))
-        negative = pairs[pairs[:, 2] == 0]
-        return np.median([correlation(patch_set.patches[a], patch_set.patches[b]) for a, b, _ in negative])
-
-    assert likeness("m50hard_") > likeness("m50_") + 0.1
+        likeness[kind] = np.median([correlation(patch_set.patches[a], patch_set.patches[b]) for a, b, _ in negative])
+    assert likeness["m50hard"] > likeness["m50"] + 0.1
 
 
 def test_photos_of_half_the_size_give_nearly_the_same_patches(copied, tracks, tmp_path):
@@ -207,19 +185,24 @@ def test_photos_of_half_the_size_give_nearly_the_same_patches(copied, tracks, tm
     assert np.median(same) > 0.95
 
 
-def test_photos_that_cannot_be_used_are_left_out_and_counted(copied, tmp_path):
-    images = copied / "images"
+def test_photos_and_points_that_cannot_be_used_are_left_out_and_counted(copied, tmp_path):
+    images, points = copied / "images", copied / "sparse" / "points3D.txt"
+    points.write_text("\n".join(points.read_text().splitlines()[10:]) + "\n")
     (images / "000.png").unlink()
     (images / "001.png").write_bytes((images / "001.png").read_bytes()[:2000])
     (images / "002.png").write_text("no image")
     with Image.open(images / "003.png") as opened:
         opened.resize((400, 200)).save(images / "003.png")
     built = cut(copied, tmp_path / "set", TRACKS)
-    chosen = built.manifest["selection"]
-    assert chosen["photos left out"] == {"missing": 1, "cannot be read": 2, "of another shape than its camera": 1}
-    assert chosen["tracked keypoints left out"]["in a photo that is left out"] > 10
-    assert chosen["tracked keypoints"] == chosen["from tracks"] + sum(chosen["tracked keypoints left out"].values())
-    assert chosen["photos"] == 2
+    chosen, left_out = (built.manifest["selection"][name] for name in ("from tracks", "tracked keypoints left out"))
+    assert built.manifest["selection"]["photos left out"] == {
+        "missing": 1,
+        "cannot be read": 2,
+        "of another shape than its camera": 1,
+    }
+    assert left_out["in a photo that is left out"] > 10
+    assert left_out["of a 3-D point that is not in the model"] > 5
+    assert built.manifest["selection"]["tracked keypoints"] == chosen + sum(left_out.values())
     assert built.manifest["source"]["photos"] == ["004.png", "005.png"]
 
 
@@ -239,39 +222,32 @@ def test_photos_of_any_camera_model_are_cut(copied, tmp_path, patch_set):
     assert {len(pairs) for pairs in built.pairs.values()} == {100}
 
 
-def edit_database(folder, statement, *values):
-    with closing(sqlite3.connect(folder / "database.db")) as connection, connection:
-        connection.execute(statement, values)
+def stored_keypoints(connection, image):
+    """(N, 6) float32 of an image in a COLMAP database."""
+    data = connection.execute("SELECT data FROM keypoints WHERE image_id = ?", (image,)).fetchone()[0]
+    return np.frombuffer(data, "<f4").reshape(-1, 6)
+
+
+def store_keypoints(connection, image, rows):
+    values = (*rows.shape, rows.astype("<f4").tobytes(), image)
+    connection.execute("UPDATE keypoints SET rows = ?, cols = ?, data = ? WHERE image_id = ?", values)
 
 
 def test_keypoints_that_do_not_fit_are_left_out_and_counted(copied, tmp_path):
-    edit_database(copied, "DELETE FROM keypoints WHERE image_id = 1")
     with closing(sqlite3.connect(copied / "database.db")) as connection, connection:
-        data = connection.execute("SELECT data FROM keypoints WHERE image_id = 2").fetchone()[0]
-        two = np.frombuffer(data, "<f4").reshape(-1, 6)[:, :2].tobytes()
-        connection.execute("UPDATE keypoints SET cols = 2, data = ? WHERE image_id = 2", (two,))
-        connection.execute("UPDATE keypoints SET rows = rows - 1, data = substr(data, 25) WHERE image_id = 3")
-        four = np.frombuffer(
-            connection.execute("SELECT data FROM keypoints WHERE image_id = 4").fetchone()[0], "<f4"
-        ).reshape(-1, 6)
+        connection.execute("DELETE FROM keypoints WHERE image_id = 1")
+        store_keypoints(connection, 2, stored_keypoints(connection, 2)[:, :2])
+        store_keypoints(connection, 3, stored_keypoints(connection, 3)[1:])
+        four = stored_keypoints(connection, 4)
         scale, angle = np.sqrt(np.abs(np.linalg.det(four[:, 2:].reshape(-1, 2, 2)))), np.arctan2(four[:, 4], four[:, 2])
-        similar = np.column_stack([four[:, :2], scale, angle]).astype("<f4").tobytes()
-        connection.execute("UPDATE keypoints SET cols = 4, data = ? WHERE image_id = 4", (similar,))
+        store_keypoints(connection, 4, np.column_stack([four[:, :2], scale, angle]))
     built = cut(copied, tmp_path / "set", TRACKS)
     assert built.manifest["selection"]["photos left out"] == {
         "with keypoints that are not the model's": 1,
         "with keypoints that have no scale (2 columns)": 1,
         "without keypoints in the database": 1,
     }
-    assert built.manifest["selection"]["photos"] == 3  # the one with 4 columns is used
-    assert "003.png" in built.manifest["source"]["photos"]
-
-
-def test_points_that_are_not_in_the_model_are_counted(copied, tmp_path):
-    lines = (copied / "sparse" / "points3D.txt").read_text().splitlines()
-    (copied / "sparse" / "points3D.txt").write_text("\n".join(lines[10:]) + "\n")
-    built = cut(copied, tmp_path / "set", TRACKS)
-    assert built.manifest["selection"]["tracked keypoints left out"]["of a 3-D point that is not in the model"] >= 20
+    assert built.manifest["source"]["photos"] == ["003.png", "004.png", "005.png"]  # 003 has keypoints of 4 columns
 
 
 def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
@@ -308,7 +284,7 @@ def test_killed_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path
     process.stdout.close()
     assert not (tmp_path / "planes").exists()
     cut(rendered, tmp_path / "planes")
-    assert bytes_of(tmp_path / "planes") == bytes_of(patch_set.folder)
+    assert tree(tmp_path / "planes") == tree(patch_set.folder)
     assert [path.name for path in tmp_path.iterdir()] == ["planes"]
 
 
@@ -316,25 +292,22 @@ def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):
     """The model's own database has the tracked keypoints only; the rest comes from the other one."""
     shutil.copy(copied / "database.db", copied / "all.db")
     lines = (copied / "sparse" / "images.txt").read_text().splitlines()
-    for number in range(6):
-        words = lines[2 * number + 1].split()
-        keep = [k for k in range(len(words) // 3) if words[3 * k + 2] != "-1"]
-        lines[2 * number + 1] = " ".join(" ".join(words[3 * k : 3 * k + 3]) for k in keep)
-        with closing(sqlite3.connect(copied / "database.db")) as connection, connection:
-            data = connection.execute("SELECT data FROM keypoints WHERE image_id = ?", (number + 1,)).fetchone()[0]
-            rows = np.frombuffer(data, "<f4").reshape(-1, 6)[keep]
-            connection.execute(
-                "UPDATE keypoints SET rows = ?, data = ? WHERE image_id = ?", (len(keep), rows.tobytes(), number + 1)
-            )
+    with closing(sqlite3.connect(copied / "database.db")) as connection, connection:
+        for number in range(6):
+            observed = np.array(lines[2 * number + 1].split()).reshape(-1, 3)
+            is_tracked = observed[:, 2] != "-1"
+            lines[2 * number + 1] = " ".join(observed[is_tracked].ravel())
+            store_keypoints(connection, number + 1, stored_keypoints(connection, number + 1)[is_tracked])
     (copied / "sparse" / "images.txt").write_text("\n".join(lines) + "\n")
-    alone = cut(copied, tmp_path / "alone", CutSettings(pairs=0, mosaics=False))
+    settings = CutSettings(pairs=0, mosaics=False)
+    alone = cut(copied, tmp_path / "alone", settings)
     assert alone.manifest["selection"]["from geometry"] == 0
-    joined = cut(copied, tmp_path / "joined", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
+    joined = cut(copied, tmp_path / "joined", settings, all_keypoints=copied / "all.db")
     assert joined.manifest["selection"]["from geometry"] == patch_set.manifest["selection"]["from geometry"]
     with closing(sqlite3.connect(copied / "all.db")) as connection, connection:
         connection.execute("UPDATE images SET name = 'of another scene ' || name")
     with refuses(FileError):
-        cut(copied, tmp_path / "other", CutSettings(pairs=0, mosaics=False), all_keypoints=copied / "all.db")
+        cut(copied, tmp_path / "other", settings, all_keypoints=copied / "all.db")
 
 
 def test_regions_of_too_few_pixels_are_left_out(rendered, patch_set, tmp_path):

@@ -1,6 +1,5 @@
 """Sets in the HPatches layout cut from sequences with known homographies."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import HOMOGRAPHIES, refuses, write_sequence
+from helpers import HOMOGRAPHIES, refuses, tree, write_sequence
 
-from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
-from matchkernel.data.hpatches import IMAGES, open_hpatches, read_retrieval, read_verification, sequence_numbers
+from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
+from matchkernel.data.hpatches import IMAGES, open_hpatches, read_tasks
 from matchkernel.data.summary import one_line
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.frames import Frames
@@ -21,6 +20,7 @@ from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 
 QUICK = HomographySettings(most=60, verification=200)
 FEW = HomographySettings(most=8, verification=50)
+SINGULAR = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 1]], float)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def few(source, tmp_path_factory):
     """The bytes of a set of few patches, built without a stop."""
     target = tmp_path_factory.mktemp("few") / "set"
     build_from_homographies(source, target, FEW)
-    return bytes_of(target)
+    return tree(target)
 
 
 def correlations(a, b):
@@ -54,7 +54,7 @@ def correlations(a, b):
     return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
 
 
-def test_it_is_an_hpatches_set(built):
+def test_it_is_an_hpatches_set_with_task_lists(built):
     target, manifest = built
     patches = open_hpatches(target)
     assert list(patches.counts) == ["v_one", "v_two"]
@@ -63,6 +63,10 @@ def test_it_is_an_hpatches_set(built):
         assert count == entry["patches"] == 60
         assert entry["overlap"] == pytest.approx({"e": 0.85, "h": 0.72, "t": 0.60}, abs=0.04)  # of 300 patches each
         assert all(patches.read(name, image).shape == (60, 65, 65) for image in IMAGES)
+    tasks = read_tasks(target / "tasks", "full", patches.counts)
+    assert tasks.test == ["v_one", "v_two"]
+    assert tasks.lists == {"verification": "read", "retrieval": "read"}
+    assert len(tasks.verification) == 200
 
 
 def test_patches_show_the_same_spot_more_alike_the_weaker_the_jitter(built):
@@ -100,25 +104,11 @@ def test_levels_have_the_overlaps_hpatches_reports(noise, wanted):
     assert np.median(overlaps(frames, moved)) == pytest.approx(wanted, abs=0.015)
 
 
-def test_task_lists_come_with_it(built):
-    target, _ = built
-    counts = open_hpatches(target).counts
-    lists = read_verification(target / "tasks", "full")
-    assert len(lists) == 200
-    for patches in (lists.first, lists.positives, lists.intra, lists.inter, *read_retrieval(target / "tasks", "full")):
-        sequence_numbers(patches, counts, "list")
-    assert json.loads((target / "tasks" / "splits" / "splits.json").read_text())["full"]["test"] == ["v_one", "v_two"]
-
-
-def bytes_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def test_same_seed_same_bytes_other_seed_other_bytes(source, few, tmp_path):
     build_from_homographies(source, tmp_path / "again", FEW)
-    assert bytes_of(tmp_path / "again") == few
+    assert tree(tmp_path / "again") == few
     build_from_homographies(source, tmp_path / "other", replace(FEW, seed=1))
-    assert bytes_of(tmp_path / "other")["v_one/t1.png"] != few["v_one/t1.png"]
+    assert tree(tmp_path / "other")["v_one/t1.png"] != few["v_one/t1.png"]
 
 
 KILLED = """
@@ -151,62 +141,64 @@ def test_killed_and_run_again_gives_the_same_bytes(source, few, tmp_path):
         if moment == "write_tasks":  # as a kill inside a writer leaves it
             (tmp_path / f"{moment}.part" / "v_one" / ".t1.4711.4711.part.png").write_bytes(b"half")
         build_from_homographies(source, tmp_path / moment, FEW)
-        assert bytes_of(tmp_path / moment) == few, moment
+        assert tree(tmp_path / moment) == few, moment
 
 
-def test_a_sequence_that_cannot_be_used_is_dropped_and_told(tmp_path):
-    write_sequence(tmp_path / "source" / "v_good")
-    singular = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 1]], float)
-    write_sequence(tmp_path / "source" / "v_flat", [singular, *HOMOGRAPHIES[1:]])
+def test_sequences_that_cannot_be_used_are_dropped_and_reported(tmp_path):
     far = np.array([[1, 0, 5000], [0, 1, 0], [0, 0, 1]], float)
-    write_sequence(tmp_path / "source" / "v_far", [far, *HOMOGRAPHIES[1:]])
-    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)
-    assert list(open_hpatches(tmp_path / "set").counts) == ["v_good"]
-    assert "singular" in manifest["sequences"]["v_flat"]["why"]
-    assert "fewer than two" in manifest["sequences"]["v_far"]["why"]
-    assert manifest["sequences"]["v_far"]["dropped"]["leaves image 2"] > 10
-    assert one_line(tmp_path / "set").startswith("1 sequence, 8 patches per strip in total")
-    with refuses(FileError):  # asked for by name
-        build_from_homographies(tmp_path / "source", tmp_path / "named", FEW, sequences=["v_good", "v_flat"])
-    assert not (tmp_path / "named").exists()
-    write_sequence(tmp_path / "source" / "more" / "v_good")
-    with refuses(ArgumentError):
-        build_from_homographies(tmp_path / "source", tmp_path / "twice", FEW, sequences=["v_good", "more/v_good"])
+    horizon = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]], float)  # what lies beyond it cannot be seen
+    first = {"v_good": HOMOGRAPHIES[0], "v_flat": SINGULAR, "v_far": far, "v_horizon": horizon}
+    for name, H in first.items():
+        write_sequence(tmp_path / "source" / name, [H, *HOMOGRAPHIES[1:]])
+    entries = build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)["sequences"]
+    assert list(open_hpatches(tmp_path / "set").counts) == ["v_good", "v_horizon"]
+    assert entries["v_flat"]["why"]
+    assert entries["v_far"]["why"]
+    assert entries["v_far"]["dropped"]["leaves image 2"] > 10
+    assert entries["v_horizon"]["dropped"]["behind the plane"] > 0
+    assert one_line(tmp_path / "set").startswith("2 sequences, ")
 
 
-def test_points_behind_the_plane_are_dropped(tmp_path):
-    """A horizon through the image: what lies beyond it cannot be seen."""
-    horizon = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]], float)
-    write_sequence(tmp_path / "source" / "v_horizon", [horizon, *[np.eye(3)] * 4])
-    write_sequence(tmp_path / "source" / "v_good")
-    manifest = build_from_homographies(tmp_path / "source", tmp_path / "set", FEW)
-    assert manifest["sequences"]["v_horizon"]["dropped"]["behind the plane"] > 0
+def folder_with(name, change=lambda folder: None):
+    """A source of one sequence that was changed."""
+
+    def make(source, tmp_path):
+        change(Path(shutil.copytree(source / "v_one", tmp_path / "changed" / name)))
+        return tmp_path / "changed"
+
+    return make
 
 
-def test_folders_that_are_refused(source, tmp_path):
-    broken = [Path(shutil.copytree(source / "v_one", tmp_path / name / "v_one")) for name in ("short", "lacking")]
-    (broken[0] / "H_1_3").write_text("1 0 0 0 1 0 0 0")
-    (broken[1] / "H_1_3").unlink()
-    shutil.copytree(source / "v_one", tmp_path / "latin" / os.fsdecode(b"v_caf\xe9"))  # lists are written in UTF-8
-    for folder, names in (
-        (source / "absent", None),
-        (source / "pair", None),
-        (source / "v_one", None),
-        (source, ["pair"]),
-        (tmp_path / "short", None),
-        (tmp_path / "lacking", None),
-        (tmp_path / "latin", None),
-    ):
-        with refuses(FileError):
-            build_from_homographies(folder, tmp_path / "set", sequences=names)
-    assert not list(tmp_path.glob("set*"))
+def homography(text):
+    return folder_with("v_one", lambda folder: (folder / "H_1_3").write_text(text))
 
 
-@pytest.mark.parametrize("text", ["", "a b c", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0"])
-def test_homography_files_that_are_refused(text, tmp_path):
-    (tmp_path / "H").write_text(text)
-    with refuses(FileError):
-        read_homography(tmp_path / "H")
+def two_folders(source, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(source / "v_one", tmp_path / name / "v_one")
+    return tmp_path
+
+
+TEXTS = ("", "a b c", "1 0 0 0 1 0 0 0", "1 2 3 4 5 6 7 8 nan", "1 0 0 0 1 0 0 0 1 0")
+REFUSED = {
+    "no such folder": (lambda source, _: source / "absent", None, FileError),
+    "no sequences": (lambda source, _: source / "pair", None, FileError),
+    "one sequence": (lambda source, _: source / "v_one", None, FileError),
+    "too few images": (lambda source, _: source, ["pair"], FileError),
+    "no homography": (folder_with("v_one", lambda folder: (folder / "H_1_3").unlink()), None, FileError),
+    **{f"homography {text!r}": (homography(text), None, FileError) for text in TEXTS},
+    "singular": (homography(" ".join(map(str, SINGULAR.ravel()))), ["v_one"], FileError),
+    "a name that is not UTF-8": (folder_with(os.fsdecode(b"v_caf\xe9")), None, FileError),
+    "two of one name": (two_folders, ["a/v_one", "b/v_one"], ArgumentError),
+}
+
+
+@pytest.mark.parametrize(("place", "names", "error"), REFUSED.values(), ids=REFUSED)
+def test_folders_that_are_refused(place, names, error, source, tmp_path):
+    folder = place(source, tmp_path)
+    with refuses(error):
+        build_from_homographies(folder, tmp_path / "set", FEW, sequences=names)
+    assert not (tmp_path / "set").exists()
 
 
 def test_regions_of_too_few_pixels_are_left_out(source, tmp_path):

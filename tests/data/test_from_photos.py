@@ -6,17 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import needs_colmap, refuses
 from PIL import Image
 
 from matchkernel.data import from_photos
 from matchkernel.data.from_colmap import CutSettings
 from matchkernel.data.from_photos import build_from_photos
 from matchkernel.errors import FileError, MissingExtraError, WorkError
-
-needs_colmap = pytest.mark.skipif(
-    shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
-)
 
 
 @pytest.fixture(scope="module")
@@ -71,20 +67,33 @@ def test_photos_that_cannot_be_read_are_named_and_counted(rendered, tmp_path):
     assert counts["photos"] + sum(counts["photos left out"].values()) == 8
 
 
-def test_too_few_photos_that_can_be_read_are_refused_before_colmap_starts(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "photos",
+    [None, {}, {"a.png": b""}, {"a.jpg": b"no photo", "b.jpg": b"no photo"}, {"a.jpg": b"no photo", "c.png": b""}],
+)
+def test_fewer_than_two_photos_that_can_be_read_are_refused_before_colmap_starts(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(from_photos, "find_colmap", lambda: "colmap")
     monkeypatch.setattr(from_photos.Colmap, "run", lambda *_: pytest.fail("COLMAP was started"))
-    (tmp_path / "photos").mkdir()
-    for name in ("a.jpg", "b.jpg"):
-        (tmp_path / "photos" / name).write_bytes(b"no photo")
+    if photos is not None:
+        (tmp_path / "photos").mkdir()
+        for name, content in photos.items():
+            (tmp_path / "photos" / name).write_bytes(content)
+            if name.endswith(".png"):
+                Image.fromarray(np.eye(40, dtype=np.uint8)).save(tmp_path / "photos" / name)
     said = []
     with refuses(FileError):
         build_from_photos(tmp_path / "photos", tmp_path / "set", say=said.append)
-    Image.fromarray(np.eye(40, dtype=np.uint8)).save(tmp_path / "photos" / "c.png")
-    with refuses(FileError):
-        build_from_photos(tmp_path / "photos", tmp_path / "set", say=said.append)
-    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    assert [path.name for path in tmp_path.iterdir()] == (["photos"] if photos is not None else [])
     assert said == []
+
+
+def test_an_existing_set_and_a_missing_program_are_refused(rendered, tmp_path, monkeypatch):
+    (tmp_path / "set").mkdir()
+    with refuses(FileError):
+        build_from_photos(rendered / "images", tmp_path / "set")
+    monkeypatch.setenv("PATH", os.devnull)
+    with refuses(MissingExtraError):
+        build_from_photos(rendered / "images", tmp_path / "new")
 
 
 @needs_colmap
@@ -96,21 +105,3 @@ def test_photos_that_do_not_overlap_are_failed_work(tmp_path):
     with refuses(WorkError):
         build_from_photos(tmp_path / "photos", tmp_path / "set")
     assert not (tmp_path / "set").exists()
-
-
-def test_without_colmap_nothing_starts(rendered, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", os.devnull)
-    with refuses(MissingExtraError):
-        build_from_photos(rendered / "images", tmp_path / "set")
-
-
-@needs_colmap
-@pytest.mark.parametrize("name", ["absent", "one", "there"])
-def test_folders_that_are_refused(name, rendered, tmp_path):
-    """A folder that is missing or has one photo; and a set that is there already."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "a.jpg").touch()
-    if name == "there":
-        (tmp_path / "set").mkdir()
-    with refuses(FileError):
-        build_from_photos(rendered / "images" if name == "there" else tmp_path / name, tmp_path / "set")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import refuses
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -15,10 +15,8 @@ from matchkernel.data.hpatches import IMAGES, open_hpatches, read_splits
 from matchkernel.errors import ArgumentError, FileError
 
 
-def strip(path, count, side=65, seed=0, dtype=np.uint8):
-    pixels = np.random.default_rng(seed).integers(0, 256, (count * side, side)).astype(dtype)
-    Image.fromarray(pixels).save(path)
-    return pixels.reshape(count, side, side)
+def strip(path, count, seed):
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (count * 65, 65)).astype(np.uint8)).save(path)
 
 
 @pytest.fixture
@@ -27,40 +25,33 @@ def root(tmp_path):
     for name, count in (("v_b", 3), ("i_a", 2)):
         (tmp_path / name).mkdir()
         for seed, image in enumerate(IMAGES):
-            strip(tmp_path / name / f"{image}.png", count, seed=seed)
+            strip(tmp_path / name / f"{image}.png", count, seed)
     (tmp_path / "notes").mkdir()
     return tmp_path
 
 
-def test_a_sequence_has_its_100_patches_in_all_16_strips(hpatches_sample):
-    found = open_hpatches(hpatches_sample.parent)
-    assert found.counts == {"v_lewis": 100}
-    for image in IMAGES:
-        patches = found.read("v_lewis", image)
-        assert patches.shape == (100, 65, 65)
-        assert patches.dtype == np.uint8
-        with Image.open(hpatches_sample / f"{image}.png") as strip:
-            assert np.array_equal(patches[23], np.asarray(strip)[23 * 65 : 24 * 65])
-
-
-def test_sequences_are_found_in_the_order_of_their_names(root):
+def test_every_patch_of_every_strip_is_read_and_sequences_are_sorted(root):
     found = open_hpatches(str(root))
     assert list(found.counts.items()) == [("i_a", 2), ("v_b", 3)]
-    pixels = np.random.default_rng(IMAGES.index("h3")).integers(0, 256, (3 * 65, 65))
-    assert np.array_equal(found.read("v_b", "h3"), pixels.reshape(3, 65, 65))
+    for seed, image in enumerate(IMAGES):
+        pixels = np.random.default_rng(seed).integers(0, 256, (3 * 65, 65))
+        assert np.array_equal(found.read("v_b", image), pixels.reshape(3, 65, 65))
     assert np.array_equal(found.read("i_a"), found.read("i_a", "ref"))
 
 
-def test_folders_without_sequences_are_refused(root):
-    for name in ("absent", "notes", "i_a", "i_a/ref.png"):
-        with refuses(FileError):
-            open_hpatches(root / name)
+REFUSED = {
+    "no such folder": lambda root: root / "absent",
+    "no sequences": lambda root: root / "notes",
+    "one sequence": lambda root: root / "i_a",
+    "a file": lambda root: root / "i_a" / "ref.png",
+    "a sequence without a strip": lambda root: (root / "v_b" / "t5.png").unlink() or root,
+}
 
 
-def test_a_sequence_without_a_strip_is_refused(root):
-    (root / "v_b" / "t5.png").unlink()
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_folders_that_are_not_a_set_are_refused(change, root):
     with refuses(FileError):
-        open_hpatches(root)
+        open_hpatches(change(root))
 
 
 @pytest.mark.parametrize(
@@ -121,24 +112,12 @@ values = st.recursive(
 )
 
 
-def only_our_error(path):
-    with contextlib.suppress(FileError):
-        for parts in read_splits(path).values():
-            assert parts.keys() <= {"test", "train"}
-            assert all(isinstance(name, str) for names in parts.values() for name in names)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_damaged_splits_are_read_or_give_our_error(tmp_path, data):
-    content = damaged(data, SPLITS.encode()) if data.draw(st.booleans()) else data.draw(st.binary(max_size=100))
-    (tmp_path / "splits.json").write_bytes(content)
-    only_our_error(tmp_path / "splits.json")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=values)
-@example({"a": "test"})
-def test_any_json_is_read_or_gives_our_error(tmp_path, content):
-    (tmp_path / "splits.json").write_text(json.dumps(content))
-    only_our_error(tmp_path / "splits.json")
+def test_damaged_splits_and_any_json_are_read_or_give_our_error(tmp_path, data):
+    text = data.draw(st.just(SPLITS) | values.map(json.dumps))
+    (tmp_path / "splits.json").write_bytes(damaged(data, text.encode()))
+    with contextlib.suppress(FileError):
+        for parts in read_splits(tmp_path / "splits.json").values():
+            assert parts.keys() <= {"test", "train"}
+            assert all(isinstance(name, str) for names in parts.values() for name in names)

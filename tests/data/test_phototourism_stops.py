@@ -1,14 +1,14 @@
 """Packings that were killed, or stopped by a broken file or a full disk, give the same bytes when they run again."""
 
-import gc
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
-from helpers import refuses
-from made_phototourism import PATCHES, refused, same_set, tree
+from helpers import refuses, tree
+from made_phototourism import PATCHES, refused, same_set
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics
@@ -23,37 +23,42 @@ def whole(written, tmp_path_factory):
     return tree(target)
 
 
-def test_what_a_killed_writer_left_is_not_a_mosaic(source, target):
-    shutil.copy(source / "patches0001.png", source / ".patches0001.4711.part.png")
-    pack_phototourism(source, target)
-    same_set(open_patch_set(target))
+@contextmanager
+def damaged(path):
+    """The block is run with half of the file."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    yield
+    path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["patches0000.png", "patches0001.png"])
-def test_a_truncated_mosaic_is_refused_and_once_mended_the_packing_goes_on(name, source, target, whole):
-    content = (source / name).read_bytes()
-    (source / name).write_bytes(content[: len(content) // 2])
-    refused(source, target)
-    (source / name).write_bytes(content)
-    told = []
-    pack_phototourism(source, target, lambda done, total: told.append(done))
-    assert told == ([256, 300] if name == "patches0000.png" else [300])  # what was done is not done again
+def packed_again(source, target):
+    """The numbers of patches done after each step of a packing."""
+    counts = []
+    pack_phototourism(source, target, lambda done, total: counts.append(done))
+    return counts
+
+
+@pytest.mark.parametrize(("name", "steps"), [("patches0000.png", [256, 300]), ("patches0001.png", [300])])
+def test_a_truncated_mosaic_is_refused_and_finished_mosaics_are_not_packed_again(name, steps, source, target, whole):
+    shutil.copy(source / "patches0001.png", source / ".patches0001.4711.part.png")  # of a killed writer
+    with damaged(source / name):
+        refused(source, target)
+    assert packed_again(source, target) == steps
     assert tree(target) == whole
 
 
-def test_a_packing_with_other_tables_starts_anew(source, target, whole):
-    pairs = (source / "m50_2_2_0.txt").read_bytes()
-    (source / "m50_2_2_0.txt").unlink()
-    stopped(source, target, "patches0001.png")
-    (source / "m50_2_2_0.txt").write_bytes(pairs)
-    told = []
-    pack_phototourism(source, target, lambda done, total: told.append(done))
-    assert told == [256, 300]
-    assert tree(target) == whole
-
-
-def test_a_mosaic_that_changed_since_the_stop_is_packed_again(source, target):
-    stopped(source, target, "patches0001.png")
+def test_a_packing_starts_again_with_other_tables_and_repeats_a_changed_mosaic(source, target):
+    with damaged(source / "patches0001.png"):
+        refused(source, target)
+    (source / "m50_2_2_0.txt").rename(source.parent / "pairs")
+    with damaged(source / "patches0001.png"):
+        refused(source, target)
+    (source.parent / "pairs").rename(source / "m50_2_2_0.txt")
+    assert packed_again(source, target) == [256, 300]
+    shutil.rmtree(target)
+    with damaged(source / "patches0001.png"):
+        refused(source, target)
     write_mosaics(source, 255 - PATCHES)
     pack_phototourism(source, target)
     same_set(open_patch_set(target), 255 - PATCHES)
@@ -138,43 +143,13 @@ def test_two_packings_at_once_and_a_kill_in_the_middle(source, target, whole):
     assert tree(target) == whole
 
 
-def stopped(source, target, name):
-    """Pack as far as the mosaic `name`, which is found broken; then it is mended. Returns the unfinished folder."""
-    content = (source / name).read_bytes()
-    (source / name).write_bytes(b"")
-    refused(source, target)
-    (source / name).write_bytes(content)
-    return target.with_name("set.part")
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A function that gives a folder with so much room, or changes it."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    mounted = []
-
-    def sized(size):
-        options = f"remount,size={size}" if mounted else f"size={size}"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", mount]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("no right to mount a small tmpfs here")
-        mounted.append(mount)
-        return mount
-
-    yield sized
-    gc.collect()  # the caught error's frames map the patches, and what is mapped cannot be unmounted
-    if mounted:
-        subprocess.run(["umount", mount], check=True)
-
-
 # The patches take 1200 KiB; 20,000 more pairs take 469.
 @pytest.mark.parametrize("size", ["512k", "1400k"])
-def test_a_full_disk_leaves_no_target_and_with_more_room_it_works(size, source, target, small):
+def test_a_full_disk_leaves_no_target_and_with_more_room_it_works(size, source, target, small_disk):
     (source / "m50_9_9_0.txt").write_text("0 5 0 2 5 0 0\n" * 20_000)
-    mount = small(size)
+    mount = small_disk(size)
     refused(source, mount / "set", WriteError)
-    small("4m")
+    small_disk("4m")
     pack_phototourism(source, mount / "set")
     pack_phototourism(source, target)
     assert tree(mount / "set") == tree(target)

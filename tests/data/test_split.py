@@ -7,16 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchkernel.data.pairs import PatchPlaces
-from matchkernel.data.split import (
-    CORNER,
-    LEFT_OUT,
-    PARTS,
-    SHARES,
-    Counts,
-    check_enough,
-    count_parts,
-    split_places,
-)
+from matchkernel.data.split import CORNER, LEFT_OUT, PARTS, Counts, check_enough, count_parts, split_places
 from matchkernel.errors import ArgumentError
 
 
@@ -117,4 +108,3 @@ def test_parts_that_are_too_small_are_refused():
 def test_shares_that_are_refused(shares):
     with refuses(ArgumentError):
         split_places(scene(), shares)
-    assert sum(SHARES) == pytest.approx(1)

@@ -3,7 +3,6 @@ import json
 import multiprocessing
 import pickle
 import signal
-import subprocess
 import time
 
 import pytest
@@ -306,21 +305,12 @@ def test_kill_while_saving_leaves_a_whole_file(tmp_path):
         assert load(path).config.variant in ("sum", "cartesian")
 
 
-def test_disk_full_keeps_the_old_file(tmp_path):
+def test_disk_full_keeps_the_old_file(small_disk):
     """/dev/full cannot be renamed onto, so a tiny real file system is made where the test may mount one."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mount], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        save(build("sum", d=1), mount / "w.safetensors")
-        before = (mount / "w.safetensors").read_bytes()
-        with refuses(WriteError):
-            save(build("fc"), mount / "w.safetensors")
-        assert (mount / "w.safetensors").read_bytes() == before
-        assert [path.name for path in mount.iterdir()] == ["w.safetensors"]
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("1m")
+    save(build("sum", d=1), mount / "w.safetensors")
+    before = (mount / "w.safetensors").read_bytes()
+    with refuses(WriteError):
+        save(build("fc"), mount / "w.safetensors")
+    assert (mount / "w.safetensors").read_bytes() == before
+    assert [path.name for path in mount.iterdir()] == ["w.safetensors"]

@@ -15,12 +15,11 @@ from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.filters import NUMBERS, Filter, parse_filter
-from matchkernel.photos.match import match
+from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.pipeline import MatchSettings
 
 KINDS = list(NUMBERS)
@@ -120,7 +119,7 @@ def test_filtered_matches_are_some_of_all_mutual_ones(kind):
 def test_adalam_needs_keypoints_few_matches_and_kornia(monkeypatch):
     with refuses(ArgumentError):
         match(np.eye(3), np.eye(3), filter="adalam")
-    monkeypatch.setattr("matchkernel.photos.filters.ADALAM_LIMIT", 2)
+    monkeypatch.setattr("matchkernel.photos.match.ADALAM_LIMIT", 2)
     with refuses(ArgumentError):
         match(features(3), features(3), filter="adalam")
     monkeypatch.setitem(sys.modules, "kornia", None)

@@ -11,8 +11,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.features import Features
-from matchkernel.photos.filters import Filter
-from matchkernel.photos.match import match
+from matchkernel.photos.match import Filter, match
 from matchkernel.photos.nearest import find_nearest
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.files import LONGEST_LINE, read_pairs, unique_pairs, write_pairs
+from matchkernel.photos.files import read_pairs, unique_pairs, write_pairs
 
 
 def test_pairs_are_written_as_hloc_reads_them(tmp_path):
@@ -55,7 +55,7 @@ REFUSED_LINES = {
     "an empty name": b"\ta\n",
     "not UTF-8": b"a b\nc\xff d\n",
     "a NUL": b"a\0 b\n",
-    "an endless line": b"a b\n" + b"x" * (LONGEST_LINE + 9),
+    "an endless line": b"a b\n" + b"x" * 10**6,
     "an unknown image": b"a d\n",
     "an unknown image with a space": b"a\tc d\n",
 }
@@ -82,9 +82,7 @@ def test_a_pair_of_unknown_images_is_named_with_its_line(tmp_path):
         read_pairs(tmp_path / "pairs.txt", "ab")
 
 
-@pytest.mark.parametrize(
-    "name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "x" * LONGEST_LINE, "a"]
-)
+@pytest.mark.parametrize("name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "a"])
 def test_names_that_are_not_written(tmp_path, name):
     (tmp_path / "pairs.txt").write_text("old\n")
     with refuses(ArgumentError):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers import refuses
+from helpers import refuses, tree
 
 from matchkernel.errors import FileError, WriteError
 from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build
@@ -38,10 +38,6 @@ def stopped(target, settings=SETTINGS, before="step 2"):
     with pytest.raises(KeyboardInterrupt):
         work(target, settings, before)
     return target.with_name(target.name + ".part")
-
-
-def tree(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def names(folder):
@@ -206,29 +202,22 @@ def test_no_second_build_begins_while_the_first_is_renamed(tmp_path, monkeypatch
     assert tree(tmp_path / "set") == WHOLE
 
 
-def test_a_full_disk_is_a_write_error_and_finished_steps_are_kept(tmp_path):
+def test_a_full_disk_is_a_write_error_and_finished_steps_are_kept(small_disk):
     def fill(target):
         with resumable_build(target, {}) as build:
             (build.folder / "small").write_text("a few one")
             build.mark("small")
             (build.folder / "large").write_bytes(b"x" * 100_000)
 
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mount]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        with refuses(WriteError):
-            fill(mount / "set")
-        assert not (mount / "set").exists()
-        subprocess.run(["mount", "-o", "remount,size=1m", mount], check=True)
-        with resumable_build(mount / "set", {}) as build:
-            assert build.done == {"small"}
-            (build.folder / "large").write_bytes(b"x" * 100_000)
-        assert {name: len(content) for name, content in tree(mount / "set").items()} == {"small": 9, "large": 100_000}
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = small_disk("64k")
+    with refuses(WriteError):
+        fill(mount / "set")
+    assert not (mount / "set").exists()
+    small_disk("1m")
+    with resumable_build(mount / "set", {}) as build:
+        assert build.done == {"small"}
+        (build.folder / "large").write_bytes(b"x" * 100_000)
+    assert {name: len(content) for name, content in tree(mount / "set").items()} == {"small": 9, "large": 100_000}
 
 
 def test_unfinished_files_of_killed_processes_are_removed_and_nothing_else(tmp_path):

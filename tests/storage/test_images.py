@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import pytest
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_images import png_header
+from made_images import png_claiming
 from PIL import Image
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
@@ -135,9 +134,9 @@ def refused_files(folder):
     for name, content in {
         "empty.png": b"",
         "text.jpg": b"these are words\nin two lines",
-        "hollow.png": png_header(9, 9),
-        "bomb.png": png_header(30_000, 30_000),
-        "large.png": png_header(10_000, MAX_PIXELS // 10_000 + 1),
+        "hollow.png": png_claiming(9, 9),
+        "bomb.png": png_claiming(30_000, 30_000),
+        "large.png": png_claiming(10_000, MAX_PIXELS // 10_000 + 1),
         "bomb.pgm": b"P5 1000000 1000000 255\n",
     }.items():
         (folder / name).write_bytes(content)
@@ -193,20 +192,13 @@ def test_write_png_writes_the_pixels_and_the_same_bytes_each_time(pixels, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.png", "q.png"]
 
 
-def test_write_png_keeps_the_old_picture_if_the_disk_is_full(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mount]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no right to mount a small tmpfs here")
-    try:
-        write_png(mount / "p.png", RAMP)
-        with refuses(WriteError):
-            write_png(mount / "p.png", np.random.default_rng(0).integers(0, 256, (400, 400), dtype=np.uint8))
-        assert np.array_equal(read_gray(mount / "p.png"), RAMP)
-        assert [path.name for path in mount.iterdir()] == ["p.png"]
-    finally:
-        subprocess.run(["umount", mount], check=True)
+def test_write_png_keeps_the_old_picture_if_the_disk_is_full(small_disk):
+    mount = small_disk("64k")
+    write_png(mount / "p.png", RAMP)
+    with refuses(WriteError):
+        write_png(mount / "p.png", np.random.default_rng(0).integers(0, 256, (400, 400), dtype=np.uint8))
+    assert np.array_equal(read_gray(mount / "p.png"), RAMP)
+    assert [path.name for path in mount.iterdir()] == ["p.png"]
 
 
 def valid_bytes(suffix):

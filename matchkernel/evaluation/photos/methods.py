@@ -18,9 +18,8 @@ from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describe
 from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.files import read_features, read_matches
-from matchkernel.photos.filters import Filter, parse_filter
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import match
+from matchkernel.photos.match import Filter, match, parse_filter
 from matchkernel.photos.verify import verify
 from matchkernel.runtime.onnx import ENGINE, TORCH
 from matchkernel.runtime.weights import available, read_card

@@ -6,7 +6,7 @@ export function passing(found, rule) {
   const isChosen = found.facts.limits.kind === "adalam" ? (i) => kept.data[i] : () => true;
   const shown = [];
   for (let i = 0; i < distances.data.length; i++) {
-    // As photos/filters.py: a ratio must be below its limit, a distance may reach it; a slider at its end tests nothing.
+    // As Filter in photos/match.py: a ratio must be below its limit, a distance may reach it; a slider at its end tests nothing.
     const distinct = rule.ratio >= 1 || ratios.data[i] < rule.ratio;
     const near = rule.distance >= 2 || distances.data[i] <= rule.distance;
     const passes = rule.join === "either" ? distinct || near : distinct && near;
