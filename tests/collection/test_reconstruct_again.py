@@ -27,7 +27,7 @@ from matchkernel.colmap.program import model_folders
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.files import read_matches
+from matchkernel.photos.files import read_matches, read_pairs
 from matchkernel.storage.pool import LocalWorkers
 
 BEFORE = Path(__file__).parents[1] / "written_before" / "workspace"  # by version 0.1
@@ -79,8 +79,11 @@ def test_a_run_that_an_earlier_version_began_goes_on(missing, tmp_path, photos_c
     assert said[0].endswith("(0 of 3 images)")
     assert (summary.registered, summary.pairs, summary.skipped) == (3, 3, {})
     assert summary.points == pytest.approx(62, abs=6)
-    for path in (*BEFORE.glob("features/*"), BEFORE / "matches.h5"):
+    for path in BEFORE.glob("features/*"):
         assert (tmp_path / "ws" / path.relative_to(BEFORE)).read_bytes() == path.read_bytes()
+    for pair in read_pairs(BEFORE / "pairs.txt"):
+        now, then = (read_matches(folder / "matches.h5", *pair) for folder in (tmp_path / "ws", BEFORE))
+        assert now.indices.tolist() == then.indices.tolist()
 
 
 @needs_colmap
