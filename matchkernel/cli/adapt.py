@@ -82,7 +82,7 @@ def adapt(
             say(f"stopped; run the same command again to go on in {out}")
             raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
         for gain in (*result.gains, *result.elsewhere):
-            answer(f"{gain.place}: {gain.words()}", as_json)
+            answer(f"{gain.place}: {gain.text()}", as_json)
         answer(result.verdict, as_json)
         say(f"-> {result.weights}" if result.weights else f"use {base} as before; report: {out / 'report.html'}")
         if as_json:
