@@ -53,9 +53,9 @@ from matchkernel.storage.folders import recover, resumable_build
 from matchkernel.storage.images import HEIC_SUFFIXES, open_image
 from matchkernel.storage.photo_folders import Photos, first_names, photos_in
 from matchkernel.storage.pool import Workers
-from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
 from matchkernel.storage.shards import key_of
+from matchkernel.storage.work import Progress, Say
 
 PHOTOS = "photos.json"
 Mapper = Literal["incremental", "global"]
@@ -146,6 +146,11 @@ def reconstruct(
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.
+
+    Example (needs COLMAP):
+        >>> from matchkernel.collection.reconstruct import reconstruct
+        >>> reconstruct("photos", "workspace", "tiny").registered  # doctest: +SKIP
+        24
     """
     settings, images = settings or ReconstructSettings(), Path(images)
     job = _Job(

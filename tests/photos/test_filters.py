@@ -15,7 +15,7 @@ from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features, Matches
