@@ -8,7 +8,7 @@ from matchkernel.colmap.scene import read_scene
 from matchkernel.data.positives import find_geometric_positives
 from matchkernel.geometry.cameras import unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
-from matchkernel.geometry.epipolar import essential_matrix, sampson_distances
+from matchkernel.geometry.two_view import essential_matrix, sampson_distances
 from matchkernel.photos.pipeline import match_images
 from matchkernel.storage.images import read_gray
 

@@ -22,8 +22,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
-from matchkernel.storage.folders import JOURNAL, Build, resumable_build
-from matchkernel.storage.locks import LOCK
+from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
 LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut

@@ -10,8 +10,8 @@ from matchkernel.data.phototourism import PATCH
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.work import Progress
 
 TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 

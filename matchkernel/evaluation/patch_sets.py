@@ -16,7 +16,7 @@ from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
 from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance, Distances
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 QUERIES = 10_000
 PIECE = 2**14  # pairs at a time

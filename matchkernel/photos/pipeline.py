@@ -17,8 +17,8 @@ from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
+from matchkernel.storage.work import Progress, Say, recording, stage
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,16 @@ from typing import Literal, get_args
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import ITERATIONS, fit_magsac, sampson_distances, sampson_table
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import check_homography, warp_frames, warp_points
+from matchkernel.geometry.two_view import (
+    ITERATIONS,
+    check_homography,
+    fit_magsac,
+    sampson_distances,
+    sampson_table,
+    warp_frames,
+    warp_points,
+)
 from matchkernel.photos.significance import (
     chance_of_a_homography,
     chance_of_a_line,

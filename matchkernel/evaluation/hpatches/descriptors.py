@@ -8,7 +8,7 @@ import numpy as np
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet, PatchList, sequence_numbers
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.photos.nearest import LARGEST
-from matchkernel.storage.progress import Progress, progress_counter
+from matchkernel.storage.work import Progress, progress_counter
 
 PIECE = 2**18  # rows checked at a time
 

@@ -22,7 +22,7 @@ from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash, json_digest
 from matchkernel.storage.folders import new_folder
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
