@@ -56,7 +56,7 @@ SLOW_THREADS = """
 import time
 from matchkernel.__main__ import main
 from matchkernel.cli import app, console
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 def work(number):
     print("begun", flush=True)
@@ -130,13 +130,13 @@ def test_a_closed_pipe_ends_the_work_quietly(code):
 SLOW_MATCH = """
 import time
 from matchkernel.__main__ import main
-from matchkernel.explore.matching import Matcher
+from matchkernel.explore.matching import PageMatcher
 
 def compare(*_):
     print("begun", flush=True)
     time.sleep(100)
 
-Matcher.compare = compare
+PageMatcher.compare = compare
 main()
 """
 
