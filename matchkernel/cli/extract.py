@@ -49,14 +49,14 @@ def extract(
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.collection.extract import extract_images
-    from matchkernel.photos.describers import open_recipe
+    from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.progress import recording, stage
 
     with user_errors(), recording() as stages:
         check_model_options(model, untrained, engine)
         with stage("open"):
-            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)
         found = photos.paths
         if photos.ignored:
@@ -65,7 +65,7 @@ def extract(
         start = time.monotonic()
         with goes_on(out), progress_bar("extracting features", len(found), unit="images") as progress:
             report = extract_images(
-                found, out, recipe, detector, store=store, masks=masks, workers=crew, say=say, progress=progress
+                found, out, describer, detector, store=store, masks=masks, workers=crew, say=say, progress=progress
             )
         rate = speed(len(report.done), time.monotonic() - start, "images")
         done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)

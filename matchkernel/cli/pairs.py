@@ -50,7 +50,7 @@ def pairs(
     from matchkernel.collection.extract import extract_images
     from matchkernel.collection.pairs import TOP, PairChoice, Sources, has_features, make_pairs, names_at
     from matchkernel.errors import ArgumentError
-    from matchkernel.photos.describers import open_recipe
+    from matchkernel.photos.describers import open_describer
     from matchkernel.photos.files import is_h5, open_features, write_pairs
     from matchkernel.storage.files import check_output
 
@@ -69,13 +69,13 @@ def pairs(
         choice.check(names)  # before anything is extracted
         unusable: dict[str, str] = {}
         if files_of_features is None and choice.top and not exhaustive and sources == Sources():
-            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
             kept = features or Path(temporary) / "features"
             keeps = "" if features else "; --features FOLDER would keep them"
             say(f"extracting features ({len(names)} images{keeps})")
             with progress_bar("extracting features", len(names), unit="images") as progress:
                 images = {name: source / name for name in names}
-                report = extract_images(images, kept, recipe, detector, say=say, progress=progress)
+                report = extract_images(images, kept, describer, detector, say=say, progress=progress)
             unusable = report.skipped
             names = [name for name in names if name not in unusable]
             files_of_features = open_features(kept)

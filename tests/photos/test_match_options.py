@@ -1,6 +1,6 @@
 """What match refuses before any work, and where it computes."""
 
-from dataclasses import replace
+from copy import copy
 
 import numpy as np
 import pytest
@@ -129,7 +129,9 @@ def test_a_loaded_model_keeps_its_name_and_its_distance():
 def test_a_describer_stays_on_its_device():
     describer = open_describer("sum", untrained=True, device="cpu")
     assert all(open_describer(describer, device=word) is describer for word in (None, "auto", "cpu"))
+    elsewhere = copy(describer)
+    elsewhere.device = "cuda"
     with refuses(ArgumentError):
-        open_describer(replace(describer, device="cuda"), device="cpu")
+        open_describer(elsewhere, device="cpu")
     with refuses(ArgumentError):
         extract(texture(), describer, device="banana")
