@@ -163,6 +163,10 @@ def test_a_users_mistake_is_one_line_and_nothing_is_written(pair, tmp_path):
         ("a.png", "b.png", "--model", "sift", "--contrast", "-1"),
         ("a.png", "b.png", "--model", "sift", "-o", "a.png/m.png"),
         ("a.png", "a.png", "--model", "sift", "-o", "a.png"),
+        ("a.png", "b.png", "--model", "sift", "-o", "m.jpg"),
+        ("a.png", "b.png", "--model", "sift", "-o", "m.png", "-o", "m.txt"),
+        ("a.png", "b.png", "--model", "sift", "--magnification", "1e300"),
+        ("a.png", "b.png", "--model", "sift", "--device", "banana"),
         ("a.png", "b.png", "--model", "sum", "--untrained", "--device", "abacus"),
     ]
     before = sorted(tmp_path.iterdir())

@@ -4,6 +4,7 @@ import fcntl
 import os
 import stat
 import threading
+import time
 from copy import copy
 
 import numpy as np
@@ -12,12 +13,14 @@ import torch
 from helpers import refuses
 from made_images import save, texture
 
+from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import append_features, image_names, read_features
+from matchkernel.storage.threads import in_threads
 
 DETECTOR = Detector(keypoints=20)
 TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])
@@ -179,3 +182,27 @@ def test_images_in_threads_come_in_their_order(takes_one_core, photos, sift, tmp
     assert counts == [(0, 3), (1, 3), (2, 3), (3, 3)]
     for name in report.done:
         assert (tmp_path / "out" / f"{name}.npz").read_bytes() == (tmp_path / "alone" / f"{name}.npz").read_bytes()
+
+
+def test_images_wait_for_the_memory_of_others(monkeypatch):
+    """Two images together are above the limit, so detection of the second does not begin before the first is done."""
+    monkeypatch.setattr(batch, "SIFT_PIXELS", 100)
+    monkeypatch.setattr(batch, "_free_pixels", [100])
+    running, largest = [0], [0]
+
+    def work(pixels):
+        with batch._room_for(pixels):
+            running[0] += 1
+            largest[0] = max(largest[0], running[0])
+            time.sleep(0.01)
+            running[0] -= 1
+
+    list(in_threads(work, [60, 70, 10**9, 60], 2))
+    assert (running[0], largest[0], batch._free_pixels) == (0, 1, [100])
+    both = threading.Barrier(2, timeout=10)
+
+    def wait(pixels):
+        with batch._room_for(pixels):
+            both.wait()
+
+    list(in_threads(wait, [50, 50], 2))
