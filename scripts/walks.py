@@ -70,7 +70,7 @@ def command(*arguments: str) -> Callable[[], None]:
     """What `matchkernel ARGUMENTS` does, in this process."""
 
     def run() -> None:
-        from matchkernel.cli.entry import main
+        from matchkernel.__main__ import main
 
         sys.argv = ["matchkernel", *arguments]
         try:
@@ -117,14 +117,14 @@ def page_request() -> Callable[[], None]:
 
 def scene() -> None:
     """Write nine rendered photos and their model: the folder `scene`."""
-    from made_scene import render_scene
+    from made_scene import render_scene  # type: ignore[import-not-found]
 
     render_scene(Path("scene"), photos=9, seed=1)
 
 
 def strips() -> None:
     """Write one small sequence in the layout of HPatches: the folder `strips`."""
-    from helpers import write_sequence
+    from helpers import write_sequence  # type: ignore[import-not-found]
 
     write_sequence(Path("sequences", "v_texture"))
     command("data", "from-homographies", "sequences", "-o", "strips")()

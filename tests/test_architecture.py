@@ -162,7 +162,16 @@ print(opened(), "torch._dynamo" in sys.modules)
         matchkernel.lode  # noqa: B018
 
 
+def test_no_function_of_the_command_line_has_a_body_of_more_than_30_lines():
+    """A verb parses options, calls the package and prints; the options in its signature do not count."""
+    for path in sorted((PACKAGE / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                length = node.end_lineno - node.body[0].lineno + 1
+                assert length <= 30, f"{path.name}: {node.name} has {length} lines"
+
+
 def test_the_bare_command_says_what_is_missing():
-    result = python("import sys; sys.modules['typer'] = None; from matchkernel.cli.entry import main; main()")
+    result = python("import sys; sys.modules['typer'] = None; from matchkernel.__main__ import main; main()")
     assert result.returncode == 2
     assert result.stderr == "the command line needs typer and rich: pip install --force-reinstall typer rich\n"

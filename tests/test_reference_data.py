@@ -17,7 +17,7 @@ from PIL import Image
 
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies
-from matchkernel.data.hpatches import IMAGES, draw_retrieval, open_hpatches
+from matchkernel.data.hpatches import open_hpatches
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism
 from matchkernel.data.summary import verify
@@ -35,14 +35,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def hpatches():
-    """One sequence, 400 of its patches."""
-    return open_hpatches(DATA / "hpatches_sample")
-
-
-@pytest.fixture(scope="module")
-def strips(hpatches):
-    return {name: hpatches.read("i_contruction", name) for name in ("ref", *STRIPS)}
+def strips():
+    """One sequence of HPatches, 400 patches."""
+    patches = open_hpatches(DATA / "hpatches_sample")
+    assert patches.counts == {"i_contruction": 400}
+    return {name: patches.read("i_contruction", name) for name in ("ref", *STRIPS)}
 
 
 def slow(*values):
@@ -82,20 +79,6 @@ def test_rank_1_on_a_real_sequence(name, seen, strips):
     method = baseline(name, weights=DATA / "weights" / FILES[name] if name in FILES else None)
     assert rank_1(method, strips, ["h1"]) == pytest.approx([seen], abs=0.006)
     assert method.describe(strips["t5"]).any(1).all()
-
-
-def test_an_hpatches_sequence_has_400_patches_in_all_16_strips(hpatches):
-    assert hpatches.counts == {"i_contruction": 400}
-    for image in IMAGES:
-        patches = hpatches.read("i_contruction", image)
-        assert patches.shape == (400, 65, 65)
-        assert patches.dtype == np.uint8
-        with Image.open(hpatches.root / "i_contruction" / f"{image}.png") as strip:
-            assert np.array_equal(patches[123], np.asarray(strip)[123 * 65 : 124 * 65])
-    drawn = draw_retrieval(hpatches, ["i_contruction"], 50, 100)
-    chosen = np.concatenate([part.indices for part in drawn])
-    assert len(set(chosen.tolist())) == 150
-    assert (hpatches.read("i_contruction")[chosen].std((1, 2)) > 10).all()
 
 
 def test_phototourism_mosaics_pack_to_2560_patches_of_197_points(tmp_path):

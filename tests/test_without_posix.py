@@ -37,8 +37,8 @@ for found in pkgutil.walk_packages(matchkernel.__path__, "matchkernel."):
         found.name.endswith("__main__") or importlib.import_module(found.name)
     except ModuleNotFoundError as error:
         print(error.name)
-import matchkernel.storage.locks, matchkernel.storage.system
-print(matchkernel.storage.locks.fcntl, hasattr(matchkernel.storage.system.select, "poll"))
+import matchkernel.cli.console, matchkernel.storage.folders
+print(matchkernel.storage.folders.fcntl, hasattr(matchkernel.cli.console.select, "poll"))
 """
     returncode, stdout, stderr = run("-c", code)
     assert (returncode, stderr) == (0, "")
@@ -89,7 +89,12 @@ def test_two_workers_extract_two_photos(tmp_path):
         assert (returncode, done in stderr) == (0, True), stderr
 
 
-WORK = "from matchkernel.cli import app, console, entry\napp.app = lambda: console.run_script(work)\nentry.main()\n"
+WORK = """
+from matchkernel.__main__ import main
+from matchkernel.cli import app, console
+app.app = lambda: console.run_script(work)
+main()
+"""
 
 
 def test_ctrl_c_ends_the_work():

@@ -166,7 +166,7 @@ def InferenceSession(*_, **__):
 )
 def test_a_broken_package_is_one_line(photos, package, code, hint):
     verb = "extract a.png -o f.h5" if package == "h5py" else "match a.png b.png"
-    run = f"{BLOCKED}sys.argv = ['matchkernel', *{verb.split()}]\nfrom matchkernel.cli.entry import main\nmain()"
+    run = f"{BLOCKED}sys.argv = ['matchkernel', *{verb.split()}]\nfrom matchkernel.__main__ import main\nmain()"
     done = python(run, cwd=photos, first=fake(photos, package, code))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert hint in done.stderr
@@ -175,7 +175,7 @@ def test_a_broken_package_is_one_line(photos, package, code, hint):
 @pytest.mark.parametrize("kind", ["OSError", "RuntimeError"])
 def test_a_torch_that_cannot_be_imported_stops_only_what_needs_it(photos, kind):
     first = fake(photos, "torch", BROKEN.format(kind))
-    run = "import sys; from matchkernel.cli.entry import main; main()"
+    run = "import sys; from matchkernel.__main__ import main; main()"
     driver = "import matchkernel.photos.describers as devices; devices.DRIVERS = ('/',)\n"  # as if there were a GPU
     for verb in (["match", "a.png", "b.png"], ["explore", "a.png", "b.png", "--save", "page.html"]):
         good = python(driver + run, *verb, "--keypoints", "50", cwd=photos, first=first)

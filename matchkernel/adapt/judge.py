@@ -24,7 +24,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.nearest import find_nearest
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
 LEAST_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often

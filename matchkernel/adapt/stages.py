@@ -40,11 +40,10 @@ from matchkernel.model.weights import load, save, state_digest
 from matchkernel.runtime.weights import read_card
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash, write_json
-from matchkernel.storage.folders import exclusive
-from matchkernel.storage.locks import LOCK
+from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.photo_folders import check_photo_folder
-from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import first_difference
+from matchkernel.storage.work import Progress, Say
 from matchkernel.training.distributed import chosen_device
 
 SETTINGS, SCORES, ADAPTED = "settings.json", "scores.json", "adapted.safetensors"

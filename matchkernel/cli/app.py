@@ -1,4 +1,4 @@
-"""The command line: its verbs, each loaded when it is used, and the options before the verb."""
+"""The command line: its verbs, each imported when it is used, and the options before the verb."""
 
 import functools
 import sys
@@ -12,13 +12,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import matchkernel
-from matchkernel.cli.console import say_error, show_traceback
+from matchkernel.cli.console import INTERRUPTED, say, say_error, show_traceback, user_errors
 from matchkernel.errors import MissingExtraError
 from matchkernel.storage.extras import CORE, need
+from matchkernel.storage.work import is_ending
 
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {
-    "info": "List the descriptors and the trained weights, or show what a weight file records about itself.",
+    "info": "List the descriptors and the trained weights, or show the contents of a weight file.",
     "params": "Count the parameters of the paper's Table 1 from their shapes, next to the paper's own numbers.",
     "describe": "Describe patches: one unit-length row per patch; zeros for constant or non-finite patches.",
     "extract": "Extract features from images; run it again to resume.",
@@ -27,11 +28,11 @@ VERBS = {
     "match-pairs": "Match many pairs of images whose features were extracted; run it again to resume.",
     "explore": "Explore matches, patches and similarity maps of two photos in a local page, or in one file.",
     "demo": "Match a stereo pair and a rotated, smaller copy, both with known ground truth, and draw the matches.",
-    "colmap": "Reconstruct scenes with COLMAP's importers, verification and mapper from our features and matches.",
+    "colmap": "Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model.",
     "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",
-    "reduce": "Shorten the rows of trained weights, as new weights, and say what is lost.",
+    "reduce": "Shorten the descriptors of trained weights, as new weights, and measure the loss.",
     "train": "Train a descriptor; checkpoints, a log and the weights are written to one folder.",
-    "adapt": "Adapt trained weights to your own photos, and say honestly what that gained.",
+    "adapt": "Adapt trained weights to your own photos, and measure the gain on photos held out.",
     "report": "Gather results into one page of tables and charts.",
     "plot": "Draw pictures that explain the method.",
     "data": "Make, check and look at patch sets.",
@@ -40,31 +41,30 @@ VERBS = {
 
 WITH_TORCH = ("describe", "export", "reduce", "train", "adapt", "evaluate")
 
-Mistake: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
+UsageError: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
 
 
 class Verbs(TyperGroup):
     """A group of verbs of which only the names and help texts are loaded until one of them is run."""
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **settings: Any) -> Any:  # type: ignore[override]
-        """Run a command line; a mistake in it is told in one line, as every other."""
+        """Run a command line; a mistake in it is reported in one line, like every other error."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **settings)
-        words = list(sys.argv[1:] if args is None else args)
+        arguments = list(sys.argv[1:] if args is None else args)
         try:
-            _check_no_empty(words)
-            code = super().main(words, standalone_mode=False, **settings)
-        except Mistake as error:
+            _check_none_empty(arguments)
+            code = super().main(arguments, standalone_mode=False, **settings)
+        except UsageError as error:
             if type(error).__name__ != "NoArgsIsHelpError":  # no mistake: the help, which was printed
-                path = error.ctx.command_path if error.ctx else " ".join(["matchkernel", *words[:1]])
+                path = error.ctx.command_path if error.ctx else " ".join(["matchkernel", *arguments[:1]])
                 say_error(f"{error.format_message()} (see {path} --help)")
             code = error.exit_code
         except typer.Abort:
             code = 1
         except ImportError as error:
-            say_error(_what_is_missing(error, words))
-            code = 2
-        except OSError as error:  # of the help, for which there is no room
+            code = _report_import_error(error, arguments)
+        except OSError as error:  # the help could not be printed
             say_error(str(error))
             code = 1
         sys.exit(code)
@@ -75,30 +75,33 @@ class Verbs(TyperGroup):
         return name, load_verb(name) if name and entry else entry, rest
 
 
-def _what_is_missing(error: ImportError, words: Sequence[str]) -> str:
-    """One line about a package that a verb imports and that is missing or broken; our own modules are none of these."""
-    if isinstance(error, MissingExtraError):
-        return str(error)
+def _report_import_error(error: ImportError, arguments: Sequence[str]) -> int:
+    """Report a package that is missing or broken; an error in our own modules is raised again."""
+    if is_ending():  # Ctrl-C during the import
+        say("interrupted")
+        return INTERRUPTED
     top = (error.name or "").partition(".")[0]
-    verb = next((word for word in words if not word.startswith("-")), "")
-    if top in ("", "matchkernel"):
-        raise error
     try:
+        if isinstance(error, MissingExtraError) or top in ("", "matchkernel"):
+            raise error
+        verb = next((text for text in arguments if not text.startswith("-")), "")
         need(top, "torch" if top == "torch" else CORE, f"matchkernel {verb}")
     except MissingExtraError as missing:
-        return str(missing)
+        say_error(str(missing))
+        return 2
     raise error
 
 
-def _check_no_empty(words: Sequence[str]) -> None:
-    """Refuse an empty word, perhaps a variable of the shell that is not set: as a path it is the current folder."""
-    for before, word in pairwise(["matchkernel", *words]):
-        if not word:
-            raise Mistake(f"The argument after {before} is empty: a variable that is not set?")
-        if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
-            raise Mistake(f"{word} is empty: a variable that is not set?")
+def _check_none_empty(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument, perhaps a shell variable that is not set: as a path it is the current folder."""
+    for before, text in pairwise(["matchkernel", *arguments]):
+        if not text:
+            raise UsageError(f"The argument after {before} is empty: a variable that is not set?")
+        if text.startswith("--") and text.endswith("=") and text.count("=") == 1:
+            raise UsageError(f"{text} is empty: a variable that is not set?")
 
 
+@functools.cache
 def load_verb(name: str) -> Any:
     """Import cli/<name>.py, which holds a function of that name, or a group of commands called `app`."""
     python_name = name.replace("-", "_")
@@ -108,20 +111,20 @@ def load_verb(name: str) -> Any:
     else:
         verbs = typer.Typer(add_completion=False)
         verbs.command(name)(getattr(module, python_name))
-    if name in WITH_TORCH:
-        for command in verbs.registered_commands:
-            command.callback = _after_torch(command.callback, name)
+    for command in verbs.registered_commands:
+        command.callback = _reporting_errors(command.callback, name)
     return get_command(verbs)
 
 
-def _after_torch(verb: Callable[..., Any] | None, name: str) -> Callable[..., Any]:
-    """The verb, but a torch that is missing or broken is reported in one line before anything is done."""
-    assert verb is not None
+def _reporting_errors(verb: Callable[..., None], name: str) -> Callable[..., None]:
+    """The verb; its errors, and a torch that is missing or broken, are reported in one line."""
 
     @functools.wraps(verb)
-    def run(*values: Any, **options: Any) -> Any:
-        need("torch", "torch", f"matchkernel {name}")
-        return verb(*values, **options)
+    def run(*values: Any, **options: Any) -> None:
+        if name in WITH_TORCH:
+            need("torch", "torch", f"matchkernel {name}")
+        with user_errors():
+            verb(*values, **options)
 
     return run
 

@@ -4,12 +4,11 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from matchkernel.cli.console import announcing, goes_on, progress_bar, say, user_errors
-from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.console import progress_bar, say
 from matchkernel.cli.options import (
     Device,
     Engine,
@@ -17,15 +16,22 @@ from matchkernel.cli.options import (
     Listed,
     Masks,
     MatchFilter,
+    On,
     Only,
     PhotoModel,
     Stored,
     Untrained,
+    WorkerCount,
     check_model_options,
+    detector_options,
+    open_workers,
+    speed,
 )
-from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
+
+if TYPE_CHECKING:
+    from matchkernel.collection.workspace import Summary
 
 
 @detector_options(COLMAP_LIKE)
@@ -66,42 +72,38 @@ def colmap(
     workers: WorkerCount = None,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct scenes with COLMAP's importers, verification and mapper from our features and matches."""
+    """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
     from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
     from matchkernel.photos.describers import open_describer
-    from matchkernel.storage.photo_folders import first_names, photos_in
+    from matchkernel.storage.photo_folders import photos_in
 
-    with user_errors():
-        check_model_options(model, untrained, engine)
-        settings = ReconstructSettings(
-            detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
+    check_model_options(model, untrained, engine)
+    settings = ReconstructSettings(
+        detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
+    )
+    describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+    count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
+    chosen: dict[str, Any] = {"only": only or (), "listed": listed, "features": features, "masks": masks}
+    pool, label = open_workers(on, workers, count, device)
+    start = time.monotonic()
+    with progress_bar("reconstructing", resumes=out) as progress:
+        found = reconstruct(
+            images, out, describer, settings, **chosen, workers=pool, say=progress.announce, progress=progress
         )
-        describer = open_describer(model, untrained=untrained, device=device, engine=engine)
-        photos = photos_in(images, only=only or (), listed=listed, without=masks).paths
-        crew = open_workers(on, workers, len(photos), device)
-        start = time.monotonic()
-        with goes_on(out), progress_bar("reconstructing") as progress:
-            found = reconstruct(
-                images,
-                out,
-                describer,
-                settings,
-                only=only or (),
-                listed=listed,
-                features=features,
-                masks=masks,
-                workers=crew,
-                say=announcing(progress),
-                progress=progress,
-            )
-        if as_json:
-            rate = speed(found.images, time.monotonic() - start, "images")
-            print(json.dumps({**dataclasses.asdict(found), "on": crew.label if crew else "local", **rate}))
-        if found.refused:
-            say(f"not taken in by COLMAP: {first_names(found.refused)}")
-        if found.unregistered:
-            say(f"in no model: {first_names(found.unregistered)}")
-        others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
-        counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
-        counts += f" seen in {found.track_length:.2f} images on average"
-        say(f"{counts}, mean error {found.error:.3f} px ({describer.label}) -> {out}")
+    rate = speed(found.images, time.monotonic() - start, "images")
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(found), "on": label, **rate}))
+    _say_summary(found, f"({describer.label}) -> {out}")
+
+
+def _say_summary(found: "Summary", rest: str) -> None:
+    from matchkernel.storage.photo_folders import first_names
+
+    if found.refused:
+        say(f"refused by COLMAP: {first_names(found.refused)}")
+    if found.unregistered:
+        say(f"in no model: {first_names(found.unregistered)}")
+    others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
+    counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
+    counts += f" seen in {found.track_length:.2f} images on average"
+    say(f"{counts}, mean error {found.error:.3f} px {rest}")

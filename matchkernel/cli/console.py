@@ -1,16 +1,21 @@
-"""What all verbs share: errors in one line, results on stdout, everything else on stderr."""
+"""What all verbs share: errors in one line, results on stdout, progress and everything else on stderr."""
 
 import errno
 import os
 import re
+import select
+import signal
+import stat
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,18 +23,17 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from matchkernel.cli.interrupts import raised_inside
-from matchkernel.cli.progress_lines import ProgressLines
 from matchkernel.errors import MatchKernelError, WorkError
-from matchkernel.storage.system import lost_its_reader
+from matchkernel.storage.work import announce_end, end_at_once
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
-    from rich.progress import ProgressColumn, Task, TaskID
+    from rich.progress import TaskID
 
-    from matchkernel.storage.progress import Say, StageTimes
+    from matchkernel.storage.work import StageTimes
 
-STAGES = {  # first words of lines that say what long work does now, and what it counts
+INTERRUPTED, CLOSED_PIPE = 130, 141  # exit codes: 128 and the number of SIGINT, and of SIGPIPE, which Windows lacks
+UNITS = {  # the first word of a line that begins a stage of long work, and what that stage counts
     "extracting": "images",
     "global": "images",
     "matching": "pairs",
@@ -39,13 +43,13 @@ STAGES = {  # first words of lines that say what long work does now, and what it
     "calibrating": "",
     "scoring": "",
 }
-CLOSED_PIPE = 141  # exit code: 128 and the number of SIGPIPE, which Windows does not have
+SECONDS_BETWEEN_LINES = 30.0
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to user_errors; rich's own answer is exit code 1, which is that of failed work."""
+        """Leave it to user_errors; rich itself would exit with 1, the code of failed work."""
         raise BrokenPipeError
 
 
@@ -58,15 +62,9 @@ def say(line: str) -> None:
     stderr.print(line, markup=False)
 
 
-def answer(line: str, as_json: bool = False) -> None:
-    """Print the answer of a verb to stdout; to stderr where stdout has it as JSON."""
-    (stderr if as_json else stdout).print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def show_table(table: Table) -> None:
-    """Print a table to stdout; nothing is cut off, however narrow the window."""
-    width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
-    _Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
+def say_error(message: str) -> None:
+    """Print an error to stderr, on one line."""
+    stderr.print(f"error: {' '.join(message.split())}", style="red", markup=False)
 
 
 def say_stages(stages: "StageTimes") -> None:
@@ -76,26 +74,37 @@ def say_stages(stages: "StageTimes") -> None:
         say(f"{name:9} {seconds:8.3f} s {seconds / (whole or 1):6.1%}")
 
 
-def plain_table(*headings: str, numbers: tuple[str, ...] = ()) -> Table:
-    """A table that fits a terminal of 80 columns; columns of numbers are right-aligned."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+def answer(line: str, as_json: bool = False) -> None:
+    """Print the result of a verb to stdout; to stderr if stdout has it as JSON."""
+    (stderr if as_json else stdout).print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def plain_table(headings: Sequence[str], text: Sequence[str], caption: str | None = None) -> Table:
+    """A table that fits a terminal of 80 columns; columns that are not named in `text` hold numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
+        table.add_column(heading, justify="left" if heading in text else "right", no_wrap=True)
     return table
+
+
+def show_table(table: Table) -> None:
+    """Print a table to stdout; nothing is cut off, however narrow the window."""
+    width = Measurement.get(stdout, stdout.options.update(max_width=1000), table).maximum
+    _Console(emoji=False, width=max(width, stdout.width)).print(table, crop=False)
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Turn errors into one line on stderr and an exit code: 2 wrong input, 1 failed work, 130 Ctrl-C.
 
-    Where nobody reads stdout any more, the exit code is 141 and nothing is said.
+    If nobody reads stdout any more, the exit code is 141 and nothing is printed.
     """
     try:
-        with raised_inside():
+        with _signals_raise():
             yield
     except KeyboardInterrupt as stop:
         say(f"interrupted: {stop}" if stop.args else "interrupted")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     except (MatchKernelError, OSError, MemoryError) as error:
         if _is_of_a_pipe(error) and _is_stdout_closed():  # `| head` has read enough
             raise typer.Exit(CLOSED_PIPE) from None
@@ -111,15 +120,6 @@ def user_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-@contextmanager
-def goes_on(out: Path) -> Iterator[None]:
-    """Say at Ctrl-C that work is kept, for verbs that resume."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"run the same command again to go on with {out}") from None
-
-
 def run_script(main: Callable[[], None]) -> None:
     """Run a script outside the command line, reporting errors as the verbs do."""
     try:
@@ -129,9 +129,24 @@ def run_script(main: Callable[[], None]) -> None:
         raise SystemExit(stop.exit_code) from None
 
 
-def say_error(message: str) -> None:
-    """Print what went wrong to stderr, on one line."""
-    stderr.print(f"error: {' '.join(message.split())}", style="red", markup=False)
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM raise inside the block, so that partial files are removed; see __main__.main."""
+    replaced = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == end_at_once]
+    for number in replaced:
+        signal.signal(number, _raise)
+    try:
+        yield
+    finally:
+        for number in replaced:
+            signal.signal(number, end_at_once)
+
+
+def _raise(number: int, _frame: object) -> None:
+    announce_end()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _report(message: str) -> None:
@@ -141,94 +156,185 @@ def _report(message: str) -> None:
 
 
 def _is_of_a_pipe(error: BaseException) -> bool:
-    """Whether a pipe broke, which on Windows may be an invalid argument, of no file."""
+    """True if a pipe broke, which on Windows may be an invalid argument without a file."""
     is_invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
     return isinstance(error, BrokenPipeError) or is_invalid
 
 
 def _is_stdout_closed() -> bool:
-    """Whether nobody reads stdout any more; then it is pointed elsewhere, or Python would complain when it ends."""
+    """True if nobody reads stdout any more; it is then redirected, or Python would complain at the end."""
     try:
         place = sys.stdout.fileno()
-    except (OSError, ValueError):  # it is no file
+    except (OSError, ValueError):  # not a file
         return False
-    if not lost_its_reader(place):
+    if not _lost_its_reader(place):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
     return True
 
 
+def _lost_its_reader(place: int) -> bool:
+    """True if nobody reads what is written here any more; for use after a failed write.
+
+    Args:
+        place: file descriptor. On Windows every pipe counts as one without a reader, as the system cannot tell.
+    """
+    if not hasattr(select, "poll"):
+        return stat.S_ISFIFO(os.fstat(place).st_mode)
+    look = select.poll()
+    look.register(place, select.POLLOUT)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
+
+
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory, for which it has a class on a GPU only; by name, as torch may not be loaded."""
+    """True if torch ran out of memory; only on a GPU it has a class for that, found by name as torch may be absent."""
     known = ("DefaultCPUAllocator", "CUDA error: out of memory")
     return type(error).__name__ == "OutOfMemoryError" or any(part in str(error) for part in known)
 
 
 @contextmanager
-def progress_bar(what: str, total: int = 1, unit: str = "") -> Iterator["Bar | ProgressLines"]:
+def progress_bar(
+    what: str, total: int = 1, unit: str = "", *, resumes: Path | None = None
+) -> Iterator["Bar | ProgressLines"]:
     """A progress bar on stderr, removed when done; plain lines, see ProgressLines, if stderr is not a terminal.
 
     Args:
         what: the first stage.
         total: number of items.
         unit: what the items are, to show how many are done in a second.
+        resumes: output of work that the same command resumes; Ctrl-C then says so.
     """
-    if not stderr.is_terminal:
-        with ProgressLines(what, unit, say) as lines:
-            yield lines
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    try:
+        if stderr.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _rate_column()]
-    with Progress(*columns, TimeRemainingColumn(), console=stderr, transient=True) as progress:
-        yield Bar(progress, progress.add_task(what, total=total, unit=unit))
-
-
-def announcing(bar: "Bar | ProgressLines") -> "Say":
-    """A function that says a line, and makes it the name of the bar if it begins another stage."""
-
-    def tell(line: str) -> None:
-        unit = unit_of(line)
-        say(line) if unit is None else bar.announce(line, unit)
-
-    return tell
+            columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+            columns += [TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
+            with Progress(*columns, console=stderr, transient=True) as progress:
+                yield Bar(progress, progress.add_task(what, total=total, rate=""), unit)
+        else:
+            with ProgressLines(what, unit, say) as lines:
+                yield lines
+    except KeyboardInterrupt:
+        if resumes is None:
+            raise
+        raise KeyboardInterrupt(f"run the same command again to resume {resumes}") from None
 
 
 def unit_of(line: str) -> str | None:
     """What is counted in the stage that a line begins; None if it begins none."""
-    return STAGES.get(line.partition(" ")[0])
+    return UNITS.get(line.partition(" ")[0])
 
 
-def _rate_column() -> "ProgressColumn":
-    from rich.progress import ProgressColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: "Task") -> Text:
-            return Text(f"{task.speed:.1f} {task.fields['unit']}/s" if task.speed and task.fields["unit"] else "")
-
-    return Rate()
-
-
-@dataclass(frozen=True)
 class Bar:
     """A progress bar that can be passed as a `progress` callback."""
 
-    progress: "RichProgress"
-    task: "TaskID"
+    def __init__(self, progress: "RichProgress", task: "TaskID", unit: str) -> None:
+        self.progress, self.task, self.unit = progress, task, unit
 
     def __call__(self, done: int, total: int) -> None:
         """Report the number of items done and their total."""
         self.progress.update(self.task, completed=done, total=total)
+        speed = self.progress.tasks[0].speed
+        self.progress.update(self.task, rate=f"{speed:.1f} {self.unit}/s" if speed and self.unit else "")
 
     def rename(self, what: str, unit: str = "") -> None:
         """Begin another stage with this name and unit, with nothing done yet."""
-        self.progress.reset(self.task, description=what, unit=unit)
+        self.unit = unit
+        self.progress.reset(self.task, description=what, rate="")
 
-    def announce(self, what: str, unit: str = "") -> None:
-        """Begin another stage, and say so."""
-        say(what)
-        self.rename(what, unit)
+    def announce(self, line: str) -> None:
+        """Print a line; it may begin another stage."""
+        say(line)
+        if (unit := unit_of(line)) is not None:
+            self.rename(line, unit)
 
-    def spoken(self) -> None:
-        """The work has said itself how far it is."""
+
+class ProgressLines:
+    """Progress in a log file. Nothing in the first half minute; later, each stage and its state every half minute.
+
+    To be passed as a `progress` callback, and used as a context manager: a thread keeps the time, so that lines come
+    even while nothing is reported.
+
+    Args:
+        what: the first stage.
+        unit: what the items are.
+        say: prints a line.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, what: str, unit: str, say: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._clock = say, clock
+        self._start = self._last = clock()
+        self._is_over = threading.Event()
+        self._begin(what, unit)
+
+    def _begin(self, what: str, unit: str) -> None:
+        self._what, self._unit, self._since = what, unit, self._clock()
+        self._count: tuple[int, int] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Report the number of items done and their total."""
+        before = self._count
+        if before is None or done < before[0] or total != before[1]:
+            self._first = done, self._clock()  # the speed is measured from here: earlier items may be of another run
+        self._count = done, total
+
+    def rename(self, what: str, unit: str = "") -> None:
+        """Begin another stage."""
+        self._begin(what, unit)
+        if self._clock() - self._start >= SECONDS_BETWEEN_LINES:
+            self._print(what)
+
+    def announce(self, line: str) -> None:
+        """Print a line in any case; it may begin another stage."""
+        if (unit := unit_of(line)) is not None:
+            self._begin(line, unit)
+        self._print(line)
+
+    def tick(self) -> None:
+        """Print how far the work is, if it is time."""
+        if self._clock() - self._last >= SECONDS_BETWEEN_LINES:
+            self._print(self._state())
+
+    def _print(self, line: str) -> None:
+        self._say(line)
+        self._last = self._clock()
+
+    def _state(self) -> str:
+        now, count = self._clock(), self._count
+        if count is None:
+            return f"{self._what}: {duration(now - self._since)} so far"
+        (done, total), (first, then) = count, self._first
+        line = f"{self._what}: {done:,} of {total:,} {self._unit}".rstrip()
+        if done == first or now == then:
+            return line
+        rate = (done - first) / (now - then)
+        if self._unit:
+            line += f", {rate:,.1f} {self._unit}/s" if rate >= 1 else f", {rate:.2g} {self._unit}/s"
+        return f"{line}, about {duration((total - done) / rate)} left" if done < total else line
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._keep_time, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._is_over.set()
+        self._thread.join(timeout=1)  # no line comes after the result
+
+    def _keep_time(self) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            while not self._is_over.wait(1):
+                self.tick()
+
+
+def duration(seconds: float) -> str:
+    """A time as text: `45 s`, `1 min 30 s`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    parts = [f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest or not minutes)
+    return " ".join(parts)

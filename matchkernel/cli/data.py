@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import announcing, answer, goes_on, progress_bar, say, user_errors
+from matchkernel.cli.console import answer, progress_bar, say
 from matchkernel.cli.options import Json, Picture, Seed
 from matchkernel.geometry.conventions import MAGNIFICATION
 
@@ -29,10 +29,9 @@ def pack(
     """Pack a PhotoTourism set into one memory-mapped patch set."""
     from matchkernel.data import phototourism, summary
 
-    with user_errors():
-        with goes_on(out), progress_bar("packing patches", unit="patches") as progress:
-            phototourism.pack_phototourism(source, out, progress)
-        say(summary.one_line(out))
+    with progress_bar("packing patches", unit="patches", resumes=out) as progress:
+        phototourism.pack_phototourism(source, out, progress)
+    say(summary.one_line(out))
 
 
 @app.command()
@@ -40,10 +39,9 @@ def verify(folder: Set) -> None:
     """Check every file of a set against its manifest."""
     from matchkernel.data import summary
 
-    with user_errors():
-        with progress_bar("checking files"):
-            summary.verify(folder)
-        answer(f"intact: {summary.one_line(folder)}")
+    with progress_bar("checking files"):
+        summary.verify(folder)
+    answer(f"intact: {summary.one_line(folder)}")
 
 
 @app.command("from-colmap")
@@ -63,13 +61,12 @@ def from_colmap_(
     """Cut a patch set from photos with a COLMAP reconstruction."""
     from matchkernel.data import from_colmap, summary
 
-    with user_errors():
-        settings = from_colmap.CutSettings(size, magnification, geometric, pairs, seed, mosaics)
-        with goes_on(out), progress_bar("cutting photos", unit="photos") as progress:
-            from_colmap.build_from_colmap(
-                images, sparse, database, out, settings, all_keypoints=all_keypoints, progress=progress
-            )
-        say(summary.one_line(out))
+    settings = from_colmap.CutSettings(size, magnification, geometric, pairs, seed, mosaics)
+    with progress_bar("cutting photos", unit="photos", resumes=out) as progress:
+        from_colmap.build_from_colmap(
+            images, sparse, database, out, settings, all_keypoints=all_keypoints, progress=progress
+        )
+    say(summary.one_line(out))
 
 
 @app.command("from-photos")
@@ -86,18 +83,12 @@ def from_photos_(
     """Reconstruct photos with COLMAP, then cut a patch set."""
     from matchkernel.data import from_colmap, from_photos, summary
 
-    with user_errors():
-        settings = from_colmap.CutSettings(64, magnification, geometric, pairs, seed, mosaics)
-        with goes_on(out), progress_bar("cutting photos", unit="photos") as progress:
-            from_photos.build_from_photos(
-                photos,
-                out,
-                settings,
-                sequential=sequential,
-                say=announcing(progress),
-                progress=progress,
-            )
-        say(summary.one_line(out))
+    settings = from_colmap.CutSettings(64, magnification, geometric, pairs, seed, mosaics)
+    with progress_bar("cutting photos", unit="photos", resumes=out) as progress:
+        from_photos.build_from_photos(
+            photos, out, settings, sequential=sequential, say=progress.announce, progress=progress
+        )
+    say(summary.one_line(out))
 
 
 @app.command("from-homographies")
@@ -113,13 +104,10 @@ def from_homographies_(
     """Cut a set in the HPatches layout from sequences with known homographies."""
     from matchkernel.data import from_homographies, summary
 
-    with user_errors():
-        settings = from_homographies.HomographySettings(most, magnification, seed, verification)
-        with goes_on(out), progress_bar("cutting sequences", unit="sequences") as progress:
-            from_homographies.build_from_homographies(
-                source, out, settings, sequences=sequence or None, progress=progress
-            )
-        say(summary.one_line(out))
+    settings = from_homographies.HomographySettings(most, magnification, seed, verification)
+    with progress_bar("cutting sequences", unit="sequences", resumes=out) as progress:
+        from_homographies.build_from_homographies(source, out, settings, sequences=sequence or None, progress=progress)
+    say(summary.one_line(out))
 
 
 @app.command("synthetic")
@@ -133,10 +121,9 @@ def synthetic_(
     """Render a patch set whose correspondences are exact."""
     from matchkernel.data import summary, synthetic
 
-    with user_errors():
-        with goes_on(out), progress_bar("rendering points", unit="points") as progress:
-            synthetic.build_synthetic(out, synthetic.SyntheticSettings(points, patches, size, seed), progress)
-        say(summary.one_line(out))
+    with progress_bar("rendering points", unit="points", resumes=out) as progress:
+        synthetic.build_synthetic(out, synthetic.SyntheticSettings(points, patches, size, seed), progress)
+    say(summary.one_line(out))
 
 
 @app.command()
@@ -144,9 +131,8 @@ def info(folder: Set, as_json: Json = False) -> None:
     """Show what a set holds and where it comes from."""
     from matchkernel.data import summary
 
-    with user_errors():
-        facts = summary.facts(folder)
-        print(json.dumps(facts, indent=2) if as_json else "\n".join(summary.lines(facts)))
+    facts = summary.facts(folder)
+    print(json.dumps(facts, indent=2) if as_json else "\n".join(summary.lines(facts)))
 
 
 @app.command()
@@ -166,6 +152,5 @@ def show(
     """Draw a contact sheet: each row shows the patches of one point."""
     from matchkernel.plots.contact_sheet import write_contact_sheet
 
-    with user_errors():
-        write_contact_sheet(folder, out, points=points, columns=columns, only_geometric=geometric, seed=seed)
-        say(f"-> {out}")
+    write_contact_sheet(folder, out, points=points, columns=columns, only_geometric=geometric, seed=seed)
+    say(f"-> {out}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import progress_bar, say
 from matchkernel.cli.options import Device, Engine, Json, Model, Untrained, weight_files
 
 
@@ -31,37 +31,22 @@ def describe(
     from matchkernel.model.weights import load
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        check_output(out, patches, *weight_files(model))
-        network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
-        weights = "random weights, only for trying things out" if untrained else f"weights {model}"
-        stack = read_patches(patches)
-        size = network.config.patch_size if resize else int(stack.shape[-1])
-        check_patch_size(network.config, size)
-        if size != network.config.patch_size and not untrained:
-            trained = network.config.patch_size
-            say(f"patches of {size} px, {model} was trained on {trained} px: --resize describes them as such")
-        runner = open_engine(network, engine, size=size, device=device)
-        with progress_bar("describing", len(stack), unit="patches") as progress:
-            valid = describe_file(
-                stack,
-                network,
-                out,
-                resize=resize,
-                batch_size=batch_size,
-                engine=runner,
-                progress=progress,
-            )
-        invalid = (~valid).nonzero()[0].tolist()
-        summary = {
-            "patches": len(stack),
-            "D": network.config.D,
-            "invalid": invalid,
-            "out": str(out),
-            "weights": weights,
-            "engine": runner.name,
-        }
-        if as_json:
-            print(json.dumps(summary))
-        bad = f"; {len(invalid)} without content, written as zeros: {invalid[:10]}" if invalid else ""
-        say(f"{len(stack)} patches, {network.config.D} numbers each ({weights}, {runner.name}) -> {out}{bad}")
+    check_output(out, patches, *weight_files(model))
+    network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
+    weights = "random weights, only for trying things out" if untrained else f"weights {model}"
+    stack, D, trained = read_patches(patches), network.config.D, network.config.patch_size
+    size = trained if resize else int(stack.shape[-1])
+    check_patch_size(network.config, size)
+    if size != trained and not untrained:
+        say(f"the patches have {size} px, {model} was trained on {trained} px: --resize resizes them first")
+    runner = open_engine(network, engine, size=size, device=device)
+    with progress_bar("describing", len(stack), unit="patches") as progress:
+        valid = describe_file(
+            stack, network, out, resize=resize, batch_size=batch_size, engine=runner, progress=progress
+        )
+    invalid = (~valid).nonzero()[0].tolist()
+    if as_json:
+        facts = {"invalid": invalid, "out": str(out), "weights": weights, "engine": runner.name}
+        print(json.dumps({"patches": len(stack), "D": D, **facts}))
+    bad = f"; {len(invalid)} without content, written as zeros: {invalid[:10]}" if invalid else ""
+    say(f"{len(stack)} patches, {D} numbers each ({weights}, {runner.name}) -> {out}{bad}")

@@ -2,25 +2,26 @@
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from matchkernel.cli.console import goes_on, plain_table, progress_bar, say, show_table, unit_of, user_errors
-from matchkernel.cli.detector_options import detector_options
-from matchkernel.cli.options import Engine, Json, weight_files
+from matchkernel.cli.console import plain_table, progress_bar, say, show_table, unit_of
+from matchkernel.cli.options import Engine, Json, detector_options, weight_files
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.onnx import TORCH
 
 if TYPE_CHECKING:
-    from matchkernel.evaluation.hpatches.evaluate import Whitening
+    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles, Whitening
     from matchkernel.evaluation.method import Method
     from matchkernel.evaluation.methods import Planned
+    from matchkernel.evaluation.photos.methods import MethodSpec
     from matchkernel.photos.nearest import Distance
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
@@ -74,32 +75,29 @@ def phototourism(
     from matchkernel.data.patch_set import open_test_sets
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.patch_sets import QUERIES, evaluate_patch_sets
-    from matchkernel.evaluation.results import check_target
 
-    with user_errors():
-        models = [_named(text) for text in model or []]
-        weights = _named(baseline_weights) if baseline_weights else None
-        if out is not None:
-            named = [_named(text) for text in sets]
-            folders = [folder for _, folder in named] + ([training_set] if training_set else [])
-            tested = {name or folder for name, folder in named}  # sets of one name are joined
-            check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
-        methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
-        with progress_bar("reading") as bar:
-            tests = open_test_sets([_named(text) for text in sets])
-            results = evaluate_patch_sets(
-                methods,
-                tests,
-                distance=cast("Distance | None", distance),
-                queries=queries or QUERIES,
-                seed=seed,
-                before=_checking(out),
-                say=bar.rename,
-                progress=bar,
-            )
-        left = [f"{m.name} on {test}" for m in methods for test in tests if m.was_trained_on(test, tests[test])]
-        told = f"; {len(left)} not scored, as trained on it: {', '.join(left[:5])}{', …' * (len(left) > 5)}"
-        _finish(results, out, as_json, told if left else "")
+    models = [_named(text) for text in model or []]
+    weights = _named(baseline_weights) if baseline_weights else None
+    named = [_named(text) for text in sets]
+    folders = [folder for _, folder in named] + ([training_set] if training_set else [])
+    tested = {name or folder for name, folder in named}  # sets of one name are joined
+    _check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
+    methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
+    with progress_bar("reading") as bar:
+        tests = open_test_sets(named)
+        results = evaluate_patch_sets(
+            methods,
+            tests,
+            distance=cast("Distance | None", distance),
+            queries=queries or QUERIES,
+            seed=seed,
+            before=_checking(out),
+            say=bar.rename,
+            progress=bar,
+        )
+    left = [f"{m.name} on {test}" for m in methods for test in tests if m.was_trained_on(test, tests[test])]
+    remark = f"; {len(left)} not scored, as trained on it: {', '.join(left[:5])}{', …' * (len(left) > 5)}"
+    _finish(results, out, as_json, remark if left else "")
 
 
 @app.command()
@@ -135,43 +133,47 @@ def hpatches(
     engine: Engine = TORCH,
 ) -> None:
     """Score verification, matching and retrieval as the official HPatches benchmark defines them."""
-    from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
+    from matchkernel.evaluation.hpatches.evaluate import TASKS, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
-    from matchkernel.evaluation.results import check_target
     from matchkernel.storage.files import check_new_folder
 
-    with user_errors():
-        models = [_named(model)] if model else []
-        weights = _named(baseline_weights) if baseline_weights else None
-        inputs = [place for place in (folder, descriptors, tasks, training_set) if place is not None]
-        if out is not None:
-            check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
-        if write_csv is not None:
-            check_new_folder(write_csv, *inputs)
-        if descriptors is not None and (model or baseline or baseline_weights or training_set):
-            raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
-        if descriptors is None and bits:
-            raise ArgumentError("--bits needs --descriptors")
-        source: Method | DescriptorFiles
-        if descriptors is not None:
-            source = DescriptorFiles(descriptors, bits, name or "")
-        else:
-            (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
-        with progress_bar("reading") as bar:
-            results = evaluate_hpatches(
-                source,
-                folder,
-                tasks=tasks,
-                splits=split or ["full"],
-                distance=cast("Distance | None", distance),
-                whitening=cast("Whitening", whitening),
-                only=task or TASKS,
-                write_csv=write_csv,
-                before=_checking(out),
-                say=bar.rename,
-                progress=bar,
-            )
-        _finish(results, out, as_json)
+    models = [_named(model)] if model else []
+    weights = _named(baseline_weights) if baseline_weights else None
+    inputs = [place for place in (folder, descriptors, tasks, training_set) if place is not None]
+    _check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
+    if write_csv is not None:
+        check_new_folder(write_csv, *inputs)
+    source = _descriptor_files(descriptors, bits, name, model or baseline or baseline_weights or training_set)
+    if source is None:
+        (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
+    with progress_bar("reading") as bar:
+        results = evaluate_hpatches(
+            source,
+            folder,
+            tasks=tasks,
+            splits=split or ["full"],
+            distance=cast("Distance | None", distance),
+            whitening=cast("Whitening", whitening),
+            only=task or TASKS,
+            write_csv=write_csv,
+            before=_checking(out),
+            say=bar.rename,
+            progress=bar,
+        )
+    _finish(results, out, as_json)
+
+
+def _descriptor_files(
+    folder: Path | None, bits: bool, name: str | None, method: object
+) -> "Method | DescriptorFiles | None":
+    """The descriptor files to score, if there are any; options of a method cannot be combined with them."""
+    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+
+    if folder is None and bits:
+        raise ArgumentError("--bits needs --descriptors")
+    if folder is not None and method:
+        raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
+    return None if folder is None else DescriptorFiles(folder, bits, name or "")
 
 
 @app.command()
@@ -222,46 +224,47 @@ def photos(
     engine: Engine = TORCH,
 ) -> None:
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
-    import shutil
-    from dataclasses import replace
-
     from matchkernel.evaluation.photos.evaluate import evaluate_photos
-    from matchkernel.evaluation.photos.methods import MethodSpec
     from matchkernel.evaluation.photos.scenes import read_scenes
     from matchkernel.evaluation.photos.work import Protocol
-    from matchkernel.evaluation.results import check_target
     from matchkernel.model.devices import open_device
     from matchkernel.storage.files import check_folder
 
-    with user_errors():
-        chosen = [
-            MethodSpec(text, replace(detector, keypoints=number), kept, device, name, engine, guided)
-            for name, text in map(_named, model)
-            for number in budget or [detector.keypoints]
-            for kept in filters or ["ratio"]
-        ]
-        if out is not None:
-            check_target(out, len(chosen) > 1, *scenes, *weight_files(*(spec.text for spec in chosen)))
-        if work is not None:
-            check_folder(work, *scenes)
-        cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
-        parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
-        protocol, kept = Protocol(pixels, repeats), work or parts
-        with goes_on(kept) if kept else nullcontext(), progress_bar("reading") as bar:
-            results = evaluate_photos(
-                read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
-                chosen,
-                protocol,
-                work=kept,
-                workers=workers or cores,
-                threads_each=threads,
-                before=_checking(out),
-                say=lambda line: bar.rename(line, unit_of(line) or ""),
-                progress=bar,
-            )
-        _finish(results, out, as_json)
-        if parts is not None:
-            shutil.rmtree(parts, ignore_errors=True)
+    detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]
+    specs = _photo_methods(model, detectors, filters or ["ratio"], device=device, engine=engine, guided=guided)
+    _check_target(out, len(specs) > 1, *scenes, *weight_files(*(spec.text for spec in specs)))
+    if work is not None:
+        check_folder(work, *scenes)
+    cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
+    parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
+    with progress_bar("reading", resumes=work or parts) as bar:
+        results = evaluate_photos(
+            read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
+            specs,
+            Protocol(pixels, repeats),
+            work=work or parts,
+            workers=workers or cores,
+            threads_each=threads,
+            before=_checking(out),
+            say=lambda line: bar.rename(line, unit_of(line) or ""),
+            progress=bar,
+        )
+    _finish(results, out, as_json)
+    if parts is not None:
+        shutil.rmtree(parts, ignore_errors=True)
+
+
+def _photo_methods(
+    models: list[str], detectors: list[Detector], filters: list[str], **options: Any
+) -> "list[MethodSpec]":
+    from matchkernel.evaluation.photos.methods import MethodSpec
+
+    return [
+        MethodSpec(text, detector, kept, name=name, **options)
+        for name, text in map(_named, models)
+        for detector in detectors
+        for kept in filters
+    ]
 
 
 def _named(text: str) -> tuple[str | None, str]:
@@ -272,6 +275,13 @@ def _named(text: str) -> tuple[str | None, str]:
 
 def _files(*named: tuple[str | None, str] | None) -> list[Path]:
     return weight_files(*(path for _, path in filter(None, named)))
+
+
+def _check_target(out: Path | None, several: bool, *inputs: str | Path) -> None:
+    from matchkernel.evaluation.results import check_target
+
+    if out is not None:
+        check_target(out, several, *inputs)
 
 
 def _checking(out: Path | None) -> "Planned | None":
@@ -290,10 +300,9 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
         print(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False))
     else:
         headings, rows = table_of(results)
-        table = plain_table(*headings, numbers=tuple(h for h in headings if h not in TEXT_COLUMNS))
+        table = plain_table(headings, TEXT_COLUMNS, note_of(results))
         for row in rows:
             table.add_row(*row)
-        table.caption, table.caption_justify = note_of(results), "left"
         show_table(table)
     for result in results:
         where = result.get("split") or result.get("test_set")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import progress_bar, say
 from matchkernel.cli.options import weight_files
 from matchkernel.errors import ArgumentError
 
@@ -35,24 +35,20 @@ def export(
     from matchkernel.photos.adapters.onnx import export_onnx
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        if int8 != bool(calibrate):
-            raise ArgumentError("--int8 and --calibrate SET belong together: ranges of 8 bits are chosen on patches")
-        check_output(out, *weight_files(model), suffixes=(".onnx",))
-        network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
-        card = {"weights": "random, for trying out only"} if untrained else None
-        if calibrate:
-            with progress_bar("calibrating"):
-                made = export_int8(network, out, [open_patch_set(place) for place in calibrate], patch_size, card)
-            loss = f"cosine with torch {made.cosine:.5f} (lowest {made.lowest_cosine:.4f})"
-            loss += f", retrieval mAP {made.int8_map:.2f} instead of {made.torch_map:.2f}"
-            say(
-                f"{made.ranges.patch_size} px patches, {network.config.D} numbers each, int8 calibrated on "
-                f"{made.calibrated} patches; "
-                f"{loss}, on {made.held_out} patches of other points -> {out}"
-            )
-            return
+    if int8 != bool(calibrate):
+        raise ArgumentError("--int8 and --calibrate SET belong together: ranges of 8 bits are chosen on patches")
+    check_output(out, *weight_files(model), suffixes=(".onnx",))
+    network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
+    card = {"weights": "random, for trying out only"} if untrained else None
+    if calibrate:
+        with progress_bar("calibrating"):
+            made = export_int8(network, out, [open_patch_set(place) for place in calibrate], patch_size, card)
+        size, facts = made.ranges.patch_size, f"int8 calibrated on {made.calibrated} patches"
+        checked = f"cosine with torch {made.cosine:.5f} (lowest {made.lowest_cosine:.4f}), retrieval mAP "
+        checked += f"{made.int8_map:.2f} instead of {made.torch_map:.2f}, on {made.held_out} patches of other points"
+    else:
         written = export_onnx(network, out, patch_size, card)
-        checked = ", ".join(f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
-        size = f"{written.patch_size} px patches, {written.D} numbers each, opset {written.opset}"
-        say(f"{size}; largest difference from torch {checked} -> {out}")
+        size, facts = written.patch_size, f"opset {written.opset}"
+        differences = (f"{worst:.1g} at batch {batch}" for batch, worst in written.differences.items())
+        checked = f"largest difference from torch {', '.join(differences)}"
+    say(f"{size} px patches, {network.config.D} numbers each, {facts}; {checked} -> {out}")

@@ -8,22 +8,25 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import goes_on, progress_bar, say, say_stages, user_errors
-from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.console import progress_bar, say, say_stages
 from matchkernel.cli.options import (
     Device,
     Engine,
     Json,
     Listed,
     Masks,
+    On,
     Only,
     PhotoModel,
     Profile,
     Stored,
     Untrained,
+    WorkerCount,
     check_model_options,
+    detector_options,
+    open_workers,
+    speed,
 )
-from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 
@@ -51,32 +54,37 @@ def extract(
     from matchkernel.collection.extract import extract_images
     from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_at
-    from matchkernel.storage.progress import recording, stage
+    from matchkernel.storage.work import recording, stage
 
-    with user_errors(), recording() as stages:
-        check_model_options(model, untrained, engine)
+    check_model_options(model, untrained, engine)
+    with recording() as stages:
         with stage("open"):
             describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)
-        found = photos.paths
         if photos.ignored:
             say(photos.what_was_ignored())
-        crew = open_workers(on, workers, len(found), device)
+        pool, label = open_workers(on, workers, len(photos.paths), device)
         start = time.monotonic()
-        with goes_on(out), progress_bar("extracting features", len(found), unit="images") as progress:
+        with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as progress:
             report = extract_images(
-                found, out, describer, detector, store=store, masks=masks, workers=crew, say=say, progress=progress
+                photos.paths,
+                out,
+                describer,
+                detector,
+                store=store,
+                masks=masks,
+                workers=pool,
+                say=say,
+                progress=progress,
             )
-        rate = speed(len(report.done), time.monotonic() - start, "images")
-        done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
-        if not done and not kept:
-            raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
-        if as_json:
-            result = {**asdict(report), "ignored": photos.ignored, "on": crew.label if crew else "local", **rate}
-            print(json.dumps({**result, **({"seconds": stages.rounded()} if profile else {})}))
-        say(
-            f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints "
-            f"({report.label}), {rate['images_per_second']:.1f} images/s -> {out}"
-        )
-        if profile:
-            say_stages(stages)
+    done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
+    if not done and not kept:
+        raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
+    rate = speed(done, time.monotonic() - start, "images")
+    if as_json:
+        seconds = {"seconds": stages.rounded()} if profile else {}
+        print(json.dumps({**asdict(report), "ignored": photos.ignored, "on": label, **rate, **seconds}))
+    counts = f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints"
+    say(f"{counts} ({report.label}), {rate['images_per_second']:.1f} images/s -> {out}")
+    if profile:
+        say_stages(stages)

@@ -8,9 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from matchkernel.cli.console import plain_table, say, show_table, stdout, user_errors
+from matchkernel.cli.console import plain_table, say, show_table, stdout
 from matchkernel.cli.options import Json
-from matchkernel.runtime.overview import card_facts, card_sections, overview, trained_weights
 
 
 def info(
@@ -19,42 +18,45 @@ def info(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the descriptors and the trained weights, or show what a weight file records about itself."""
-    with user_errors():
-        if weights is not None:
-            _show_card(weights, card_facts(weights), as_json)
-            return
-        rows = overview()
-        if as_json:
-            print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2, ensure_ascii=False))
-            return
-        numbers = ("parameters", "D")
-        table = plain_table("descriptor", "symbol", *numbers, "patch sizes", numbers=numbers)
-        for row in rows:
-            table.add_row(row.variant, row.symbol, f"{row.parameters:,}", str(row.D), row.sizes)
-        show_table(table)
+    """List the descriptors and the trained weights, or show the contents of a weight file."""
+    from matchkernel.runtime.overview import card_facts, overview
+
+    if as_json:
+        facts = [dataclasses.asdict(row) for row in overview()] if weights is None else card_facts(weights)
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    elif weights is None:
+        _list_descriptors()
         _list_weights()
+    else:
+        _show_card(weights, card_facts(weights))
+
+
+def _list_descriptors() -> None:
+    from matchkernel.runtime.overview import overview
+
+    headings = ("descriptor", "symbol", "parameters", "D", "patch sizes")
+    table = plain_table(headings, text=("descriptor", "symbol", "patch sizes"))
+    for row in overview():
+        table.add_row(row.variant, row.symbol, f"{row.parameters:,}", str(row.D), row.sizes)
+    show_table(table)
 
 
 def _list_weights() -> None:
-    """The weights that come with the package, one row each."""
-    numbers = ("parameters", "patch", "matching")
-    table = plain_table("weights", "descriptor", *numbers, "steps x pairs", numbers=numbers)
+    from matchkernel.runtime.overview import trained_weights
+
+    headings = ("weights", "descriptor", "parameters", "patch", "matching", "steps x pairs")
+    caption = "matching: mAP on validation photos, see docs/models.md; `info NAME` shows more"
+    table = plain_table(headings, ("weights", "descriptor", "steps x pairs"), caption)
     for row in trained_weights():
         matching = "-" if row.matching is None else f"{row.matching:.1f}"
         table.add_row(row.name, row.descriptor, f"{row.parameters:,}", str(row.patch_size), matching, row.training)
     if table.row_count:
-        table.caption, table.caption_justify = (
-            "matching: mAP on validation photos, see docs/models.md; `info NAME` shows more",
-            "left",
-        )
         show_table(table)
 
 
-def _show_card(weights: str, facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
-        return
+def _show_card(weights: str, facts: dict[str, Any]) -> None:
+    from matchkernel.runtime.overview import card_sections
+
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=30)
     table.add_column(overflow="fold")

@@ -1,17 +1,16 @@
 """matchkernel match"""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import answer, progress_bar, say, say_stages, user_errors
-from matchkernel.cli.detector_options import detector_options
+from matchkernel.cli.console import answer, progress_bar, say, say_stages
 from matchkernel.cli.options import (
     Device,
     Engine,
+    Geometry,
     Guided,
     InlierPixels,
     Json,
@@ -21,20 +20,12 @@ from matchkernel.cli.options import (
     Profile,
     Untrained,
     check_model_options,
+    detector_options,
     weight_files,
 )
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
-
-
-class Geometry(StrEnum):
-    """The model that matches are verified with."""
-
-    auto = "auto"
-    homography = "homography"
-    fundamental = "fundamental"
-    none = "none"
 
 
 @detector_options()
@@ -64,27 +55,24 @@ def match(
     from matchkernel.photos.pipeline import MatchSettings, match_images, save_csv
     from matchkernel.plots.matches import save_picture
     from matchkernel.storage.files import check_output
-    from matchkernel.storage.progress import recording, stage
+    from matchkernel.storage.work import recording, stage
 
-    with user_errors(), recording() as stages:
-        check_model_options(model, untrained, engine)
-        for path in out or []:
-            check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
-        settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)
+    check_model_options(model, untrained, engine)
+    for path in out or []:
+        check_output(path, a, b, *weight_files(model), suffixes=(".png", ".csv"))
+    settings = MatchSettings(detector, mutual, parse_filter(keep), geometry.value, pixels, guided)
+    with recording() as stages:
         with stage("open"):
             describer = open_describer(model, untrained=untrained, device=device, engine=engine)
         with progress_bar("reading") as bar:
             found = match_images(a, b, describer, settings, say=bar.rename, progress=bar)
         with stage("write"):
             for path in out or []:
-                if path.suffix.lower() == ".csv":
-                    save_csv(found, path)
-                else:
-                    save_picture(found, a, b, path)
-        if as_json:
-            print(json.dumps({**found.to_json(), **({"seconds": stages.rounded()} if profile else {})}))
-        answer(found.one_line(), as_json)
-        for path in out or []:
-            say(f"-> {path}")
-        if profile:
-            say_stages(stages)
+                save_csv(found, path) if path.suffix.lower() == ".csv" else save_picture(found, a, b, path)
+    if as_json:
+        print(json.dumps({**found.to_json(), **({"seconds": stages.rounded()} if profile else {})}))
+    answer(found.one_line(), as_json)
+    for path in out or []:
+        say(f"-> {path}")
+    if profile:
+        say_stages(stages)

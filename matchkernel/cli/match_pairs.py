@@ -8,10 +8,20 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import goes_on, progress_bar, say, user_errors
-from matchkernel.cli.match import Geometry
-from matchkernel.cli.options import Device, Guided, InlierPixels, Json, MatchFilter, Mutual
-from matchkernel.cli.worker_options import On, WorkerCount, open_workers, speed
+from matchkernel.cli.console import progress_bar, say
+from matchkernel.cli.options import (
+    Device,
+    Geometry,
+    Guided,
+    InlierPixels,
+    Json,
+    MatchFilter,
+    Mutual,
+    On,
+    WorkerCount,
+    open_workers,
+    speed,
+)
 from matchkernel.errors import FileError
 from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS
@@ -19,7 +29,7 @@ from matchkernel.photos.verify import INLIER_PIXELS
 
 def match_pairs(
     features: Annotated[Path, typer.Argument(help="features.h5 or folder that `matchkernel extract` wrote")],
-    pairs: Annotated[Path, typer.Argument(help="pairs of images, two names per line, as of `matchkernel pairs`")],
+    pairs: Annotated[Path, typer.Argument(help="file of pairs, two image names per line; see `matchkernel pairs`")],
     out: Annotated[
         list[Path],
         typer.Option("--out", "-o", help="matches.h5 of hloc, or .txt for COLMAP's matches_importer; or both"),
@@ -41,21 +51,20 @@ def match_pairs(
     from matchkernel.photos.files import read_pairs
     from matchkernel.photos.pipeline import MatchSettings
 
-    with user_errors():
-        settings = MatchSettings(
-            mutual=mutual, filter=parse_filter(keep), geometry=geometry.value, pixels=pixels, guided=guided
-        )
-        wanted = read_pairs(pairs)
-        if not wanted:
-            raise FileError(f"{pairs}: contains no pairs")
-        crew = open_workers(on, workers, len(wanted), device)
-        start = time.monotonic()
-        with goes_on(out[0]), progress_bar("matching", len(wanted), unit="pairs") as progress:
-            report = run(features, wanted, out, settings, device=device, workers=crew, say=say, progress=progress)
-        rate = speed(report.done, time.monotonic() - start, "pairs")
-        if as_json:
-            print(json.dumps({**asdict(report), "on": crew.label if crew else "local", **rate}))
-        say(
-            f"{report.done} pairs done, {report.kept} already there, {len(report.skipped)} images or pairs skipped; "
-            f"{report.matches:,} matches, {rate['pairs_per_second']:.1f} pairs/s -> {', '.join(map(str, out))}"
-        )
+    settings = MatchSettings(
+        mutual=mutual, filter=parse_filter(keep), geometry=geometry.value, pixels=pixels, guided=guided
+    )
+    wanted = read_pairs(pairs)
+    if not wanted:
+        raise FileError(f"{pairs}: contains no pairs")
+    pool, label = open_workers(on, workers, len(wanted), device)
+    start = time.monotonic()
+    with progress_bar("matching", len(wanted), unit="pairs", resumes=out[0]) as progress:
+        report = run(features, wanted, out, settings, device=device, workers=pool, say=say, progress=progress)
+    rate = speed(report.done, time.monotonic() - start, "pairs")
+    if as_json:
+        print(json.dumps({**asdict(report), "on": label, **rate}))
+    say(
+        f"{report.done} pairs done, {report.kept} already there, {len(report.skipped)} images or pairs skipped; "
+        f"{report.matches:,} matches, {rate['pairs_per_second']:.1f} pairs/s -> {', '.join(map(str, out))}"
+    )

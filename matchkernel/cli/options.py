@@ -1,13 +1,26 @@
 """Options that several verbs share."""
 
+import dataclasses
+import functools
+import inspect
 import os
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.onnx import AUTO, ENGINES
+
+if TYPE_CHECKING:
+    from matchkernel.storage.pool import Workers
+
+Verb = Callable[..., None]
+DOG_ONLY = ("contrast", "edge")  # fields of Detector that Key.Net does not use
 
 Model = Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")]
 PhotoModel = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
@@ -51,7 +64,30 @@ Masks = Annotated[
 Stored = Annotated[
     Literal["float32", "float16", "bytes"], typer.Option("--store", help="how descriptors are stored in features files")
 ]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", help="where to compute: local; ray (this machine, or RAY_ADDRESS); ray://HOST:PORT or HOST:PORT"
+    ),
+]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="number of processes (default: this one for up to 100 items or on a GPU, otherwise one per core)",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+class Geometry(StrEnum):
+    """The model that matches are verified with."""
+
+    auto = "auto"
+    homography = "homography"
+    fundamental = "fundamental"
+    none = "none"
 
 
 def check_model_options(model: str, untrained: bool, engine: str) -> None:
@@ -66,3 +102,51 @@ def check_model_options(model: str, untrained: bool, engine: str) -> None:
 def weight_files(*models: str) -> list[Path]:
     """The models that are given as files, which no output may replace; a folder may have the name of a model."""
     return [Path(model) for model in models if os.path.isfile(model)]  # noqa: PTH113 - False for a name too long
+
+
+def open_workers(on: str, count: int | None, items: int, device: str) -> "tuple[Workers | None, str]":
+    """The workers that these options ask for (None for this process), and their name for JSON."""
+    from matchkernel.collection.ray_pool import choose_workers
+    from matchkernel.photos.describers import open_place
+
+    has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
+    workers = choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)
+    return workers, workers.label if workers else "local"
+
+
+def speed(items: int, seconds: float, unit: str) -> dict[str, float]:
+    """The elapsed time and the items per second, for JSON."""
+    return {"elapsed": round(seconds, 3), f"{unit}_per_second": round(items / seconds, 3) if seconds > 0 else 0.0}
+
+
+def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
+    """Replace a verb's argument `detector` with one option for each field of Detector that has a help text."""
+    fields = [field for field in dataclasses.fields(Detector) if field.metadata.get("help")]
+    kind, usual = inspect.Parameter.KEYWORD_ONLY, default or Detector()
+    options = [
+        inspect.Parameter(
+            field.name,
+            kind,
+            default=getattr(usual, field.name),
+            annotation=Annotated[field.type, typer.Option(f"--{field.name}", help=field.metadata["help"])],
+        )
+        for field in fields
+    ]
+
+    def decorate(verb: Verb) -> Verb:
+        @functools.wraps(verb)
+        def run(**values: Any) -> None:
+            detector = Detector(**{field.name: values.pop(field.name) for field in fields})
+            ignored = [f"--{name}" for name in DOG_ONLY if getattr(detector, name) != getattr(usual, name)]
+            if detector.keynet is not None and ignored:
+                raise ArgumentError(f"{' and '.join(ignored)} cannot be combined with --keynet, which replaces DoG")
+            verb(detector=detector, **values)
+
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(verb).parameters.values():
+            parameters += options if parameter.name == "detector" else [parameter.replace(kind=kind)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import say, user_errors
+from matchkernel.cli.console import say
 from matchkernel.cli.options import Model, Picture, Settings, weight_files
 
 FIGURE_2 = ("light", "dual-paper:polar", "dual-paper", "fc")  # what the package has of the paper's columns
@@ -21,9 +21,8 @@ def kernels(
     """Draw the kernel and its truncations, and the position kernels of both grids."""
     from matchkernel.plots.kernels import kernel_pictures
 
-    with user_errors():
-        for path in kernel_pictures(out, kappa, s):
-            say(f"-> {path}")
+    for path in kernel_pictures(out, kappa, s):
+        say(f"-> {path}")
 
 
 @app.command()
@@ -31,9 +30,8 @@ def conventions(out: Picture) -> None:
     """Draw axes, angles, receptive field, Kronecker order and normalisation on one sheet."""
     from matchkernel.plots.conventions_sheet import conventions_picture
 
-    with user_errors():
-        conventions_picture(out)
-        say(f"-> {out}")
+    conventions_picture(out)
+    say(f"-> {out}")
 
 
 @app.command()
@@ -68,13 +66,12 @@ def maps(
     from matchkernel.plots.similarity import POSITIONS, MapColumn, similarity_picture
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        names = model or list(FIGURE_2)
-        check_output(out, *(files or []), *weight_files(*names), suffixes=(".png",))
-        positions = [_position(text) for text in at] if at else POSITIONS
-        columns = [MapColumn.open(name) for name in names]
-        similarity_picture(out, columns, *two_patches(files or [], a, b, match, say), positions)
-        say(f"-> {out}")
+    names = model or list(FIGURE_2)
+    check_output(out, *(files or []), *weight_files(*names), suffixes=(".png",))
+    positions = [_position(text) for text in at] if at else POSITIONS
+    columns = [MapColumn.open(name) for name in names]
+    similarity_picture(out, columns, *two_patches(files or [], a, b, match, say), positions)
+    say(f"-> {out}")
 
 
 def _position(text: str) -> tuple[float, float]:
@@ -103,12 +100,11 @@ def overview(
     from matchkernel.plots.similarity import shown_name
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        files = [] if patches is None else [patches]
-        check_output(out, *files, *weight_files(model), suffixes=(".png",))
-        opened = load(model)
-        overview_picture(out, opened, one_patch(patches, patch), shown_name(str(model), opened))
-        say(f"-> {out}")
+    files = [] if patches is None else [patches]
+    check_output(out, *files, *weight_files(model), suffixes=(".png",))
+    opened = load(model)
+    overview_picture(out, opened, one_patch(patches, patch), shown_name(str(model), opened))
+    say(f"-> {out}")
 
 
 @app.command()
@@ -126,11 +122,10 @@ def scores(
     from matchkernel.report.charts import score_bars
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        check_output(out, *results, suffixes=(".png",))
-        bars, tasks = score_bars(results)
-        save_png(draw_scores(bars, tasks, title, zoom), out)
-        say(f"-> {out}")
+    check_output(out, *results, suffixes=(".png",))
+    bars, tasks = score_bars(results)
+    save_png(draw_scores(bars, tasks, title, zoom), out)
+    say(f"-> {out}")
 
 
 @app.command()
@@ -142,10 +137,9 @@ def training(
     from matchkernel.plots.training import training_picture
     from matchkernel.storage.files import check_output
 
-    with user_errors():
-        check_output(out, run, suffixes=(".png",))
-        training_picture(run, out)
-        say(f"-> {out}")
+    check_output(out, run, suffixes=(".png",))
+    training_picture(run, out)
+    say(f"-> {out}")
 
 
 @app.command()
@@ -159,7 +153,6 @@ def augmentation(
     from matchkernel.storage.files import check_output
     from matchkernel.training.config import TrainingConfig
 
-    with user_errors():
-        check_output(out, config, suffixes=(".png",))
-        augmentation_picture(TrainingConfig.from_toml(config, settings or []), out)
-        say(f"-> {out}")
+    check_output(out, config, suffixes=(".png",))
+    augmentation_picture(TrainingConfig.from_toml(config, settings or []), out)
+    say(f"-> {out}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say, user_errors
+from matchkernel.cli.console import progress_bar, say
 
 
 def report(
@@ -16,7 +16,6 @@ def report(
     """Gather results into one page of tables and charts."""
     from matchkernel.report.write import TITLE, report_results
 
-    with user_errors():
-        with progress_bar("gathering results"):
-            page, *_ = report_results(results, out, title or TITLE)
-        say(f"-> {page}")
+    with progress_bar("gathering results"):
+        page, *_ = report_results(results, out, title or TITLE)
+    say(f"-> {page}")

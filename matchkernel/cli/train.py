@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchkernel.cli.console import say, stderr, user_errors
+from matchkernel.cli.console import say, stderr
 from matchkernel.cli.options import Device, Settings
 
 if TYPE_CHECKING:
@@ -29,24 +29,23 @@ def train(
     from matchkernel.training.config import TrainingConfig
     from matchkernel.training.loop import train as train_run
 
-    with user_errors():
-        begin = [] if start is None else [f"start.weights={json.dumps(start)}"]
-        run = TrainingConfig.from_toml(config, [*begin, *(settings or [])])
-        folder = out or default_folder(config)
-        for place in sorted({*run.data.train} & {*run.data.validation}):
-            say(f"warning: {place} is trained on and validated on: its scores also show what was memorised")
-        with _bar(run.sampling.steps) as bar:
-            outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))
-        if not outcome.is_first:
-            return
-        if not outcome.is_finished:
-            say(f"stopped after step {outcome.step}; run it again with --resume to continue in {folder}")
-            return
-        best = outcome.best
-        score = "no validation set"
-        if best:
-            score = f"best on validation at step {best['step']:.0f}: FPR@95 {best['fpr95']:.4f}, mAP {best['map']:.4f}"
-        say(f"{outcome.step} steps, {score}; weights -> {outcome.weights}")
+    begin = [] if start is None else [f"start.weights={json.dumps(start)}"]
+    run = TrainingConfig.from_toml(config, [*begin, *(settings or [])])
+    folder = out or default_folder(config)
+    for place in sorted({*run.data.train} & {*run.data.validation}):
+        say(f"warning: {place} is trained on and validated on: its scores also show what was memorised")
+    with _bar(run.sampling.steps) as bar:
+        outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))
+    if not outcome.is_first:
+        return
+    if not outcome.is_finished:
+        say(f"stopped after step {outcome.step}; run it again with --resume to continue in {folder}")
+        return
+    best = outcome.best
+    score = "no validation set"
+    if best:
+        score = f"best on validation at step {best['step']:.0f}: FPR@95 {best['fpr95']:.4f}, mAP {best['map']:.4f}"
+    say(f"{outcome.step} steps, {score}; weights -> {outcome.weights}")
 
 
 def default_folder(config: Path) -> Path:

@@ -47,10 +47,9 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import first_names, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.threads import in_threads, one_thread_each, spare_threads, use_threads
+from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage, use_threads
 
 IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
 FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file

@@ -21,7 +21,7 @@ from matchkernel.photos.files import (
     unique_pairs,
 )
 from matchkernel.storage.photo_folders import photos_in
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 TOP = 20  # most similar images of each
 NEIGHBOURS = 10  # following images in name order

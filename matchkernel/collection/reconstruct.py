@@ -53,9 +53,9 @@ from matchkernel.storage.folders import recover, resumable_build
 from matchkernel.storage.images import HEIC_SUFFIXES, open_image
 from matchkernel.storage.photo_folders import Photos, first_names, photos_in
 from matchkernel.storage.pool import Workers
-from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges
 from matchkernel.storage.shards import key_of
+from matchkernel.storage.work import Progress, Say
 
 PHOTOS = "photos.json"
 Mapper = Literal["incremental", "global"]

@@ -16,8 +16,8 @@ from matchkernel.photos.features import read_facts
 from matchkernel.photos.files import SUFFIX
 from matchkernel.storage.files import LONG_TEXT, read_small_text, replacing
 from matchkernel.storage.images import as_jpeg
-from matchkernel.storage.progress import Say
 from matchkernel.storage.settings import describe_differences
+from matchkernel.storage.work import Say
 
 SUMMARY, MATCHES = "summary.json", "matches.h5"
 

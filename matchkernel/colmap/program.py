@@ -17,7 +17,7 @@ from matchkernel.colmap.database import count_matches, numbered_images, read_ima
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, MissingExtraError, WorkError
 from matchkernel.storage.folders import Build
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")

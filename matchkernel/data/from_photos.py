@@ -11,7 +11,7 @@ from matchkernel.storage.files import check_new_folder, file_hash, write_json
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.photo_folders import first_names, photos_in
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 PHOTOS = "photos.json"  # the photos from which a reconstruction was made
 EXHAUSTIVE_UP_TO = 120  # photos; with more, matching all pairs would take hours on a CPU

@@ -103,9 +103,8 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
         root: a folder in the HPatches layout, such as `hpatches-release`.
 
     Example:
-        >>> import tempfile
         >>> from matchkernel.storage.images import write_png
-        >>> folder = Path(tempfile.mkdtemp()) / "v_wall"
+        >>> folder = Path("v_wall")
         >>> for image in IMAGES:
         ...     write_png(folder / f"{image}.png", np.zeros((3 * 65, 65), np.uint8))
         >>> patches = open_hpatches(folder.parent)
@@ -217,6 +216,7 @@ def draw_verification(
         seed: of NumPy's legacy generator.
 
     Example:
+        >>> from matchkernel.data.hpatches import draw_verification
         >>> lists = draw_verification({"v_wall": 100}, ["v_wall"], pairs=3)
         >>> lists.first.indices.tolist() == lists.positives.indices.tolist(), len(lists.inter)
         (True, 3)

@@ -12,8 +12,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.explore.photos import Photo
 from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.storage.system import cores
-from matchkernel.storage.threads import use_threads
+from matchkernel.storage.work import cores, use_threads
 
 CONNECTIONS = 100
 # At a port of which nobody else is the owner; on Windows the usual option would let two servers share it.

@@ -12,8 +12,8 @@ from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import with_options
+from matchkernel.storage.work import Progress, Say, stage
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +52,7 @@ def extract(
 
     Example:
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.extract import extract
         >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
         >>> features.keypoints.shape, features.descriptors.shape
         ((100, 2), (100, 128))

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import within_sampson_distance
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points, within_sampson_distance
 from matchkernel.photos.features import THRESHOLD, Features, Matches
 from matchkernel.photos.match import Filter, parse_filter
 from matchkernel.photos.nearest import Nearest, exact_distances

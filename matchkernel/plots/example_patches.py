@@ -13,7 +13,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.extract import Image, as_gray
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.progress import Say
+from matchkernel.storage.work import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo
 MOST_SIDE = 128  # a square picture up to this size is a patch, any other a photo

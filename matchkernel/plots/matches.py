@@ -76,6 +76,12 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
         b: file or pixels of image B.
         path: PNG to write.
         title: text before the counts (default: the model's name).
+
+    Example:
+        >>> from matchkernel import match_images, save_picture
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> left, right = FOLDER / "left.png", FOLDER / "right.png"
+        >>> save_picture(match_images(left, right, "sift", keypoints=200), left, right, "matches.png")
     """
     (points_a, points_b), title = found.points, title or found.features[0].model
     inliers = None if found.verification is None else found.inliers

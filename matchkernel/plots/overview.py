@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -92,50 +92,45 @@ def draw_overview(
     """
     figure = new_figure(14, 3.3 * len(branches) + 0.4)
     grid = figure.add_gridspec(len(branches), 5, width_ratios=(2.4, 2.6, 2.6, 1.9, 3.0), wspace=0.1)
-    N, D = len(patch), len(descriptor)
-    whole = figure.add_subplot(grid[:, 0])
+    N, D, is_one = len(patch), len(descriptor), len(branches) == 1
+    whole, last = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[:, 4])
     whole.imshow(patch, cmap="gray")
     whole.set(xticks=(), yticks=(), title="patch a", xlabel=f"{N} × {N}")
-    products: list[Axes] = []
     for row, branch in enumerate(branches):
-        d, n = branch.phi.shape[:2]
-        P, (first, second) = len(branch.codes), NAMES[branch.system]
-        tilde = "φ̃" if row and branch.phi is not branches[0].phi and _differ(branches) else "φ"
-        axes = figure.add_subplot(grid[row, 1])
+        phi_axes, codes_axes, product_axes = (figure.add_subplot(grid[row, column]) for column in (1, 2, 3))
+        (d, n, _), P, (first, second) = branch.phi.shape, len(branch.codes), NAMES[branch.system]
+        tilde = "φ" if np.array_equal(branch.phi, branches[0].phi) else "φ̃"
         strongest = np.sort(np.argsort(-branch.phi.sum((1, 2)), kind="stable")[:CHANNELS])
-        _tiles(axes, branch.phi[strongest], "magma", low=0.0)
-        axes.set_title(f"map Φ = {tilde}(a)")
-        if len(branches) == 1:
-            _arrow(whole, tilde)
-        else:
-            _arrow_between(whole, 0.85 - 0.7 * row / (len(branches) - 1), axes)
-            _label(axes, tilde, (-24, 6))
-        axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
-        _label(axes, "⊗", (16, 0), right=True, size=17)
-        axes = figure.add_subplot(grid[row, 2])
-        _tiles(axes, branch.codes, DIVERGING)
-        axes.set_title(f"F: w f({first}) ⊗ f({second})")
-        axes.set_xlabel(f"{n} × {n} × {P}, fixed", fontsize=9)
-        _arrow(axes, "Σ over\npositions")
-        axes = figure.add_subplot(grid[row, 3])
+        _tiles(phi_axes, branch.phi[strongest], "magma", low=0.0)
+        phi_axes.set_title(f"map Φ = {tilde}(a)")
+        phi_axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
+        _label(phi_axes, "⊗", (1, 0.5), (16, 0), ha="left", fontsize=17)
+        _tiles(codes_axes, branch.codes, DIVERGING)
+        codes_axes.set_title(f"F: w f({first}) ⊗ f({second})")
+        codes_axes.set_xlabel(f"{n} × {n} × {P}, fixed", fontsize=9)
+        _arrow(codes_axes, "Σ over\npositions")
         limit = float(np.abs(branch.product).max()) or 1.0
-        axes.imshow(branch.product, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-        axes.set(xticks=(), yticks=(), title="ΦᵀF")
-        axes.set_xlabel(f"{d} × {P} = {d * P:,} numbers", fontsize=9)
-        products.append(axes)
-    axes = figure.add_subplot(grid[:, 4])
-    _arrows_to_descriptor(products, axes, norm=norm)
-    axes.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
-    axes.axhline(0, color=GRAY, linewidth=0.6)
-    axes.set(xlim=(-1, D), xticks=(0, D - 1), xticklabels=(1, D), title="descriptor ψ, length 1")
-    axes.yaxis.tick_right()
-    axes.spines[["top", "left"]].set_visible(False)
+        look: dict[str, Any] = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
+        product_axes.imshow(branch.product, aspect="auto", **look)
+        product_axes.set(xticks=(), yticks=(), title="ΦᵀF")
+        product_axes.set_xlabel(f"{d} × {P} = {d * P:,} numbers", fontsize=9)
+        if is_one:
+            _arrow(whole, tilde)
+            _arrow(product_axes, "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
+        else:
+            _arrow_between(whole, 0.85 - 0.7 * row / (len(branches) - 1), phi_axes)
+            _label(phi_axes, tilde, (0, 0.5), (-24, 6), ha="right")
+            _arrow_between(product_axes, 0.5, last)
+            _label(product_axes, "ℓ2" if norm else "", (1, 0.5), (16, 0), ha="left")
+    if not is_one:
+        _label(last, "joined:\nM, m,\nℓ2", (0, 0.5), (-32, 0), ha="right")
+    last.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
+    last.axhline(0, color=GRAY, linewidth=0.6)
+    last.set(xlim=(-1, D), xticks=(0, D - 1), xticklabels=(1, D), title="descriptor ψ, length 1")
+    last.yaxis.tick_right()
+    last.spines[["top", "left"]].set_visible(False)
     figure.suptitle(title, fontsize=12)
     return figure
-
-
-def _differ(branches: list[Branch]) -> bool:
-    return not all(np.array_equal(branch.phi, branches[0].phi) for branch in branches)
 
 
 def _tiles(axes: "Axes", images: np.ndarray, colours: str, low: float | None = None) -> None:
@@ -152,58 +147,21 @@ def _tiles(axes: "Axes", images: np.ndarray, colours: str, low: float | None = N
     axes.spines[:].set_visible(False)
 
 
-def _arrows_to_descriptor(products: list["Axes"], descriptor: "Axes", *, norm: bool) -> None:
-    """What is done with the products: together, if there are two."""
-    if len(products) == 1:
-        _arrow(products[0], "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
-        return
-    for axes in products:
-        _arrow_between(axes, 0.5, descriptor)
-        _label(axes, "ℓ2" if norm else "", (16, 0), right=True)
-    _label(descriptor, "joined:\nM, m,\nℓ2", (-32, 0))
-
-
 def _arrow_between(start: "Axes", height: float, end: "Axes") -> None:
     """An arrow from the right edge of a panel, at a share of its height, to the middle of the left edge of another."""
-    end.annotate(
-        "",
-        (0, 0.5),
-        (1, height),
-        xycoords=end.transAxes,
-        textcoords=start.transAxes,
-        arrowprops={"arrowstyle": "->", "color": BLACK, "linewidth": 1.6, "shrinkA": 8, "shrinkB": 6},
-        annotation_clip=False,
-    )
-
-
-def _label(axes: "Axes", text: str, offset: tuple[float, float], *, right: bool = False, size: float = 10) -> None:
-    """Words beside the middle of the left or of the right edge of a panel, so many points away."""
-    axes.annotate(
-        text,
-        (1 if right else 0, 0.5),
-        offset,
-        xycoords="axes fraction",
-        textcoords="offset points",
-        annotation_clip=False,
-        ha="left" if right else "right",
-        va="center",
-        fontsize=size,
-    )
+    style = {"arrowstyle": "->", "color": BLACK, "linewidth": 1.6, "shrinkA": 8, "shrinkB": 6}
+    ends: dict[str, Any] = {"xycoords": end.transAxes, "textcoords": start.transAxes}
+    end.annotate("", (0, 0.5), (1, height), **ends, arrowprops=style, annotation_clip=False)
 
 
 def _arrow(axes: "Axes", label: str) -> None:
-    """An arrow from the right edge of a panel towards the next."""
+    """An arrow with a label from the right edge of a panel towards the next."""
     style = {"arrowstyle": "<-", "color": BLACK, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 8}
-    for text, offset, arrow in (("", (46, 0), style), (label, (26, 6), None)):
-        axes.annotate(
-            text,
-            (1, 0.5),
-            offset,
-            xycoords="axes fraction",
-            textcoords="offset points",
-            arrowprops=arrow,
-            annotation_clip=False,
-            ha="center",
-            va="bottom",
-            fontsize=10,
-        )
+    _label(axes, "", (1, 0.5), (46, 0), ha="center", va="bottom", arrowprops=style)
+    _label(axes, label, (1, 0.5), (26, 6), ha="center", va="bottom")
+
+
+def _label(axes: "Axes", text: str, place: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Text at so many points from a place of a panel, which is given as shares of its width and height."""
+    units: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(text, place, offset, **units, annotation_clip=False, **{"va": "center", "fontsize": 10, **look})

@@ -41,11 +41,6 @@ class Bar:
     marks: Mapping[str, float] = field(default_factory=dict)
 
 
-def sorted_bars(bars: Sequence[Bar]) -> list[Bar]:
-    """From few parameters to many, unknown ones last; the order of equals is kept."""
-    return sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))
-
-
 def draw_scores(
     bars: Sequence[Bar], panels: Sequence[str], title: str = "", zoom: bool = False, width: float | None = None
 ) -> "Figure":
@@ -60,7 +55,8 @@ def draw_scores(
     """
     if not 0 < len(bars) <= MOST_BARS:
         raise ArgumentError(f"a chart shows 1 to {MOST_BARS} methods, got {len(bars)}")
-    others, ours = (sorted_bars([bar for bar in bars if bar.is_ours == own]) for own in (False, True))
+    order = sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))  # unknown ones last
+    others, ours = ([bar for bar in order if bar.is_ours == own] for own in (False, True))
     places = [*range(len(others)), *(len(others) + (0.8 if others and ours else 0) + k for k in range(len(ours)))]
     rows = [*others, *ours]
     row = 0.42 if any(bar.marks for bar in bars) else 0.27  # inches

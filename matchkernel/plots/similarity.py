@@ -18,15 +18,9 @@ from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, save_png
 from matchkernel.runtime.config import STRIDE, VARIANTS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POSITIONS = (
-    (0.2, 0.2),
-    (0.8, 0.3),
-    (0.5, 0.5),
-    (0.3, 0.8),
-)  # x, y as shares of the patch
+POSITIONS = ((0.2, 0.2), (0.8, 0.3), (0.5, 0.5), (0.3, 0.8))  # x, y as shares of the patch
 MOST_COLUMNS, MOST_ROWS = 12, 12
 LONGEST, FITTING = 30, 18  # characters of a name that are shown above a column, and that fit there at full size
 
@@ -147,7 +141,9 @@ def draw_similarity_maps(
     for row, box in enumerate(boxes):
         left, *others = panels[row + 1]
         left.imshow(patch_a, cmap="gray")
-        _draw_box(left, box, len(patch_a))
+        # The part of the field that lies in the patch; a pixel is drawn half a unit around its centre.
+        x0, y0, x1, y1 = np.clip(np.add(box, (-0.5, -0.5, 0.5, 0.5)), -0.5, len(patch_a) - 0.5)
+        left.plot((x0, x1, x1, x0, x0), (y0, y0, y1, y1, y0), color=ORANGE, linewidth=1.5)
         left.set_ylabel(f"row {cells[0][row][0] + 1}, column {cells[0][row][1] + 1}", fontsize=8)
         for axes, (_, of_model), own in zip(others, maps, cells, strict=True):
             image = axes.imshow(of_model[row], cmap="viridis", vmin=0, vmax=1)
@@ -157,9 +153,3 @@ def draw_similarity_maps(
     bar = figure.colorbar(image, ax=panels[1:, 1:], ticks=(0, 1), shrink=0.6, aspect=30)
     bar.set_label("similarity to p, scaled map by map (+: p)", fontsize=9)
     return figure
-
-
-def _draw_box(axes: "Axes", box: tuple[int, int, int, int], side: int) -> None:
-    """The part of a receptive field that lies in the patch; a pixel is drawn half a unit around its centre."""
-    left, top, right, bottom = (min(max(edge, -0.5), side - 0.5) for edge in np.add(box, (-0.5, -0.5, 0.5, 0.5)))
-    axes.plot((left, right, right, left, left), (top, top, bottom, bottom, top), color=ORANGE, linewidth=1.5)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.report.blocks import Best, Block, Picture, Report
 from matchkernel.report.hpatches import hpatches_sections
 from matchkernel.report.page import HOW_TO_READ, html_page
@@ -35,7 +35,14 @@ def report_results(paths: Sequence[str | Path], folder: str | Path, title: str =
     target = Path(folder) / FILES[-1]
     if target.resolve() in {file.resolve() for file in result_files(paths)}:
         raise ArgumentError(f"{target}: is one of the results, and the report would replace it: choose another folder")
-    return write_report(gather(paths, title), folder)
+    try:
+        return write_report(gather(paths, title), folder)
+    except MatchKernelError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # files edited by hand
+        named = ", ".join(str(path) for path in paths)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise FileError(f"{named}: a value in these results is not one that an evaluation writes ({reason})") from error
 
 
 def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
-from matchkernel.storage.system import READING, is_running
 
+# To open a file for reading: its bytes, and without waiting for somebody to write to a pipe.
+READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # maximum bytes of a text file that is read at once: settings; tables and lists
 PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the group is the process id
 NAME_BYTES = 255  # maximum bytes of a file name on most file systems
@@ -168,6 +169,19 @@ def leftovers_of(target: Path) -> Iterator[Path]:
         part = PART.fullmatch(path.name)
         if part and not is_running(int(part[1])):
             yield path
+
+
+def is_running(process: int) -> bool:
+    """True if there is a process with this number; always on Windows, where the question would interrupt it."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def read_small_text(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not READ_ONLY.exists(), reason="needs a folder i
 ALONE = """
 import os, sys
 sys.addaudithook(lambda event, _: event in ("socket.connect", "socket.getaddrinfo") and os._exit(99))
-from matchkernel.cli.entry import main
+from matchkernel.__main__ import main
 main()
 """
 

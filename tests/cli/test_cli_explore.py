@@ -79,7 +79,7 @@ def test_it_serves_until_it_is_told_to_stop(number, photos_cc0):
 
 SLOW_MATCH = """
 import time
-from matchkernel.cli.entry import main
+from matchkernel.__main__ import main
 from matchkernel.explore.matching import Matcher
 
 def compare(*_):

@@ -1,7 +1,6 @@
 """matchkernel match, as a user meets it."""
 
 import json
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +8,9 @@ import pytest
 import torch
 from commands import run
 from made_images import save, texture, turned, write_bad_images, write_odd_images
-from rich.console import Console
 
 import matchkernel
 from matchkernel.cli import console
-from matchkernel.cli.demo import DemoRow, results_table
 
 
 @pytest.fixture
@@ -193,18 +190,3 @@ def test_the_demo_prints_a_table_and_writes_pictures(tmp_path):
 
 def count(word):
     return int(word.replace(",", ""))
-
-
-def test_the_demos_table_has_correct_matches_before_their_share():
-    """Dual has more correct matches, RootSIFT a larger share of fewer; both can be read off."""
-    rows = [
-        DemoRow("stereo", "dual", matches=1300, inliers=1200, known=1250, correct=1000, picture=Path("a.png")),
-        DemoRow("stereo", "rootsift", matches=850, inliers=840, known=800, correct=720, picture=Path("b.png")),
-    ]
-    console = Console(file=StringIO(), width=80)
-    console.print(results_table(rows))
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert lines[1] == ["pair", "descriptor", "correct", "share", "truth", "known", "matches", "inliers"]
-    assert lines[3] == ["stereo", "dual", "1,000", "80.0", "%", "1,250", "1,300", "1,200"]
-    assert lines[4] == ["stereo", "rootsift", "720", "90.0", "%", "800", "850", "840"]
-    assert "within 3 px of the truth" in " ".join(word for line in lines for word in line)

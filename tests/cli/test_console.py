@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from matchkernel.cli import console
-from matchkernel.cli.console import goes_on, show_traceback, user_errors
+from matchkernel.cli.console import progress_bar, show_traceback, user_errors
 from matchkernel.errors import FileError, WorkError
 
 ADVICE = "lower --batch-size or --keypoints, or sampling.pairs in training"
@@ -106,7 +106,7 @@ def test_another_pipe_that_breaks_is_an_error(capsys):
 
 
 def test_ctrl_c_says_how_to_go_on(capsys):
-    with pytest.raises(typer.Exit) as end, user_errors(), goes_on(Path("out.h5")):
+    with pytest.raises(typer.Exit) as end, user_errors(), progress_bar("work", resumes=Path("out.h5")):
         raise KeyboardInterrupt
     assert end.value.exit_code == 130
-    assert capsys.readouterr().err == "interrupted: run the same command again to go on with out.h5\n"
+    assert capsys.readouterr().err == "interrupted: run the same command again to resume out.h5\n"

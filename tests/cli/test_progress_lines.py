@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from matchkernel.cli import console
-from matchkernel.cli.progress_lines import ProgressLines, in_words
+from matchkernel.cli.console import ProgressLines, duration
 
 
 class Log:
@@ -87,7 +87,7 @@ def test_a_counter_that_begins_again_tells_no_speed_until_it_moves():
 
 def test_a_stage_that_is_announced_is_said_once_however_short():
     log = Log()
-    log.lines.announce("matching 9 pairs", "pairs")
+    log.lines.announce("matching 9 pairs")
     assert log.new() == ["matching 9 pairs"]
 
 
@@ -95,32 +95,31 @@ def test_work_that_speaks_for_itself_needs_no_lines():
     log = Log("training", "")
     for _ in range(9):
         log.wait(29)
-        log.lines.spoken()
-    assert log.new() == []
+        log.lines.announce("step")
+    assert set(log.new()) == {"step"}
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (90, "1 min 30 s"), (3600, "1 h 0 min"), (7505, "2 h 5 min")],
 )
-def test_times_in_words(seconds, words):
-    assert in_words(seconds) == words
+def test_times_duration(seconds, words):
+    assert duration(seconds) == words
 
 
 def test_only_lines_that_begin_a_stage_rename_it(capsys):
     with console.progress_bar("adapting") as lines:
-        tell = console.announcing(lines)
         for line in ("matching 9 pairs", "skipped a.jpg: cannot be read"):
-            tell(line)
+            lines.announce(line)
         lines(3, 9)
-        assert lines._line() == "matching 9 pairs: 3 of 9 pairs"
+        assert lines._state() == "matching 9 pairs: 3 of 9 pairs"
     assert capsys.readouterr().err == "matching 9 pairs\nskipped a.jpg: cannot be read\n"
 
 
 def test_the_time_is_kept_while_nothing_is_reported():
     code = (
-        "from matchkernel.cli import console, progress_lines\n"
-        "progress_lines.HALF_A_MINUTE = 0\n"
+        "from matchkernel.cli import console\n"
+        "console.SECONDS_BETWEEN_LINES = 0\n"
         "with console.progress_bar('reading'):\n    input()"
     )
     command = [sys.executable, "-c", code]

@@ -16,7 +16,7 @@ HEAVY = ("torch", "cv2", "matplotlib", "kornia", "scipy", "h5py")
 MODULES_AFTER = f"""
 import atexit, sys
 atexit.register(lambda: print("LOADED", [name for name in {HEAVY} if name in sys.modules], file=sys.stderr))
-from matchkernel.cli.entry import main
+from matchkernel.__main__ import main
 sys.argv = ["matchkernel", *sys.argv[1:]]
 main()
 """
@@ -91,8 +91,9 @@ def test_ctrl_c_while_modules_are_imported(module):
 
 SLOW_THREADS = """
 import time
-from matchkernel.cli import app, console, entry
-from matchkernel.storage.threads import in_threads
+from matchkernel import __main__ as entry
+from matchkernel.cli import app, console
+from matchkernel.storage.work import in_threads
 
 def work(number):
     print("begun", flush=True)
@@ -117,7 +118,7 @@ def test_nobody_waits_for_threads_after_a_signal(number, code, message):
     assert process.returncode == code
 
 
-@pytest.mark.parametrize("command", [("-m", "matchkernel"), ("-c", "from matchkernel.cli.entry import main; main()")])
+@pytest.mark.parametrize("command", [("-m", "matchkernel"), ("-c", "from matchkernel.__main__ import main; main()")])
 def test_a_directory_that_was_deleted_is_one_line(command, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -20,7 +20,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import append_features, image_names, read_features
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)
 TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])

@@ -112,7 +112,7 @@ def test_ctrl_c_leaves_finished_photos_and_the_run_resumes(tmp_path):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # the whole group, as a terminal does
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, f"interrupted: run the same command again to go on with {out}\n")
+    assert (process.returncode, said) == (130, f"interrupted: run the same command again to resume {out}\n")
     left = list(parts.glob("[!.]*.npz"))
     assert 3 <= len(left) < 12
     assert not out.exists()

@@ -106,15 +106,6 @@ def test_the_mapper_gets_the_options_that_this_version_has(newer, tmp_path):
     assert call.endswith("/models --Mapper.ba_use_gpu 0")
 
 
-def test_a_newer_colmap_is_given_its_own_names_and_asked_once(newer):
-    for _ in range(2):
-        assert on_cpu(find_colmap(), "feature_extractor") == ("--FeatureExtraction.use_gpu", "0")
-        assert on_cpu(find_colmap(), "sequential_matcher") == ("--FeatureMatching.use_gpu", "0")
-        assert on_cpu(find_colmap(), "mapper") == ()
-    asked = newer.with_name("colmap.log").read_text().splitlines()
-    assert asked == ["feature_extractor --help", "sequential_matcher --help", "mapper --help"]
-
-
 @pytest.mark.parametrize(
     ("reconstruct", "stages"),
     [

@@ -17,7 +17,7 @@ from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Matches

@@ -10,12 +10,12 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 from rendered_pairs import SHAPES, rendered_pair
 
 import matchkernel
-from matchkernel.cli.demo import rotated_copy, stereo_errors
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
-from matchkernel.geometry.homography import corner_error
+from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json
 from matchkernel.photos.verify import transfer_errors
+from matchkernel.plots.demo import rotated_copy, stereo_errors
 from matchkernel.plots.matches import save_picture
 
 KEYS = {

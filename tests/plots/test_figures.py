@@ -1,11 +1,11 @@
-"""The paper's figures drawn by command: what is in them, and what cannot be drawn."""
+"""The paper's figures drawn by command: what they show, and what cannot be drawn."""
 
-import re
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 from PIL import Image
 
 from matchkernel.data.sample_pair import load_motorcycle
@@ -93,22 +93,23 @@ def test_rows_are_positions_and_columns_are_models():
     assert box.get_xydata().max() == 9.5
 
 
-def test_what_has_no_maps(weights, textures, tmp_path):
+def test_maps_that_cannot_be_drawn_are_refused(weights, textures, tmp_path):
     a, b = textures(2)[:, 0]
     columns = [MapColumn.open(str(weights["dual"]))]
     out = tmp_path / "t.png"
-    for wrong, words in (
-        (lambda: similarity_picture(out, columns, a, b[:16]), "of the same size"),
-        (lambda: similarity_picture(out, columns, a, torch.ones(32, 32)), "finite and not constant"),
-        (lambda: similarity_picture(out, columns, a, torch.full((32, 32), torch.nan)), "finite and not constant"),
-        (lambda: similarity_picture(out, [], a, b), "1 to 12 models"),
-        (lambda: similarity_picture(out, columns, a, b, [(0.5, 1.5)]), "both from 0 to 1"),
-        (lambda: similarity_picture(out, columns, a, b, [(0.5, float("nan"))]), "both from 0 to 1"),
-        (lambda: MapColumn.open(f"{weights['cartesian']}:polar"), "has no polar half, it is 'cartesian'"),
-        (lambda: MapColumn.open(f"{weights['fc']}:polar"), "has no polar half, it is 'fc'"),
+    for arguments in (
+        (columns, a, b[:16]),
+        (columns, a, torch.ones(32, 32)),
+        (columns, a, torch.full((32, 32), torch.nan)),
+        ([], a, b),
+        (columns, a, b, [(0.5, 1.5)]),
+        (columns, a, b, [(0.5, float("nan"))]),
     ):
-        with pytest.raises(ArgumentError, match=words):
-            wrong()
+        with refuses(ArgumentError):
+            similarity_picture(out, *arguments)
+    for variant in ("cartesian", "fc"):
+        with refuses(ArgumentError):
+            MapColumn.open(f"{weights[variant]}:polar")
     assert not out.exists()
 
 
@@ -126,47 +127,50 @@ def test_patches_of_a_stack_of_pictures_and_of_photos(tmp_path):
     for number, photo in enumerate(load_motorcycle()[:2]):
         Image.fromarray(photo).save(tmp_path / f"photo{number}.png")
     photos = [tmp_path / f"photo{number}.png" for number in range(2)]
-    said = []
-    a, b = two_patches(photos, match=2, say=said.append)
-    assert re.fullmatch(
-        r"match 2 of \d+ among the strongest 1,000 keypoints, at \(\d+, \d+\) and \(\d+, \d+\)", said[0]
-    )
+    a, b = two_patches(photos, match=2)
     assert a.shape == b.shape == (SIDE, SIDE)
     assert np.corrcoef(a.flatten(), b.flatten())[0, 1] > 0.8  # the same place of the scene
-    with pytest.raises(ArgumentError, match=r"matches that agree, cannot draw match 99999"):
+    with refuses(ArgumentError):
         two_patches(photos, match=99_999)
 
 
-def test_files_without_two_patches(tmp_path):
-    np.save(tmp_path / "stack.npy", np.zeros((3, 32, 32), np.uint8))
-    for side in (32, 40):
-        Image.fromarray(np.zeros((side, side), np.uint8)).save(tmp_path / f"{side}.png")
-    with pytest.raises(ArgumentError, match="has only 3 patches, cannot draw 0 and 3"):
-        two_patches([tmp_path / "stack.npy"], 0, 3)
-    with pytest.raises(ArgumentError, match=r"has only 3 patches, cannot draw 77$"):
-        one_patch(tmp_path / "stack.npy", 77)
-    with pytest.raises(ArgumentError, match="patches of 32 and 40 px"):
-        two_patches([tmp_path / "32.png", tmp_path / "40.png"])
-    with pytest.raises(ArgumentError, match="got 3 files"):
-        two_patches([tmp_path / "32.png"] * 3)
-    with pytest.raises(FileError, match="missing"):
-        two_patches([tmp_path / "32.png", tmp_path / "missing.png"])
-    for patches in ([tmp_path / "stack.npy"], [tmp_path / "32.png"] * 2):
-        with pytest.raises(ArgumentError, match="holds patches; --match is for two photos"):
-            two_patches(patches, match=1)
-    for index in ({"a": 0}, {"b": 1}):
-        for files in ([], [tmp_path / "32.png"] * 2):
-            with pytest.raises(ArgumentError, match="--a and --b choose patches of one"):
-                two_patches(files, **index)
+@pytest.fixture(scope="module")
+def patch_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("patches")
+    np.save(folder / "stack.npy", np.zeros((3, 32, 32), np.uint8))
+    for name, shape in {"32.png": (32, 32), "40.png": (40, 40), "photo.jpg": (48, 64), "photo.png": (48, 64)}.items():
+        Image.fromarray(np.zeros(shape, np.uint8)).save(folder / name)
+    return folder
 
 
-@pytest.mark.parametrize("name", ["photo.jpg", "photo.png"])
-def test_one_photo_is_not_enough(name, tmp_path):
-    Image.fromarray(np.zeros((48, 64), np.uint8)).save(tmp_path / name)
-    with pytest.raises(FileError, match=r"; give two photos$"):
-        two_patches([tmp_path / name])
-    with pytest.raises(FileError, match=r"; give patches, not a photo$"):
-        one_patch(tmp_path / name)
+@pytest.mark.parametrize(
+    ("names", "options", "error"),
+    [
+        (["stack.npy"], {"a": 0, "b": 3}, ArgumentError),
+        (["32.png", "40.png"], {}, ArgumentError),
+        (["32.png"] * 3, {}, ArgumentError),
+        (["32.png", "missing.png"], {}, FileError),
+        (["stack.npy"], {"match": 1}, ArgumentError),
+        (["32.png"] * 2, {"match": 1}, ArgumentError),
+        ([], {"a": 0}, ArgumentError),
+        ([], {"b": 1}, ArgumentError),
+        (["32.png"] * 2, {"a": 0}, ArgumentError),
+        (["photo.jpg"], {}, FileError),
+        (["photo.png"], {}, FileError),
+    ],
+)
+def test_files_without_two_patches_are_refused(names, options, error, patch_files):
+    with refuses(error):
+        two_patches([patch_files / name for name in names], **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "error"),
+    [("stack.npy", 77, ArgumentError), ("photo.jpg", 0, FileError), ("photo.png", 0, FileError)],
+)
+def test_files_without_a_patch_are_refused(name, index, error, patch_files):
+    with refuses(error):
+        one_patch(patch_files / name, index)
 
 
 @pytest.mark.parametrize("variant", ["cartesian", "polar", "combined", "dual"])
@@ -194,22 +198,16 @@ def test_the_parts_of_an_overview_make_the_descriptor(variant, weights, textures
     assert sum("M, m" in text for text in texts) == 1  # one matrix, also for two systems
 
 
-def test_an_overview_says_when_products_are_normalised_before_the_matrix(weights, textures):
-    patch = textures(1)
-    parts = patch[0, 0].numpy(), *follow(load(weights["polar"]), patch), "title"
-    for norm in (False, True):
-        texts = [text.get_text() for axes in draw_overview(*parts, norm=norm).axes for text in axes.texts]
-        assert ("M, m,\nℓ2" in texts, "ℓ2,\nM, m,\nℓ2" in texts) == (not norm, norm)
-
-
-def test_an_overview_needs_positions(weights, textures, tmp_path):
+def test_an_overview_needs_positions_and_a_patch_with_content(weights, textures, tmp_path):
     overview_picture(tmp_path / "o.png", load(weights["polar"]), textures(1)[0, 0])
     assert (tmp_path / "o.png").stat().st_size > 10_000
-    with pytest.raises(ArgumentError, match="small-fc is 'fc', which encodes no positions"):
-        overview_picture(tmp_path / "p.png", load(weights["fc"]), textures(1)[0, 0])
-    for value in (torch.nan, 3.0):
-        with pytest.raises(ArgumentError, match="constant, or has pixels that are not finite"):
-            overview_picture(tmp_path / "p.png", load(weights["polar"]), torch.full((32, 32), value))
+    for variant, patch in (
+        ("fc", textures(1)[0, 0]),
+        ("polar", torch.full((32, 32), torch.nan)),
+        ("polar", torch.full((32, 32), 3.0)),
+    ):
+        with refuses(ArgumentError):
+            overview_picture(tmp_path / "p.png", load(weights[variant]), patch)
     assert not (tmp_path / "p.png").exists()
 
 
@@ -228,21 +226,15 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     drawn = [bar for bar in axes.patches if bar.get_width()]  # those of the legend have no width
     assert [bar.get_width() for bar in drawn] == [20, 5, 50, 62]  # none for what has no score
     assert [bool(bar.get_hatch()) for bar in drawn] == [True, False, False, False]
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "hand-crafted", "others, learned", "descriptor files", "this package",
-    ]  # fmt: skip
-    assert axes.get_xlabel() == "mAP (%)"
     (marked,) = draw_scores([Bar("orb", 0, [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
-    assert marked.get_xlabel() == "mAP (%; ‡: ties as errors)"
-    assert marked.get_yticklabels()[0].get_text() == "orb ‡   0"
+    assert "‡" in marked.get_yticklabels()[0].get_text()
     gaps = np.diff(axes.get_yticks())
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the least demanding on top
     assert sum("Errorbar" in type(part).__name__ for part in axes.containers) == 1  # of the one with two runs
 
 
-def test_close_scores_are_told_apart_with_zoom():
+def test_zoom_spreads_close_scores():
     bars = [Bar("a", 1, [Spread((88.0, 88.2))], is_ours=True), Bar("b", 2, [Spread((89.0,))]), Bar("c", 3, [None])]
     (axes,) = draw_scores(bars, ["matching"], zoom=True).axes
     low, high = axes.get_xlim()
@@ -251,16 +243,15 @@ def test_close_scores_are_told_apart_with_zoom():
     points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"}
     assert sorted(points) == pytest.approx([88.1, 89.0])
     assert not [bar for bar in axes.patches if bar.get_width()]
-    assert axes.get_xlabel() == "mAP (%; not from 0)"
     (alone,) = draw_scores([Bar("a", 1, [Spread((50.0,))])], ["matching"], zoom=True).axes
     assert alone.get_xlim()[0] < 50 < alone.get_xlim()[1]
     draw_scores([Bar("a", 1, [None])], ["matching"], zoom=True)  # nothing to show is no error
 
 
-def test_too_many_bars_are_refused():
-    for count in (0, 61):
-        with pytest.raises(ArgumentError, match=rf"1 to 60 methods, got {count}"):
-            draw_scores([Bar("x", 1, [None])] * count, ["matching"])
+@pytest.mark.parametrize("count", [0, 61])
+def test_no_bars_and_too_many_are_refused(count):
+    with refuses(ArgumentError):
+        draw_scores([Bar("x", 1, [None])] * count, ["matching"])
 
 
 def test_symbols_of_the_paper():

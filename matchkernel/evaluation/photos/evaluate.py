@@ -35,7 +35,7 @@ from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, json_digest, write_errors
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 # A function and its tasks -> each task with its result, as they finish.
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]

@@ -7,7 +7,7 @@ import numpy as np
 from matchkernel.evaluation.photos.scenes import PoseCamera
 from matchkernel.geometry.cameras import focal_and_centre, focal_length, unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
-from matchkernel.geometry.epipolar import fit_magsac
+from matchkernel.geometry.two_view import fit_magsac
 from matchkernel.storage.extras import need_opencv
 
 LEAST_MATCHES = {"essential": 5, "fundamental": 8}

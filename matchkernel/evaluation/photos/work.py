@@ -15,7 +15,7 @@ from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.poses import View, score_pose
 from matchkernel.evaluation.photos.scenes import PoseCamera
-from matchkernel.geometry.homography import corner_error
+from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.storage.extras import need_opencv
