@@ -275,6 +275,11 @@ def make_pairs(
         unusable: further images, which files of pairs may name: their pairs are left out.
         say: called with a line about each source.
         progress: called with the number of images done and the total.
+
+    Example:
+        >>> from matchkernel.collection.pairs import PairChoice, make_pairs
+        >>> make_pairs(["1.jpg", "2.jpg", "10.jpg"], PairChoice(sequential=1))
+        [('1.jpg', '2.jpg'), ('2.jpg', '10.jpg')]
     """
     sources = sources or Sources()
     parts: list[Iterable[Pair]] = []

@@ -146,6 +146,11 @@ def reconstruct(
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.
+
+    Example (needs COLMAP):
+        >>> from matchkernel.collection.reconstruct import reconstruct
+        >>> reconstruct("photos", "workspace", "tiny").registered  # doctest: +SKIP
+        24
     """
     settings, images = settings or ReconstructSettings(), Path(images)
     job = _Job(

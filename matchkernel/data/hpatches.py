@@ -103,11 +103,12 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
         root: a folder in the HPatches layout, such as `hpatches-release`.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.data.hpatches import IMAGES, open_hpatches
         >>> from matchkernel.storage.images import write_png
-        >>> folder = Path("v_wall")
         >>> for image in IMAGES:
-        ...     write_png(folder / f"{image}.png", np.zeros((3 * 65, 65), np.uint8))
-        >>> patches = open_hpatches(folder.parent)
+        ...     write_png(f"v_wall/{image}.png", np.zeros((3 * 65, 65), np.uint8))
+        >>> patches = open_hpatches(".")
         >>> patches.counts, patches.read("v_wall", "e1").shape
         ({'v_wall': 3}, (3, 65, 65))
     """

@@ -115,6 +115,7 @@ def read_card(name_or_path: str | Path) -> Card:
         name_or_path: a name of `available()`, or a .safetensors file.
 
     Example:
+        >>> from matchkernel.runtime.weights import read_card
         >>> read_card("tiny").config.variant
         'cartesian'
     """
