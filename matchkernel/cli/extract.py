@@ -65,17 +65,9 @@ def extract(
             say(photos.what_was_ignored())
         pool, label = open_workers(on, workers, len(photos.paths), device)
         start = time.monotonic()
-        with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as progress:
+        with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as bar:
             report = extract_images(
-                photos.paths,
-                out,
-                describer,
-                detector,
-                store=store,
-                masks=masks,
-                workers=pool,
-                say=say,
-                progress=progress,
+                photos.paths, out, describer, detector, store=store, masks=masks, workers=pool, say=say, progress=bar
             )
     done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
     if not done and not kept:
