@@ -168,7 +168,8 @@ def walk(name: str) -> None:
     import matchkernel
 
     global WALK
-    sys.path.insert(0, str(Path(matchkernel.__file__).parents[1] / "tests"))
+    checkout = Path(matchkernel.__file__).parents[1]
+    sys.path[:0] = [str(checkout / "tests"), str(checkout / "experiments" / "photos")]
     before, arguments = WALKS[name]
     for step in before:
         step()

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.collection.extract import IMAGE_HASH, LIBRARIES
+from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.describers import open_place
-from matchkernel.photos.features import Features, read_facts
+from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
     SUFFIX,
     FeatureFiles,

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from matchkernel.colmap.program import Colmap, find_colmap
+from matchkernel.colmap.installed import find_colmap
+from matchkernel.colmap.program import Colmap
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError

@@ -17,6 +17,7 @@ from matchkernel.storage.files import replacing
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
+IMAGE_HASH = "image_sha256"  # recorded among the settings: digest of the photo (see photo_folders.photo_digest)
 STORE = "store"  # recorded among the settings; without it, float32
 THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated limits in the settings
 # Maximum ratio of nearest to second-nearest distance where none is recorded: that of `dual` and `light`, see

@@ -235,3 +235,14 @@ def file_hash(path: Path) -> str:
     """sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file appear at another place too, if it exists and nothing is there; files are replaced, not changed."""
+    if os.path.isfile(source) and not target.exists():  # noqa: PTH113 - False for a name too long
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without links
+            with replacing(target) as part:
+                shutil.copyfile(source, part)

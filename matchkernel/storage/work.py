@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -220,3 +221,14 @@ def stage(name: str) -> Iterator[None]:
         yield
     finally:
         times.change(name, -1)
+
+
+def output_of(*command: str) -> tuple[int, str]:
+    """Exit code and output, of both streams, of a program that needs no screen."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=offscreen(), check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def offscreen() -> dict[str, str]:
+    """The environment for a program that would look for a screen."""
+    return {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
