@@ -241,7 +241,7 @@ def open_place(device: "str | torch.device | None") -> str:
         if device == "auto":
             return CPU  # photos are matched even if torch is broken
         raise
-    from matchkernel.model.devices import open_device
+    from matchkernel.model.precision import open_device
 
     return str(open_device(device))
 
