@@ -34,7 +34,8 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
-from matchkernel.runtime.onnx import INT8, ranges_file
+from matchkernel.runtime.config import INT8
+from matchkernel.runtime.onnx import ranges_file
 from matchkernel.runtime.weights import SHIPPED
 from matchkernel.storage.files import replacing
 

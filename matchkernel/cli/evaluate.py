@@ -15,7 +15,7 @@ from matchkernel.cli.console import plain_table, progress_bar, say, show_table, 
 from matchkernel.cli.options import Engine, Json, detector_options, weight_files
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.runtime.onnx import TORCH
+from matchkernel.runtime.config import TORCH
 
 if TYPE_CHECKING:
     from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles, Whitening

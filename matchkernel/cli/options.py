@@ -13,7 +13,7 @@ import typer
 
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
-from matchkernel.runtime.onnx import AUTO, ENGINES
+from matchkernel.runtime.config import AUTO, ENGINES
 
 if TYPE_CHECKING:
     from matchkernel.geometry.detect import Detector

@@ -30,7 +30,8 @@ from matchkernel.photos.files import (
     recorded_facts,
     write_features,
 )
-from matchkernel.runtime.onnx import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
+from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
+from matchkernel.runtime.onnx import ENGINE, FILE
 from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask

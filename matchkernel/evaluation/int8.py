@@ -14,8 +14,9 @@ from matchkernel.model.engines.calibrate import calibrate
 from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
+from matchkernel.runtime.config import INT8
 from matchkernel.runtime.graph import Ranges, int8_file
-from matchkernel.runtime.onnx import FILE, INT8, OnnxEngine
+from matchkernel.runtime.onnx import FILE, OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 
 MIN_COSINE, MAX_LOSS = 0.995, 1.0  # mean cosine, and loss of mAP in points, beyond which a file is not kept

@@ -23,8 +23,7 @@ from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import load
 from matchkernel.photos.nearest import Distance
-from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.runtime.onnx import TORCH
+from matchkernel.runtime.config import TORCH, DescriptorConfig
 from matchkernel.runtime.weights import available, listed_names
 from matchkernel.storage.work import Progress
 

@@ -16,19 +16,8 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import DEVICE_SAMPLER, SAMPLER, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, label_of
-from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.onnx import (
-    AUTO,
-    CUDA_HALF,
-    ENGINE,
-    TORCH,
-    Engine,
-    OnnxEngine,
-    check_name,
-    describe_patches,
-    open_onnx,
-    runs_on_cpu,
-)
+from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH, VARIANTS
+from matchkernel.runtime.onnx import ENGINE, Engine, OnnxEngine, check_name, describe_patches, open_onnx, runs_on_cpu
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv

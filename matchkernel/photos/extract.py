@@ -11,7 +11,8 @@ from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import IMAGE_HASH, RATIO, STORE, THRESHOLD, Features, Store
-from matchkernel.runtime.onnx import ENGINE, TORCH
+from matchkernel.runtime.config import TORCH
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.settings import describe_differences, with_options

@@ -13,7 +13,7 @@ from matchkernel.photos.extract import extract
 from matchkernel.photos.pipeline import match_features
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
-from matchkernel.runtime.onnx import ONNX
+from matchkernel.runtime.config import ONNX
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png

@@ -9,6 +9,9 @@ from typing import Any
 from matchkernel.errors import ArgumentError
 from matchkernel.storage.settings import check_ranges, from_dict, setting, short_repr
 
+AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
+ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)  # what computes descriptors; here, so that naming them loads nothing
+
 
 @dataclass(frozen=True)
 class Variant:

@@ -14,13 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WeightsError
-from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.runtime.config import AUTO, ENGINES, INT8, ONNX, DescriptorConfig
 from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, float_file, int8_file
 from matchkernel.runtime.weights import SHIPPED, FoldedNetwork, Weights, fold
 from matchkernel.storage.extras import CORE, need
 
-AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
-ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)
 ENGINE = "engine"  # key of the name in settings and in the metadata of files
 FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network

@@ -30,7 +30,8 @@ from matchkernel.evaluation.photos.work import (
 )
 from matchkernel.evaluation.results import FORMAT
 from matchkernel.photos.files import Pair
-from matchkernel.runtime.onnx import ENGINE, TORCH
+from matchkernel.runtime.config import TORCH
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import file_hash, json_digest, write_errors
 from matchkernel.storage.folders import exclusive

@@ -21,7 +21,8 @@ from matchkernel.photos.files import read_features, read_matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import Filter, match, parse_filter
 from matchkernel.photos.verify import verify
-from matchkernel.runtime.onnx import ENGINE, TORCH
+from matchkernel.runtime.config import TORCH
+from matchkernel.runtime.onnx import ENGINE
 from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.files import file_hash
 

@@ -10,12 +10,9 @@ from matchkernel.model.descriptors import Descriptor, FixedNorm, check_model
 from matchkernel.model.engines.cuda_engine import open_cuda_half
 from matchkernel.model.precision import open_device, unit_rows
 from matchkernel.model.weights import weights_of
+from matchkernel.runtime.config import AUTO, CUDA_HALF, ONNX, TORCH
 from matchkernel.runtime.onnx import (
-    AUTO,
-    CUDA_HALF,
     ENGINE,
-    ONNX,
-    TORCH,
     Engine,
     UnfitError,
     check_kind,

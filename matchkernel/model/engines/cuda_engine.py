@@ -22,7 +22,8 @@ from torch.nn import functional as nnf
 from matchkernel.model.backbone import Backbone, normalize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.precision import unit_rows
-from matchkernel.runtime.onnx import CUDA_HALF, UnfitError
+from matchkernel.runtime.config import CUDA_HALF
+from matchkernel.runtime.onnx import UnfitError
 
 BATCH_PIXELS = 2**23  # 8192 patches of 32 x 32
 SMALLER = 4  # a few patches are computed in a batch that is smaller by a power of this, padded

@@ -13,8 +13,9 @@ from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import state_digest
+from matchkernel.runtime.config import ONNX
 from matchkernel.runtime.graph import INPUT, OPSET, OUTPUT, float_file
-from matchkernel.runtime.onnx import ENGINE, ONNX, PATCH_SIZE, STATE, open_session
+from matchkernel.runtime.onnx import ENGINE, PATCH_SIZE, STATE, open_session
 from matchkernel.runtime.weights import NORMALIZATION
 from matchkernel.storage.files import check_output, replacing
 
