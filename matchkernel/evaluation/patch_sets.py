@@ -131,9 +131,8 @@ def score_patch_set(
             key: _score_pairs(rows, pairs, distance, f"{patches.folder}, {key}") for key, pairs in patches.pairs.items()
         },
     }
-    has_matches = len(np.unique(patches.labels)) < len(patches)
-    lowest, highest = (None, None)
-    if has_matches:
+    lowest, highest = None, None
+    if len(np.unique(patches.labels)) < len(patches):
         lowest, highest = retrieval_map(descriptors, patches.labels, queries=queries, seed=seed, distance=distance)
     result.update(retrieval_map=lowest, retrieval_map_highest=highest, retrieval_queries=queries, retrieval_seed=seed)
     result["warnings"] = _warnings(result)
@@ -243,21 +242,15 @@ def data_digest(patches: PatchSet) -> str:
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
+    ties = [(f"{key}: FPR@95", part["fpr95"], part["fpr95_lowest"]) for key, part in result["pairs"].items()]
+    if result["retrieval_map"] is not None:
+        ties.append(("retrieval: mAP", result["retrieval_map"], result["retrieval_map_highest"]))
     warnings = [
-        f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.3f} and {100 * part['fpr95']:.3f} %; "
-        "the higher one is the result"
-        for key, part in result["pairs"].items()
-        if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
+        f"{what} is {100 * worst:.3f} %; another order of tied distances could give {100 * best:.3f} %"
+        for what, worst, best in ties
+        if abs(worst - best) > NOTICEABLE
     ]
-    if result["blank"]:
-        warnings.append(blank_warning(result["blank"], result["patches"]))
-    low, high = result["retrieval_map"], result["retrieval_map_highest"]
-    if low is not None and high - low > NOTICEABLE:
-        warnings.append(
-            f"retrieval: tied distances leave the mAP between {100 * low:.3f} and {100 * high:.3f} %; "
-            "the lower one is the result"
-        )
-    return warnings
+    return warnings + ([blank_warning(result["blank"], result["patches"])] if result["blank"] else [])
 
 
 def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:

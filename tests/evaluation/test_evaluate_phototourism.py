@@ -10,7 +10,7 @@ from helpers import refuses
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.methods import configuration_name, model_methods
+from matchkernel.evaluation.methods import model_methods
 from matchkernel.evaluation.metrics import fpr95
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map, score_patch_set
 from matchkernel.evaluation.results import read_result, write_result
@@ -130,8 +130,3 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
     found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
     assert found["pairs"] == wanted["pairs"]
     assert found["retrieval_map"] == wanted["retrieval_map"]
-
-
-def test_names_of_configurations():
-    assert configuration_name(build("dual", s=1).config) == "dual-s1-n32"
-    assert configuration_name(build("fc").config) == "fc-n32"

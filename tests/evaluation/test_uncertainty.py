@@ -50,11 +50,6 @@ def test_the_same_samples_for_two_descriptors():
     assert np.array_equal(a, fpr95_by_points(matches, own, others, pairs, 50))
 
 
-def test_every_scene_counts_once():
-    found = estimate({"a": np.ones(10), "b": np.zeros(1000)})
-    assert (found.mean, found.std, found.low, found.high) == (0.5, 0.0, 0.5, 0.5)
-
-
 def test_the_spread_is_that_of_the_mean():
     """Standard error of a mean over scenes: sqrt(sum of variances / n) / number of scenes."""
     random = np.random.default_rng(1)

@@ -54,11 +54,6 @@ class PhotoMethod:
     match: Callable[[Features, Features], Matches] = field(repr=False)
     trained_on: frozenset[str] = frozenset()
 
-    @property
-    def feature_settings(self) -> dict[str, Any]:
-        """The settings that determine the features."""
-        return {key: value for key, value in self.settings.items() if key not in MATCHING}
-
 
 @dataclass(frozen=True)
 class MethodSpec:
