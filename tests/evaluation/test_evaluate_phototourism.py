@@ -77,17 +77,17 @@ def test_sets_without_pairs_or_without_matches():
     assert result["retrieval_map"] is None
 
 
-def test_what_does_not_fit_is_named():
-    one_class = some_pairs()
-    one_class[:, 2] = 0
-    rows = np.ones((90, 4))
+@pytest.mark.parametrize(
+    ("rows", "pairs"),
+    [
+        (np.ones((90, 4)), {"m50": some_pairs() * [1, 1, 0]}),  # one class
+        (np.ones((89, 4)), {}),
+        (np.full((90, 4), np.nan), {}),
+    ],
+)
+def test_what_does_not_fit_is_refused(rows, pairs):
     with refuses(ArgumentError):
-        score_patch_set("mine", rows, patch_set({"m50": one_class}))
-    with refuses(ArgumentError):
-        score_patch_set("mine", rows[1:], patch_set({}))
-    rows[17, 2] = np.nan
-    with refuses(ArgumentError):
-        score_patch_set("mine", rows, patch_set({}))
+        score_patch_set("mine", rows, patch_set(pairs))
 
 
 @pytest.fixture(scope="module")
