@@ -1,11 +1,14 @@
 """The documentation site: `make docs` builds it into out/site, offline, and a warning is an error."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
 import matchkernel
+from matchkernel.cli.app import VERBS, app, load_verb
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,7 +37,6 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-add_module_names = False
 nitpicky = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -44,13 +46,22 @@ html_title = f"matchkernel {release}"
 html_extra_path = ["site_root"]  # index.html, which leads to docs/index.html
 html_copy_source = False
 html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 
 
 def write_commands() -> None:
-    """Write docs/commands.md from the command line's own help."""
-    program = [sys.executable, "-m", "typer", "matchkernel.cli.app", "utils", "docs", "--name", "matchkernel"]
-    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    """Write docs/commands.md from the command line's own help; each verb is loaded first."""
+    group = get_command(app)
+    group.commands = {name: load_verb(name) for name in VERBS}
+    for name, verb in group.commands.items():
+        verb.name = name
+    text = get_docs_for_click(obj=group, ctx=typer.Context(group), name="matchkernel")
     text = re.sub(r"^# `matchkernel`", "# Commands", text)
+    for name, line in VERBS.items():  # the list of verbs has whole sentences
+        text = re.sub(
+            rf"^\* `{name}`: .*$", f"* [`{name}`](#matchkernel-{name}): {line}", text, count=1, flags=re.MULTILINE
+        )
     path = ROOT / "docs" / "commands.md"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

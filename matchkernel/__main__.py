@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from matchkernel.storage.system import end_at_once, is_ending
+from matchkernel.storage.work import end_at_once, is_ending
 
 
 def main() -> None:

@@ -117,14 +117,14 @@ def page_request() -> Callable[[], None]:
 
 def scene() -> None:
     """Write nine rendered photos and their model: the folder `scene`."""
-    from made_scene import render_scene
+    from made_scene import render_scene  # type: ignore[import-not-found]
 
     render_scene(Path("scene"), photos=9, seed=1)
 
 
 def strips() -> None:
     """Write one small sequence in the layout of HPatches: the folder `strips`."""
-    from helpers import write_sequence
+    from helpers import write_sequence  # type: ignore[import-not-found]
 
     write_sequence(Path("sequences", "v_texture"))
     command("data", "from-homographies", "sequences", "-o", "strips")()
@@ -168,7 +168,8 @@ def walk(name: str) -> None:
     import matchkernel
 
     global WALK
-    sys.path.insert(0, str(Path(matchkernel.__file__).parents[1] / "tests"))
+    checkout = Path(matchkernel.__file__).parents[1]
+    sys.path[:0] = [str(checkout / "tests"), str(checkout / "experiments" / "photos")]
     before, arguments = WALKS[name]
     for step in before:
         step()

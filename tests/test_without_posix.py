@@ -37,8 +37,8 @@ for found in pkgutil.walk_packages(matchkernel.__path__, "matchkernel."):
         found.name.endswith("__main__") or importlib.import_module(found.name)
     except ModuleNotFoundError as error:
         print(error.name)
-import matchkernel.storage.locks, matchkernel.storage.system
-print(matchkernel.storage.locks.fcntl, hasattr(matchkernel.storage.system.select, "poll"))
+import matchkernel.cli.console, matchkernel.storage.folders
+print(matchkernel.storage.folders.fcntl, hasattr(matchkernel.cli.console.select, "poll"))
 """
     returncode, stdout, stderr = run("-c", code)
     assert (returncode, stderr) == (0, "")
@@ -125,7 +125,7 @@ def test_a_reader_that_has_gone_ends_the_work_quietly(work, tmp_path):
 def test_a_photo_that_colmap_must_read_is_copied_where_links_are_not_allowed(tmp_path):
     code = """
 from pathlib import Path
-from matchkernel.collection.workspace import readable_photos
+from matchkernel.colmap.program import readable_photos
 for unreadable in (["0.png"], ["0.png", "1.png"]):
     place = readable_photos(Path("photos"), Path("copies"), ["0.png", "1.png", "2.png"], unreadable)
     print([(place / f"{k}.png").read_bytes()[:4] == b"\\x89PNG" for k in range(3)])

@@ -19,8 +19,8 @@ from one_folder import TRUTH, mix
 
 from matchkernel.cli.console import run_script, say
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
-from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.model import read_reconstruction
+from matchkernel.colmap.program import model_folders
 from matchkernel.errors import WorkError
 from matchkernel.geometry.detect import Detector
 from matchkernel.storage.files import replacing

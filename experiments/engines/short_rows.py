@@ -28,7 +28,7 @@ from matchkernel.evaluation.smaller import shown_and_held_out
 from matchkernel.model.describe import describe
 from matchkernel.model.reduce import principal_directions
 from matchkernel.model.weights import state_digest
-from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 
 TARGET = RESULTS / "short_rows.json"

@@ -30,9 +30,9 @@ from matchkernel.data.from_homographies import HomographySettings, build_from_ho
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import warp_frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
+from matchkernel.geometry.two_view import warp_frames
 from matchkernel.storage.files import replacing
 from matchkernel.storage.images import read_gray
 

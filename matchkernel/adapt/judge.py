@@ -24,7 +24,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.nearest import find_nearest
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
 LEAST_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
@@ -58,12 +58,11 @@ class Gain:
         low, high = (-self.high, -self.low) if self.lower_is_better else (self.low, self.high)
         return "better" if low > 0 else "worse" if high < 0 else "within noise"
 
-    def words(self) -> str:
+    def text(self) -> str:
         """One line: `retrieval mAP 81.2 -> 84.0 (+2.8, 95 % interval +1.9 to +3.6): better`."""
-        change = (
-            f"{100 * (self.after - self.before):+.2f}, 95 % interval {100 * self.low:+.2f} to {100 * self.high:+.2f}"
-        )
-        return f"{self.measure} {100 * self.before:.2f} -> {100 * self.after:.2f} ({change}): {self.verdict}"
+        before, after, low, high = (100 * value for value in (self.before, self.after, self.low, self.high))
+        change = f"{after - before:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}"
+        return f"{self.measure} {before:.2f} -> {after:.2f} ({change}): {self.verdict}"
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""
@@ -167,8 +166,3 @@ def pose_gain(
     change = difference(after, before, "maa10")
     one, two = (float(result["mean"]["maa10"]["mean"]) for result in (before, after))
     return Gain(POSES, f"{len(scene.pairs)} test pairs", one, two, change.low, change.high)
-
-
-def is_kept(gains: Sequence[Gain]) -> bool:
-    """Whether adapted weights are better on the test part: see the module. The first gain is retrieval there."""
-    return gains[0].verdict == "better" and all(gain.verdict != "worse" for gain in gains)

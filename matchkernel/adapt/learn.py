@@ -3,17 +3,16 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from matchkernel.adapt.record import Record
 from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.adapt.stored import read_json
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.runtime.weights import read_card
-from matchkernel.storage.files import write_json
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import LOG, LogLine, read_log
@@ -21,10 +20,9 @@ from matchkernel.training.loop import train
 
 TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
 SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
-LEAST = 20  # updates
-MOST = 2400 * 1024  # pairs in all: more were not measured (`long` in docs/adapt.md)
+MIN_UPDATES = 20
+MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
-PLAN, LEARNED = "plan.json", "learned.json"
 
 Parts = Mapping[str, Sequence[PatchSet]]  # "training" and "validation" -> their sets
 Report = Callable[[LogLine, float], object]  # a line of the log, and the seconds that are left
@@ -43,7 +41,9 @@ class Learned:
     why: str
 
 
-def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, report: Report) -> Learned | None:
+def learn(
+    sets: Parts, folder: Path, settings: AdaptSettings, device: str, report: Report, record: Record
+) -> Learned | None:
     """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
 
     Args:
@@ -52,42 +52,38 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, repor
         settings: how.
         device: cpu, cuda or auto.
         report: called at every line of the log.
+        record: keeps the number of updates, and how the training ended.
     """
-    names = [field.name for field in fields(Learned)]
-    done = read_json(folder / LEARNED, names)
-    if done is not None:
-        return Learned(**{name: done[name] for name in names})
+    if "learned" in record:
+        return Learned(**record["learned"])
     folder.mkdir(parents=True, exist_ok=True)
-    run, plan = folder / "run", read_json(folder / PLAN, ("steps", "seconds"))
-    if plan is None:
+    run = folder / "run"
+    if "plan" not in record:
         begun = time.perf_counter()
         planned = _planned_steps(sets, folder, settings, device, begun)
         if planned is None:
             return None
-        plan = {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)}
-        write_json(folder / PLAN, plan)
-    steps = int(plan["steps"])
-    config = training_config(sets, settings, steps)
+        record.finish("plan", {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)})
+    steps = int(record["plan"]["steps"])
     checkpoint = find_checkpoint(run)
-    watch = _Watch(max(1.0, 60 * settings.minutes - float(plan["seconds"])), steps, report)
+    watch = _Watch(max(1.0, 60 * settings.minutes - record["plan"]["seconds"]), steps, report)
     if checkpoint is not None:
-        watch.remember(run, read_checkpoint(checkpoint).step)
-    outcome = train(
-        config, run, resume=checkpoint is not None, device=device, report=watch.see, stop_when=watch.must_stop
-    )
+        watch.go_on(run, read_checkpoint(checkpoint).step)
+    config, resume = training_config(sets, settings, steps), checkpoint is not None
+    outcome = train(config, run, resume=resume, device=device, report=watch.see, stop_when=watch.must_stop)
     if not outcome.is_finished and not watch.why:
         return None
-    best = outcome.best
+    best, first = outcome.best, _validations(run)[0]
     learned = Learned(
-        outcome.step,
-        steps,
-        int(best["step"]),
-        best["map"],
-        float(_validations(run)[0]["map"]),
-        round(watch.before + watch.seconds(), 1),
-        watch.why or "all updates were made",
+        step=outcome.step,
+        steps=steps,
+        best_step=int(best["step"]),
+        best_map=best["map"],
+        first_map=float(first["map"]),
+        seconds=round(watch.before + watch.seconds(), 1),
+        why=watch.why or "all updates were made",
     )
-    write_json(folder / LEARNED, asdict(learned))
+    record.finish("learned", asdict(learned))
     return learned
 
 
@@ -155,8 +151,8 @@ class _Watch:
         if self.since >= PATIENCE:
             self.why = f"{PATIENCE} validations brought nothing better"
 
-    def remember(self, run: Path, step: int) -> None:
-        """The validations of a run that goes on after this update, and the share of the time that it took."""
+    def go_on(self, run: Path, step: int) -> None:
+        """Take in the validations of a run that goes on after this update, and the share of the time that it took."""
         for entry in _validations(run):
             if entry["step"] <= step and step > 0:  # one that has made no update is validated again
                 self.judge(float(entry["map"]))
@@ -164,7 +160,7 @@ class _Watch:
         self.limit -= self.before
 
     def must_stop(self) -> bool:
-        """Whether the time is over, or nothing more is to be expected."""
+        """True if the time is over, or validation no longer improves."""
         if not self.why and self.seconds() > self.limit:
             self.why = "the time was over"
         return bool(self.why)
@@ -186,7 +182,7 @@ def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: s
 
 def planned_updates(pairs_per_second: float, pairs: int, left: float) -> int:
     """How many updates of so many pairs to make in the seconds that are left."""
-    return max(int(min(SHARE * left * pairs_per_second, MOST) / pairs), LEAST)
+    return max(int(min(SHARE * left * pairs_per_second, MAX_PAIRS) / pairs), MIN_UPDATES)
 
 
 def _validations(run: Path) -> list[dict[str, Any]]:

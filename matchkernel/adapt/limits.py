@@ -6,11 +6,11 @@ from matchkernel.evaluation.photos.poses import relative_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera, Size
 from matchkernel.evaluation.photos.scores import RATIO, threshold_of
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.epipolar import essential_matrix, sampson_distances
+from matchkernel.geometry.two_view import essential_matrix, sampson_distances
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.extract import extract
 from matchkernel.photos.match import match
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 PIXELS = 3.0  # a match is right if it lies so near its epipolar line; by chance that is one in a hundred
 LEAST_RIGHT = 100  # matches; with fewer nothing is calibrated

@@ -1,9 +1,9 @@
 """What an adaptation gave."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from matchkernel.adapt.judge import Gain, is_kept
+from matchkernel.adapt.judge import Gain
 from matchkernel.adapt.learn import Learned
 from matchkernel.data.split import Counts
 
@@ -24,14 +24,15 @@ class Adapted:
     folder: Path
     counts: dict[str, Counts]
     learned: Learned
-    gains: list[Gain]
-    elsewhere: list[Gain]
-    weights: Path | None
+    gains: list[Gain] = field(default_factory=list)
+    elsewhere: list[Gain] = field(default_factory=list)
+    weights: Path | None = None
 
     @property
     def is_better(self) -> bool:
-        """Whether the adapted weights are better on the test part."""
-        return bool(self.gains) and is_kept(self.gains)
+        """True if retrieval on the test part gains and nothing measured there got worse."""
+        verdicts = [gain.verdict for gain in self.gains]
+        return verdicts[:1] == ["better"] and "worse" not in verdicts
 
     @property
     def verdict(self) -> str:

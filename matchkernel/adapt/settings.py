@@ -15,7 +15,7 @@ class AdaptSettings:
         layers: what goes on learning: "all", "last" (the last convolution and the head), or "head".
         rate: learning rate after a warm-up of a tenth of the updates; it falls to 0.
         pairs: pairs of patches per update; fewer where there are fewer points.
-        remember: weight of the distance of each row to the one that the base gives the same patch; 0 lets go.
+        remember: weight of the distance of each row to the one that the base gives the same patch; 0 disables it.
         mix: patch sets that half of the pairs come from, such as those the base was trained on.
         check: patch sets on which to measure what is forgotten.
         keep: write the adapted weights even if they are no better.

@@ -98,7 +98,7 @@ def _state(line: "LogLine", seconds_left: float) -> str:
 
 def _show_result(result: "Adapted", base: str, out: Path, as_json: bool) -> None:
     for gain in (*result.gains, *result.elsewhere):
-        answer(f"{gain.place}: {gain.words()}", as_json)
+        answer(f"{gain.place}: {gain.text()}", as_json)
     answer(result.verdict, as_json)
     say(f"-> {result.weights}" if result.weights else f"use {base} as before; report: {out / 'report.html'}")
     if as_json:

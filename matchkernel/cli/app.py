@@ -15,7 +15,7 @@ import matchkernel
 from matchkernel.cli.console import INTERRUPTED, say, say_error, show_traceback, user_errors
 from matchkernel.errors import MissingExtraError
 from matchkernel.storage.extras import CORE, need
-from matchkernel.storage.system import is_ending
+from matchkernel.storage.work import is_ending
 
 # The first line of each verb's help; it is here so that `matchkernel --help` need not import all verbs.
 VERBS = {

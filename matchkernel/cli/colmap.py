@@ -31,7 +31,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 
 if TYPE_CHECKING:
-    from matchkernel.collection.workspace import Summary
+    from matchkernel.collection.reconstruct import Summary
 
 
 @detector_options(COLMAP_LIKE)
@@ -73,7 +73,8 @@ def colmap(
     as_json: Json = False,
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
-    from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+    from matchkernel.collection.reconstruct import reconstruct
+    from matchkernel.collection.reconstruct_settings import ReconstructSettings
     from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_in
 

@@ -3,7 +3,9 @@
 import errno
 import os
 import re
+import select
 import signal
+import stat
 import sys
 import threading
 import time
@@ -22,13 +24,13 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from matchkernel.errors import MatchKernelError, WorkError
-from matchkernel.storage.system import announce_end, end_at_once, lost_its_reader
+from matchkernel.storage.work import announce_end, end_at_once
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    from matchkernel.storage.progress import StageTimes
+    from matchkernel.storage.work import StageTimes
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # exit codes: 128 and the number of SIGINT, and of SIGPIPE, which Windows lacks
 UNITS = {  # the first word of a line that begins a stage of long work, and what that stage counts
@@ -165,10 +167,23 @@ def _is_stdout_closed() -> bool:
         place = sys.stdout.fileno()
     except (OSError, ValueError):  # not a file
         return False
-    if not lost_its_reader(place):
+    if not _lost_its_reader(place):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
     return True
+
+
+def _lost_its_reader(place: int) -> bool:
+    """True if nobody reads what is written here any more; for use after a failed write.
+
+    Args:
+        place: file descriptor. On Windows every pipe counts as one without a reader, as the system cannot tell.
+    """
+    if not hasattr(select, "poll"):
+        return stat.S_ISFIFO(os.fstat(place).st_mode)
+    look = select.poll()
+    look.register(place, select.POLLOUT)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -54,7 +54,7 @@ def extract(
     from matchkernel.collection.extract import extract_images
     from matchkernel.photos.describers import open_recipe
     from matchkernel.storage.photo_folders import photos_at
-    from matchkernel.storage.progress import recording, stage
+    from matchkernel.storage.work import recording, stage
 
     check_model_options(model, untrained, engine)
     with recording() as stages:

@@ -55,7 +55,7 @@ def match(
     from matchkernel.photos.pipeline import MatchSettings, match_images, save_csv
     from matchkernel.plots.matches import save_picture
     from matchkernel.storage.files import check_output
-    from matchkernel.storage.progress import recording, stage
+    from matchkernel.storage.work import recording, stage
 
     check_model_options(model, untrained, engine)
     for path in out or []:

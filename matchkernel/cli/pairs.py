@@ -58,9 +58,10 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
-    from matchkernel.collection.pairs import TOP, PairChoice, Sources, has_features, make_pairs, names_at
+    from matchkernel.collection.choice import TOP, PairChoice
+    from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
     from matchkernel.photos.describers import open_recipe
-    from matchkernel.photos.files import open_features, write_pairs
+    from matchkernel.photos.files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
     check_model_options(model, untrained, engine)
@@ -71,7 +72,8 @@ def pairs(
     extracted = open_features(source) if has_features(source) else None
     if extracted is not None and (given := _given_for_photos(context)):
         raise ArgumentError(f"{source}: holds features already: {', '.join(given)} can only be given with photos")
-    choice.check(names)  # before anything is extracted
+    for path in files:
+        read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         if extracted is None and choice.top and not exhaustive and sources == Sources():
@@ -83,7 +85,7 @@ def pairs(
             chosen = make_pairs(names, choice, extracted, sources, unusable=skipped, say=say, progress=progress)
     written, possible = write_pairs(out, chosen), len(names) * (len(names) - 1) // 2
     if as_json:
-        print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": str(choice)}))
+        print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": choice.text}))
     say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
 
 

@@ -4,10 +4,9 @@ The features of each photo are written as one file. In a folder it has the name 
 named by the key of its contents, in `<out>.parts` until all photos are done.
 """
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,18 +18,8 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
 from matchkernel.photos.describers import Describer, Recipe
-from matchkernel.photos.extract import describe_found, detect_in, for_each_image, recorded_settings
-from matchkernel.photos.features import (
-    RATIO,
-    STORE,
-    THRESHOLD,
-    Features,
-    Store,
-    label_of,
-    load_features,
-    read_facts,
-    save_features,
-)
+from matchkernel.photos.extract import check_same_settings, describe_found, detect_in, feature_facts, for_each_image
+from matchkernel.photos.features import IMAGE_HASH, Features, Store, label_of, load_features, read_facts, save_features
 from matchkernel.photos.files import (
     SUFFIX,
     check_h5_name,
@@ -41,17 +30,14 @@ from matchkernel.photos.files import (
     write_features,
 )
 from matchkernel.runtime.onnx import AUTO, CUDA_HALF, ENGINE, FILE, TORCH
-from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, file_hash, leftovers_of
+from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
-from matchkernel.storage.photo_folders import first_names, photos_at
+from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.progress import Progress, Say, stage
-from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.threads import one_thread_each, use_threads
+from matchkernel.storage.work import Progress, Say, one_thread_each, stage, use_threads
 
-IMAGE_HASH = "image_sha256"  # of the photo, recorded among the settings of the features
 FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
@@ -342,8 +328,7 @@ class Extractor:
         self.job = job
         # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
         self._describer = replace(describer, takes_one_core=True) if describer.device == "cpu" else describer
-        settings = recorded_settings(describer, job.detector) | ({} if job.store == "float32" else {STORE: job.store})
-        self.facts = dict(json.loads(json.dumps({"name": describer.name, "D": describer.D, "settings": settings})))
+        self.facts = feature_facts(describer, job.detector, job.store)
 
     def each(self, photos: Sequence[Photo]) -> Iterator[Outcome]:
         """What became of each photo, in their order; several are worked on at the same time."""
@@ -409,25 +394,6 @@ def _not_extracted(photo: Photo, reason: str) -> str:
     return f"{photo.path}: not extracted: {reason}"
 
 
-def check_same_settings(
-    model: str, settings: Any, facts: dict[str, Any], name: str, out: Path, advice: str = "remove them"
-) -> None:
-    """Refuse features made in another way than those that the facts of an Extractor describe."""
-    oldest = {ENGINE: TORCH, STORE: "float32"}  # of features that do not record them
-    before = {**oldest, "model": model, **settings}
-    now = {**oldest, "model": facts["name"], **facts["settings"]}
-    keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
-    readable = [key for key in keys if not key.endswith("sha256")]
-    for some in (readable, keys):  # digests are named only if all else is the same
-        differences = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
-        if differences:
-            only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
-            other = f"use --engine {before[ENGINE]}, " if only_engine else ""
-            raise ArgumentError(
-                f"{out}: features of {name} were {differences}; {other}{advice} or choose another place"
-            )
-
-
 def _check_name(name: str, in_h5: bool) -> None:
     """Refuse an image whose features cannot be written under its name."""
     if in_h5:
@@ -439,42 +405,9 @@ def _check_name(name: str, in_h5: bool) -> None:
         raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
 
 
-def mask_of(name: str, masks: Path | None) -> Path | None:
-    """The mask of an image, if it has one."""
-    mask = None if masks is None else masks / f"{name}.png"
-    return mask if mask is not None and os.path.isfile(mask) else None  # noqa: PTH113 - False for a name too long
-
-
-def check_masks(masks: Path | None, names: Collection[str]) -> int:
-    """The number of images that have a mask; a folder without any is refused, as masks with other names would be."""
-    if masks is None:
-        return 0
-    if not masks.is_dir():
-        raise FileError(f"{masks}: no such folder of masks")
-    count = sum(mask_of(name, masks) is not None for name in names)
-    if names and not count:
-        first = next(iter(names))
-        raise FileError(f"{masks}: has no mask of these photos; that of {first} would be {first}.png")
-    return count
-
-
 def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:
     mask = read_mask(path)
     if mask.shape != gray.shape:
         sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, gray)]
         raise FileError(f"{path}: a mask of {sizes[0]} pixels, its photo has {sizes[1]}")
     return mask
-
-
-def photo_digest(path: Path, mask: Path | None = None) -> str:
-    """sha256 of a photo, and of its mask if it has one."""
-    return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
-
-
-def _hash(path: Path) -> str:
-    if not path.is_file():  # reading a pipe might never end
-        raise FileError(f"{path}: no such file")
-    try:
-        return file_hash(path)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None

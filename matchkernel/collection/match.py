@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.collection.extract import IMAGE_HASH, LIBRARIES
+from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.describers import open_place
-from matchkernel.photos.features import Features, read_facts
+from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
     SUFFIX,
     FeatureFiles,
@@ -41,10 +41,9 @@ from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, leftovers_of, replacing
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
-from matchkernel.storage.progress import Progress, Say, stage
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.threads import use_threads
+from matchkernel.storage.work import Progress, Say, stage, use_threads
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
 FACTS_AT_A_TIME = 1000  # images whose settings are in memory

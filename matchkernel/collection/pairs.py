@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from matchkernel.collection.choice import PairChoice
 from matchkernel.collection.vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
@@ -21,65 +22,11 @@ from matchkernel.photos.files import (
     unique_pairs,
 )
 from matchkernel.storage.photo_folders import photos_in
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
-TOP = 20  # most similar images of each
-NEIGHBOURS = 10  # following images in name order
-ALL_UP_TO = 120  # maximum number of images of which "auto" matches all pairs
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
-CHOICE = "all, top:20, sequential:10, a file of pairs, or several joined by +"
 
 Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True)
-class PairChoice:
-    """Which pairs to match: the union of what is set.
-
-    Attributes:
-        exhaustive: all pairs.
-        top: each image with this many most similar ones; 0 for none.
-        sequential: each image with this many following ones in name order; 0 for none.
-        files: files of pairs.
-    """
-
-    exhaustive: bool = False
-    top: int = 0
-    sequential: int = 0
-    files: tuple[Path, ...] = ()
-
-    def __str__(self) -> str:
-        words = ["all"] * self.exhaustive
-        words += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
-        return "+".join([*words, *map(str, self.files)])
-
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse files that name other images than these."""
-        known = list(names)
-        for path in self.files:
-            read_pairs(path, known)
-
-    def pairs(
-        self, names: Sequence[str], most_similar: Callable[[int], Iterable[Pair]], unusable: Collection[str] = ()
-    ) -> list[Pair]:
-        """The pairs of these images, each once.
-
-        Args:
-            names: of all images.
-            most_similar: called with `top` if that is needed; gives each image with that many others.
-            unusable: further images, which files may name: their pairs are left out.
-        """
-        left_out = set(unusable)
-        parts: list[Iterable[Pair]] = [
-            [pair for pair in read_pairs(path, [*names, *unusable]) if left_out.isdisjoint(pair)] for path in self.files
-        ]
-        if self.exhaustive:
-            parts.append(all_pairs(names))
-        if self.sequential:
-            parts.append(sequential_pairs(names, self.sequential))
-        if self.top and not self.exhaustive:
-            parts.append(most_similar(self.top))
-        return list(unique_pairs(*parts))
 
 
 @dataclass(frozen=True)
@@ -93,35 +40,6 @@ class Sources:
 
     colmap: Path | None = None
     retrieval: Path | None = None
-
-
-def parse_choice(text: str, images: int) -> PairChoice:
-    """The choice that a string such as "top:20+sequential:5" stands for.
-
-    Example:
-        >>> parse_choice("top:5+sequential", images=1000)
-        PairChoice(exhaustive=False, top=5, sequential=10, files=())
-
-    Args:
-        text: see CHOICE; "auto" is all pairs of up to 120 images, and top:20 of more.
-        images: number of images.
-    """
-    if text == "auto":
-        return PairChoice(exhaustive=True) if images <= ALL_UP_TO else PairChoice(top=TOP)
-    numbers, files = {"top": 0, "sequential": 0}, []
-    words = text.split("+") if not Path(text).is_file() else [text]
-    for word in words:
-        counted = re.fullmatch(r"(top|sequential)(?::(\d{1,9}))?", word)
-        if counted:
-            number = int(counted[2] or {"top": TOP, "sequential": NEIGHBOURS}[counted[1]])
-            if not number:
-                raise ArgumentError(f"pairs {word!r}: the number must be at least 1")
-            numbers[counted[1]] = max(numbers[counted[1]], number)
-        elif word != "all":
-            if not Path(word).is_file():
-                raise ArgumentError(f"pairs must be {CHOICE}; got {text!r}, and there is no file {word!r}")
-            files.append(Path(word))
-    return PairChoice("all" in words, numbers["top"], numbers["sequential"], tuple(files))
 
 
 def all_pairs(names: Sequence[str]) -> Iterable[Pair]:
@@ -213,22 +131,10 @@ def _most_similar(block: np.ndarray, rows: np.ndarray, start: int, count: int, m
     return index
 
 
-def covisible_pairs(model: Reconstruction, count: int, *, shared: int = 1) -> list[Pair]:
-    """Each image of a COLMAP model with the `count` it shares the most points with, most first; of equals by name.
-
-    Args:
-        model: from read_reconstruction.
-        count: of partners per image.
-        shared: number of points that two images must share.
-    """
-    return list(
-        unique_pairs(
-            (name, other)
-            for name, others in covisible_images(model)
-            for other, points in others[:count]
-            if points >= shared
-        )
-    )
+def covisible_pairs(model: Reconstruction, count: int) -> list[Pair]:
+    """Each image of a COLMAP model with the `count` it shares the most points with, most first; of equals by name."""
+    ranked = ((name, other) for name, others in covisible_images(model) for other, _ in others[:count])
+    return list(unique_pairs(ranked))
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
@@ -255,7 +161,7 @@ def names_at(place: Path, say: Say = lambda line: None) -> list[str]:
 
 
 def make_pairs(
-    names: list[str],
+    names: Sequence[str],
     choice: PairChoice,
     features: FeatureFiles | None = None,
     sources: Sources | None = None,
@@ -264,7 +170,12 @@ def make_pairs(
     say: Say = lambda line: None,
     progress: Progress | None = None,
 ) -> list[Pair]:
-    """The union of all that was asked for.
+    """The pairs of images to match, each once.
+
+    Example:
+        >>> from matchkernel.collection.choice import parse_choice
+        >>> make_pairs(["a.jpg", "b.jpg", "c.jpg"], parse_choice("sequential:1", images=3))
+        [('a.jpg', 'b.jpg'), ('b.jpg', 'c.jpg')]
 
     Args:
         names: of all images.
@@ -275,32 +186,45 @@ def make_pairs(
         unusable: further images, which files of pairs may name: their pairs are left out.
         say: called with a line about each source.
         progress: called with the number of images done and the total.
+
+    Example:
+        >>> from matchkernel.collection.pairs import PairChoice, make_pairs
+        >>> make_pairs(["1.jpg", "2.jpg", "10.jpg"], PairChoice(sequential=1))
+        [('1.jpg', '2.jpg'), ('2.jpg', '10.jpg')]
     """
-    sources = sources or Sources()
+    sources, left_out = sources or Sources(), set(unusable)
     parts: list[Iterable[Pair]] = []
     if sources.retrieval is not None:
         parts.append(_from_retrieval(names, sources.retrieval, choice.top, progress))
     if sources.colmap is not None:
         parts.append(_from_colmap(names, sources.colmap, choice.top, say))
-    if parts:
-        choice = replace(choice, top=0)
-
-    def most_similar(count: int) -> list[Pair]:
-        if features is None:
-            raise ArgumentError("the most similar images cannot be found without features")
-        missing = set(names) - set(features.names)
-        if missing:
-            raise FileError(f"{features.place}: has no features of {min(missing)} ({len(missing)} images have none)")
-        files = FeatureFiles(features.place, names)
-        vocabulary = vocabulary_for(files)
-        say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
-        vectors = image_vectors(files, vocabulary, progress)
-        return top_pairs(names, vectors, count, similarities, progress=progress)
-
-    return list(unique_pairs(*parts, choice.pairs(names, most_similar, unusable)))
+    needs_vectors = choice.top and not choice.exhaustive and not parts
+    for path in choice.files:
+        parts.append(pair for pair in read_pairs(path, [*names, *unusable]) if left_out.isdisjoint(pair))
+    if choice.exhaustive:
+        parts.append(all_pairs(names))
+    if choice.sequential:
+        parts.append(sequential_pairs(names, choice.sequential))
+    if needs_vectors:
+        parts.append(_from_features(names, features, choice.top, say, progress))
+    return list(unique_pairs(*parts))
 
 
-def _from_retrieval(names: list[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:
+def _from_features(
+    names: Sequence[str], features: FeatureFiles | None, count: int, say: Say, progress: Progress | None
+) -> list[Pair]:
+    if features is None:
+        raise ArgumentError("the most similar images cannot be found without features")
+    missing = set(names) - set(features.names)
+    if missing:
+        raise FileError(f"{features.place}: has no features of {min(missing)} ({len(missing)} images have none)")
+    files = FeatureFiles(features.place, list(names))
+    vocabulary = vocabulary_for(files)
+    say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
+    return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities, progress=progress)
+
+
+def _from_retrieval(names: Sequence[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:
     listed, rows = read_global_descriptors(path)
     index = {name: number for number, name in enumerate(listed)}
     missing = [name for name in names if name not in index]
@@ -309,7 +233,7 @@ def _from_retrieval(names: list[str], path: Path, count: int, progress: Progress
     return top_pairs(names, rows[[index[name] for name in names]], count, progress=progress)
 
 
-def _from_colmap(names: list[str], path: Path, count: int, say: Say) -> list[Pair]:
+def _from_colmap(names: Sequence[str], path: Path, count: int, say: Say) -> list[Pair]:
     known = set(names)
     pairs = covisible_pairs(read_reconstruction(path), count)
     kept = [pair for pair in pairs if known.issuperset(pair)]

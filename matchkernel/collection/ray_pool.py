@@ -19,8 +19,7 @@ from matchkernel import __version__
 from matchkernel.errors import ArgumentError, WorkError, short_message
 from matchkernel.storage.extras import need
 from matchkernel.storage.pool import LocalWorkers, Pool, Work, WorkerDiedError, Workers, reply
-from matchkernel.storage.progress import Say
-from matchkernel.storage.system import cores
+from matchkernel.storage.work import Say, cores
 
 ONE_PROCESS_UP_TO = 100  # items for which starting processes does not pay
 REACHED_WITHIN = 10  # seconds

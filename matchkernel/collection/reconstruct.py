@@ -3,107 +3,81 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from matchkernel.collection.extract import (
-    ExtractJob,
-    Extractor,
-    check_masks,
-    check_same_settings,
-    extract_images,
-    mask_of,
-    photo_digest,
-)
+from matchkernel.collection.choice import PairChoice, parse_choice
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.match import match_pairs
-from matchkernel.collection.pairs import PairChoice, make_pairs, parse_choice
-from matchkernel.collection.workspace import (
-    MATCHES,
-    SUMMARY,
-    Finished,
-    Summary,
-    link_or_copy,
-    names_by_model,
-    photo_of,
-    read_finished,
-    readable_photos,
-    remove_other_photos,
-    reuse_finished,
-)
-from matchkernel.colmap.database import has_key, read_image_names, write_key, write_keypoints
-from matchkernel.colmap.model import CAMERA_MODELS
-from matchkernel.colmap.program import SMALLEST_MODEL, Colmap, analyze, check_camera_model, find_colmap, find_mapper
+from matchkernel.collection.pairs import make_pairs
+from matchkernel.collection.reconstruct_settings import ReconstructSettings
+from matchkernel.colmap.installed import find_colmap
+from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_folders, names_in
 from matchkernel.colmap.text_files import check_image_name
-from matchkernel.errors import ArgumentError, FileError, WorkError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
-from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.features import Store, load_features, read_facts
-from matchkernel.photos.files import SUFFIX, FeatureFiles, Pair, check_pair_names, read_matches_of, write_pairs
-from matchkernel.photos.match import DEFAULT_FILTER, Filter, parse_filter
+from matchkernel.photos.extract import check_same_settings, feature_facts
+from matchkernel.photos.features import IMAGE_HASH, load_features, read_facts
+from matchkernel.photos.files import (
+    SUFFIX,
+    FeatureFiles,
+    Pair,
+    check_pair_names,
+    read_matches_of,
+    read_pairs,
+    write_pairs,
+)
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import file_hash, resolved, write_json
-from matchkernel.storage.folders import recover, resumable_build
-from matchkernel.storage.images import HEIC_SUFFIXES, open_image
-from matchkernel.storage.photo_folders import Photos, first_names, photos_in
+from matchkernel.storage.files import LONG_TEXT, file_hash, link_or_copy, read_small_text, resolved, write_json
+from matchkernel.storage.folders import Build, recover, resumable_build
+from matchkernel.storage.images import open_image
+from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
-from matchkernel.storage.progress import Progress, Say
-from matchkernel.storage.settings import check_ranges
+from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.shards import key_of
+from matchkernel.storage.work import Progress, Say
 
-PHOTOS = "photos.json"
-Mapper = Literal["incremental", "global"]
+SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"
 
 
 @dataclass(frozen=True)
-class ReconstructSettings:
-    """How images are reconstructed.
+class Summary:
+    """The result of a reconstruction.
 
     Attributes:
-        detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
-        pairs: which images are matched (see pairs.parse_choice); "auto": all pairs of up to 120 images, each
-            with the 20 most similar ones of more.
-        single_camera: all images were taken by one camera with one focal length.
-        camera_model: of COLMAP.
-        camera_params: known intrinsics of the model, such as "1200,640,480,0"; they are then kept as they are.
-        mapper: "global" needs COLMAP 4.
-        store: how descriptors are stored.
+        images: number of images given.
+        registered: number of images with a pose in the largest model.
+        points: number of points in that model.
+        observations: number of observations of these points in images.
+        track_length: mean number of images in which a point is seen.
+        error: mean reprojection error in pixels.
+        skipped: images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
+        pairs: number of pairs of images that were matched.
+        models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
+        ignored: number of files that are no photos, by kind.
+        unregistered: images that were used and are in no model.
+        refused: images that COLMAP did not take in.
     """
 
-    detector: Detector = COLMAP_LIKE
-    filter: Filter = DEFAULT_FILTER
-    pairs: str = "auto"
-    single_camera: bool = False
-    camera_model: str = "SIMPLE_RADIAL"
-    camera_params: str | None = None
-    mapper: Mapper = "incremental"
-    store: Store = "float32"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "filter", parse_filter(self.filter))
-        check_ranges(self)
-        if self.camera_model not in CAMERA_MODELS:
-            raise ArgumentError(f"camera_model must be one of {', '.join(CAMERA_MODELS)}, got {self.camera_model!r}")
-        if self.camera_params is not None:
-            _check_params(self.camera_model, self.camera_params)
-
-
-def _check_params(model: str, text: str) -> None:
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) != CAMERA_MODELS[model] or not np.isfinite(numbers).all():
-        raise ArgumentError(
-            f"camera_params of {model} must be {CAMERA_MODELS[model]} numbers with commas between them, got {text!r}"
-        )
+    images: int
+    registered: int
+    points: int
+    observations: int
+    track_length: float
+    error: float
+    skipped: dict[str, str] = field(default_factory=dict)
+    pairs: int = 0
+    models: list[int] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
+    unregistered: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 def reconstruct(
@@ -146,44 +120,54 @@ def reconstruct(
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.
+
+    Example (needs COLMAP):
+        >>> from matchkernel.collection.reconstruct import reconstruct
+        >>> reconstruct("photos", "workspace", "tiny").registered  # doctest: +SKIP
+        24
     """
-    settings, images = settings or ReconstructSettings(), Path(images)
     job = _Job(
-        images,
+        Path(images),
         Path(workspace),
         open_describer(model, engine=engine),
-        settings,
+        settings or ReconstructSettings(),
         None if masks is None else Path(masks),
         workers,
         say,
         progress or (lambda done, total: None),
     )
-    photos = _checked_photos(job, only, listed, features)
-    program = find_colmap()  # after all mistakes in the arguments have been reported, before any work
-    mapper = find_mapper(program, settings.mapper)
-    check_camera_model(program, settings.camera_model)
+    photos, choice = _checked(job, only, listed, features)
+    program = find_colmap(job.settings.mapper, job.settings.camera_model)  # after all mistakes in the arguments
     if photos.ignored:
         say(photos.what_was_ignored())
     digests, skipped = _digests(photos.paths, job.masks, say)
-    choice = parse_choice(settings.pairs, len(digests))
-    inputs = {"photos": digests, "pairs": [str(choice), *(file_hash(path) for path in choice.files)]}
+    inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
     recover(job.workspace)
-    finished = read_finished(job.workspace, job.recorded)
-    if finished is not None and finished.is_same(inputs, skipped):
+    finished = _read_finished(job.workspace, job.recorded)
+    is_same = finished is not None and finished.inputs == inputs
+    if finished is not None and is_same and finished.skipped.keys() == skipped.keys():
         return finished.unchanged(say)
     given = _given_features(job, features, digests)
     with resumable_build(workspace, job.recorded, replaces=finished is not None) as build:
-        skipped |= _extract(job, build.folder, digests, finished, given)
-        names = [name for name in digests if name not in skipped]
-        pairs, unmatched = _match(job, build.folder, names, choice, skipped)
+        _reuse(job, build.folder, digests, finished, given)
+        skipped |= _extract(job, build.folder, digests)
+        pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
         skipped |= unmatched
-        if finished is not None and finished.is_same(inputs, skipped):
-            build.discard()
+        if finished is not None and is_same and finished.skipped.keys() == skipped.keys():
+            build.discard()  # what was skipped then has failed again
             return finished.unchanged(say)
-        names = [name for name in names if name not in unmatched]
-        key = key_of({name: digests[name] for name in names}, pairs)
-        refused = _map(job, Colmap(build, progress, program), mapper, names, pairs, key)
-        summary = _summary(build.folder, photos, skipped, names, pairs, refused)
+        used = {name: digest for name, digest in digests.items() if name not in skipped}
+        models = _map(job, build, program, used, pairs)
+        summary = Summary(
+            len(photos.paths),
+            skipped=skipped,
+            pairs=sum(not set(pair) & set(models.refused) for pair in pairs),
+            models=[len(names) for names in models.names],
+            ignored=photos.ignored,
+            unregistered=sorted(used.keys() - set(models.refused).union(*models.names)),
+            refused=models.refused,
+            **models.facts,
+        )
         record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded}
         write_json(build.folder / SUMMARY, record)
         write_json(build.folder / PHOTOS, digests)
@@ -210,8 +194,10 @@ class _Job:
         return dict(json.loads(json.dumps(facts)))
 
 
-def _checked_photos(job: _Job, only: Sequence[str], listed: str | Path | None, features: str | Path | None) -> Photos:
-    """The photos of the folder; arguments and names that cannot work are refused."""
+def _checked(
+    job: _Job, only: Sequence[str], listed: str | Path | None, features: str | Path | None
+) -> tuple[Photos, PairChoice]:
+    """The photos of the folder and the choice of pairs; arguments and names that cannot work are refused."""
     job.settings.filter.check_recorded(job.describer.settings)
     if features is not None and not Path(features).is_dir():
         reason = "is not a folder" if Path(features).exists() else "no such folder"
@@ -224,11 +210,13 @@ def _checked_photos(job: _Job, only: Sequence[str], listed: str | Path | None, f
     for name in photos.paths:
         check_image_name(name)
     check_pair_names(photos.paths)
-    parse_choice(job.settings.pairs, len(photos.paths)).check(photos.paths)
+    choice = parse_choice(job.settings.pairs, len(photos.paths))
+    for path in choice.files:
+        read_pairs(path, photos.paths)
     if job.settings.single_camera:
         _check_one_size(photos.paths)
     check_masks(job.masks, photos.paths)
-    return photos
+    return photos, choice
 
 
 def _check_one_size(photos: dict[str, Path]) -> None:
@@ -258,30 +246,100 @@ def _digests(paths: dict[str, Path], masks: Path | None, say: Say) -> tuple[dict
     return found, unreadable
 
 
+@dataclass(frozen=True)
+class _Finished:
+    """A finished workspace: what it was made from, and what came out."""
+
+    folder: Path
+    inputs: dict[str, Any]
+    summary: dict[str, Any]
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        return dict(self.summary["skipped"])
+
+    def unchanged(self, say: Say) -> Summary:
+        """The summary, with a line that says why nothing was done."""
+        photos = self.inputs["photos"]
+        if self.skipped:
+            say(f"{self.folder}: stays as it was; what was skipped then ({len(self.skipped)}) still cannot be used")
+        else:
+            say(f"{self.folder}: all {len(photos)} photos are in it already")
+        used = photos.keys() - self.skipped.keys() - set(self.summary.get("refused", ()))
+        registered = (name for model in model_folders(self.folder) for name in names_in(model))
+        unregistered = sorted(used.difference(registered))  # a summary of earlier versions lacks it
+        return Summary(**{**self.summary, "unregistered": unregistered})
+
+
+def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | None:
+    """What a workspace records; None if there is none. One made with other settings, or not by us, is refused."""
+    if not folder.exists():
+        return None
+    try:
+        facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
+        before, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
+        dict(inputs["photos"]), dict(facts["skipped"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        raise FileError(f"{folder}: already exists; remove it or choose another place") from None
+    if differences := describe_differences(before, settings):
+        raise FileError(f"{folder}: already exists, {differences}; remove it or choose another place")
+    return _Finished(folder, inputs, facts)
+
+
 def _given_features(job: _Job, place: str | Path | None, digests: dict[str, str]) -> dict[str, Path]:
     """The features that the user's folder has of these photos; features made with other settings are refused."""
     if place is None:
         return {}
-    place, settings = Path(place), job.settings
-    facts = Extractor(job.describer, ExtractJob(settings.detector, place, settings.store)).facts
+    place, facts = Path(place), feature_facts(job.describer, job.settings.detector, job.settings.store)
     paths = {name: place / f"{name}{SUFFIX}" for name in digests}
-    found = {name: path for name, path in paths.items() if photo_of(path) == digests[name]}
+    found = {name: path for name, path in paths.items() if _photo_of(path) == digests[name]}
     for name, path in found.items():
         check_same_settings(*read_facts(path), facts, name, place, advice="give the same settings here")
     job.say(f"taking features of {len(found)} of {len(digests)} photos from {place}")
     return found
 
 
-def _extract(
-    job: _Job, folder: Path, digests: dict[str, str], finished: Finished | None, given: dict[str, Path]
-) -> dict[str, str]:
-    """First phase: features of all photos, as far as they are not known; returns photos without, and why."""
+def _reuse(
+    job: _Job, folder: Path, digests: dict[str, str], finished: _Finished | None, given: dict[str, Path]
+) -> None:
+    """Keep features of unchanged photos: of an interrupted run, of the finished workspace, and of the user's folder."""
     features = folder / "features"
-    remove_other_photos(folder, digests)
+    for path in sorted(features.rglob(f"*{SUFFIX}")):
+        name = path.relative_to(features).as_posix().removesuffix(SUFFIX)
+        if name not in digests or _photo_of(path) != digests[name]:
+            (folder / "photos" / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)  # last: its presence shows that something may have to be removed
     if finished is not None:
-        reuse_finished(finished, digests, folder, job.say)
+        before = finished.inputs["photos"]
+        same = [name for name in digests if before.get(name) == digests[name]]
+        gone = len(before.keys() - digests.keys())
+        job.say(f"taking in {len(digests) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
+        if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
+            job.say(f"trying again what was skipped ({len(again)})")
+        for name in same:
+            link_or_copy(finished.folder / "features" / f"{name}{SUFFIX}", features / f"{name}{SUFFIX}")
+        link_or_copy(finished.folder / MATCHES, folder / MATCHES)
     for name, path in given.items():
         link_or_copy(path, features / f"{name}{SUFFIX}")
+
+
+def _photo_of(features: Path) -> str | None:
+    """The digest of the photo that features were made from; None if they cannot be read or do not record it."""
+    try:
+        return read_facts(features)[1].get(IMAGE_HASH)
+    except FileError:
+        return None
+
+
+def _is_pair(text: str, names: Collection[str]) -> bool:
+    """True if a text is two of these names with a space between them; each may have spaces itself."""
+    parts = text.split(" ")
+    return any(" ".join(parts[:k]) in names and " ".join(parts[k:]) in names for k in range(1, len(parts)))
+
+
+def _extract(job: _Job, folder: Path, digests: dict[str, str]) -> dict[str, str]:
+    """First phase: features of the photos that have none yet; returns the photos that cannot be used, and why."""
+    features = folder / "features"
     known = sum((features / f"{name}{SUFFIX}").exists() for name in digests)
     count = f"{len(digests) - known} of {len(digests)} images" if known else f"{len(digests)} images"
     job.say(f"extracting {job.describer.label} features ({count})")
@@ -303,7 +361,7 @@ def _extract(
 
 
 def _match(
-    job: _Job, folder: Path, names: list[str], choice: PairChoice, skipped: dict[str, str]
+    job: _Job, folder: Path, choice: PairChoice, names: list[str], skipped: dict[str, str]
 ) -> tuple[list[Pair], dict[str, str]]:
     """Second phase: choose the pairs and match those that are not in matches.h5 yet.
 
@@ -313,7 +371,7 @@ def _match(
     files = FeatureFiles(folder / "features", names)
     pairs = make_pairs(names, choice, files, unusable=skipped, say=job.say, progress=job.progress)
     if not pairs:
-        raise FileError(f"{choice}: leaves no pair of photos that can be read")
+        raise FileError(f"{choice.text}: leaves no pair of photos that can be read")
     write_pairs(folder / "pairs.txt", pairs)
     job.say(f"matching {len(pairs)} pairs")
     report = match_pairs(
@@ -329,62 +387,18 @@ def _match(
     return [pair for pair in pairs if not report.skipped.keys() & {*pair, " ".join(pair)}], report.skipped
 
 
-def _map(job: _Job, colmap: Colmap, mapper: str, names: list[str], pairs: list[Pair], key: str) -> list[str]:
-    """Third phase: COLMAP verifies the matches, unless an interrupted run has done that, and makes models.
+def _map(job: _Job, build: Build, program: str, photos: dict[str, str], pairs: list[Pair]) -> Models:
+    """Third phase: COLMAP verifies the matches, unless an interrupted run has done that, and makes models."""
+    settings, magnification = job.settings, job.settings.detector.magnification
+    cameras: dict[str, object] = {"single_camera": int(settings.single_camera), "camera_model": settings.camera_model}
+    cameras |= {} if settings.camera_params is None else {"camera_params": settings.camera_params}
 
-    Returns:
-        The names of photos that COLMAP does not take in.
-    """
-    folder, database, settings = colmap.build.folder, colmap.database, job.settings
-    heic = [name for name in names if name.lower().endswith(HEIC_SUFFIXES)]
-    images = readable_photos(job.images, folder / "photos", names, heic)
-    if not has_key(database, key):
-        job.say("colmap feature_importer, matches_importer")
-        cameras: dict[str, object] = {
-            "single_camera": int(settings.single_camera),
-            "camera_model": settings.camera_model,
-        }
-        cameras |= {} if settings.camera_params is None else {"camera_params": settings.camera_params}
-        if unread := colmap.import_images(images, names, cameras):  # such as 16 bit colour
-            images = readable_photos(job.images, folder / "photos", names, unread)
-            for name in colmap.import_images(images, names, cameras):
-                job.say(f"skipped {name}: COLMAP's feature_importer did not take it in")
-        _write_database(job, colmap, pairs)
-        write_key(database, key)
-    job.say(f"colmap {mapper}")
-    options: dict[str, object] = {"min_model_size": SMALLEST_MODEL}
-    if settings.camera_params is not None:
-        options |= {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0}
-    colmap.map(images, mapper, options)
-    return sorted(set(names) - read_image_names(database))
+    def keypoints(name: str) -> np.ndarray:
+        return frames_to_colmap(load_features(build.folder / "features" / f"{name}{SUFFIX}").frames, magnification)
 
+    def matches(of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
+        return ((*found.names, found.indices) for found in read_matches_of(build.folder / MATCHES, of))
 
-def _write_database(job: _Job, colmap: Colmap, pairs: list[Pair]) -> None:
-    """Write keypoints and matches of the photos that COLMAP has taken in."""
-    folder, database = colmap.build.folder, colmap.database
-    names = read_image_names(database)
-    usable = [pair for pair in pairs if names.issuperset(pair)]
-    if not usable:
-        raise WorkError(f"{job.images}: COLMAP took in no two photos of a pair; see {folder}/feature_importer.log")
-    features = ((name, load_features(folder / "features" / f"{name}{SUFFIX}")) for name in sorted(names))
-    magnification = job.settings.detector.magnification
-    write_keypoints(database, ((name, frames_to_colmap(one.frames, magnification)) for name, one in features))
-    matches = ((*found.names, found.indices) for found in read_matches_of(folder / MATCHES, usable))
-    if not colmap.verify_matches(matches):
-        raise WorkError(f"{job.images}: no two images have a match; they may not overlap")
-
-
-def _summary(
-    folder: Path, photos: Photos, skipped: dict[str, str], names: list[str], pairs: list[Pair], refused: list[str]
-) -> Summary:
-    models = names_by_model(folder)
-    return Summary(
-        len(photos.paths),
-        skipped=skipped,
-        pairs=sum(not set(pair) & set(refused) for pair in pairs),
-        models=[len(model) for model in models],
-        ignored=photos.ignored,
-        unregistered=sorted(set(names).difference(refused, *models)),
-        refused=refused,
-        **analyze(folder / "sparse"),
-    )
+    key = key_of(photos, pairs)
+    matched = MatchedPhotos(job.images, list(photos), pairs, keypoints, matches, cameras, key)
+    return Colmap(build, job.progress, program).reconstruct(matched, settings.mapper, job.say)

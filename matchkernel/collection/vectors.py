@@ -20,10 +20,9 @@ from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.photos.describers import SIFTS
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
-from matchkernel.storage.arrays import unit_rows
+from matchkernel.storage.arrays import Stored, digest, read_header, read_tensors, unit_rows
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress
-from matchkernel.storage.stored import Stored, digest, read_header, read_tensors
+from matchkernel.storage.work import Progress
 
 CENTRES = 256
 SHIPPED = Path(__file__).with_name("vocabularies.safetensors")

@@ -1,11 +1,11 @@
-"""Run the program COLMAP stage by stage: features or an import, matching, mapping, and what a model contains."""
+"""Run COLMAP: single stages, or a whole reconstruction from our keypoints and matches."""
 
-import os
+import filecmp
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,21 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.colmap.database import count_matches, numbered_images, read_image_names, write_matches
+from matchkernel.colmap.database import (
+    count_matches,
+    has_key,
+    numbered_images,
+    read_image_names,
+    write_key,
+    write_keypoints,
+    write_matches,
+)
+from matchkernel.colmap.installed import MAPPERS, find_colmap
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.errors import FileError, MissingExtraError, WorkError
+from matchkernel.errors import FileError, WorkError
+from matchkernel.storage.files import link_or_copy, replacing
 from matchkernel.storage.folders import Build
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
+from matchkernel.storage.work import Progress, Say, offscreen, output_of
 
-INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
-MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them
-OLD_CAMERA_MODELS = (  # that every COLMAP has
-    *("SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV"),
-    *("SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "THIN_PRISM_FISHEYE"),
-)
 SMALLEST_MODEL = 3  # images; COLMAP's own limit, 10, would drop the models of small scenes
 ANALYZED = {  # what `colmap model_analyzer` prints, and its type
     "registered": (r"Registered images: (\d+)", int),
@@ -38,51 +43,42 @@ ANALYZED = {  # what `colmap model_analyzer` prints, and its type
 }
 
 
-def find_colmap() -> str:
-    """The path of COLMAP's program, or an error that explains how to install it."""
-    program = shutil.which("colmap")
-    if program is None:
-        raise MissingExtraError(INSTALL)
-    return program
+@dataclass(frozen=True)
+class MatchedPhotos:
+    """Photos that COLMAP reconstructs from keypoints and matches which are known.
+
+    Attributes:
+        folder: of the photos.
+        names: of the photos.
+        pairs: of photos that have been matched.
+        keypoints: gives (K, 6) float32 of a photo (see geometry.conventions.frames_to_colmap).
+        matches: gives, for some of the pairs, the names of both photos and (M, 2) row in A and row in B.
+        cameras: options of COLMAP's ImageReader, such as `single_camera`; intrinsics in `camera_params` are kept.
+        key: digest of what the database is made from; an existing database with this key is used as it is.
+    """
+
+    folder: Path
+    names: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
+    keypoints: Callable[[str], np.ndarray]
+    matches: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str, np.ndarray]]]
+    cameras: Mapping[str, object]
+    key: str
 
 
-def find_mapper(program: str, kind: str) -> str:
-    """The stage of an "incremental" or "global" mapper, or an error if the installed COLMAP does not have it."""
-    stage = MAPPERS[kind]
-    if kind != "incremental" and not re.search(rf"^\s+{stage}\s*$", _help(program, "help"), re.MULTILINE):
-        raise MissingExtraError(
-            f"the {kind} mapper needs COLMAP 4 ({_version(program)}); leave --mapper out for the usual one"
-        )
-    return stage
+@dataclass(frozen=True)
+class Models:
+    """What COLMAP made of photos.
 
+    Attributes:
+        names: of the images of every model, that with the most images first.
+        refused: names of photos that COLMAP did not take in.
+        facts: of the first model (see analyze).
+    """
 
-def on_cpu(program: str, stage: str) -> tuple[str, ...]:
-    """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
-    option = USE_GPU.search(_help(program, stage))
-    return (option[0], "0") if option else ()
-
-
-def check_camera_model(program: str, model: str) -> None:
-    """Refuse a camera model that the installed COLMAP does not have; newer ones are tried on an empty folder."""
-    if model in OLD_CAMERA_MODELS:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {"image_path": folder, "import_path": folder, "database_path": f"{folder}/empty.db"}
-        code, text = _output(program, "feature_importer", *_words({**paths, "ImageReader.camera_model": model}))
-    if code and re.search(r"ExistsCameraModel|[Cc]amera model does not exist", text):
-        raise MissingExtraError(f"camera model {model} needs a newer COLMAP ({_version(program)})")
-
-
-def analyze(sparse: str | Path) -> dict[str, Any]:
-    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
-    code, text = _output(find_colmap(), "model_analyzer", "--path", str(sparse))
-    found = {name: re.search(pattern, text) for name, (pattern, _) in ANALYZED.items()}
-    missing = [name for name, match in found.items() if match is None]
-    if code or missing:
-        raise WorkError(
-            f"colmap model_analyzer did not describe {sparse}: exit code {code}, no {missing} in its output"
-        )
-    return {name: ANALYZED[name][1](match[1]) for name, match in found.items() if match}
+    names: list[list[str]]
+    refused: list[str]
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,9 @@ class Colmap:
             stage: such as "feature_extractor".
             options: by COLMAP's names without the leading dashes; `database_path` is added.
         """
-        command = [self.program, stage, *_words({"database_path": self.database, **options})]
+        command = [self.program, stage]
+        for name, value in {"database_path": self.database, **options}.items():
+            command += [f"--{name}", str(value)]
         command += on_cpu(self.program, stage)
         log = self.build.folder / f"{stage}.log"
         # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
@@ -123,7 +121,7 @@ class Colmap:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env=_offscreen(),
+                env=offscreen(),
                 pass_fds=self.build.lock,
             ) as process,
         ):
@@ -142,58 +140,73 @@ class Colmap:
             reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
             raise WorkError(f"colmap {stage} failed with exit code {process.returncode}: {reason} (full log: {log})")
 
-    def import_images(self, images: Path, names: Sequence[str], cameras: Mapping[str, object]) -> list[str]:
-        """Make a new database with the photos and their cameras, and without keypoints.
+    def reconstruct(self, photos: MatchedPhotos, mapper: str, say: Say) -> Models:
+        """Import photos with their keypoints and matches, verify these, and map."""
+        heic = [name for name in photos.names if name.lower().endswith(HEIC_SUFFIXES)]
+        images = readable_photos(photos.folder, self.build.folder / "photos", photos.names, heic)
+        if has_key(self.database, photos.key):
+            taken = read_image_names(self.database)
+        else:
+            say("colmap feature_importer, matches_importer")
+            taken = self._import(images, photos)
+            if unread := [name for name in photos.names if name not in taken]:  # such as 16 bit colour
+                images = readable_photos(photos.folder, self.build.folder / "photos", photos.names, unread)
+                taken = self._import(images, photos)
+            for name in sorted(set(photos.names) - taken):
+                say(f"skipped {name}: COLMAP's feature_importer did not take it in")
+            self._verify(photos, taken)
+            write_key(self.database, photos.key)
+        stage = MAPPERS[mapper]
+        say(f"colmap {stage}")
+        fixed = {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0} if "camera_params" in photos.cameras else {}
+        names = self.map(images, stage, {"min_model_size": SMALLEST_MODEL, **fixed})
+        return Models(names, sorted(set(photos.names) - taken), analyze(self.build.folder / "sparse", self.program))
 
-        Args:
-            images: folder of the photos.
-            names: of the photos.
-            cameras: options of COLMAP's ImageReader, such as `single_camera`.
-
-        Returns:
-            The names of photos that COLMAP did not take in.
-        """
+    def _import(self, images: Path, photos: MatchedPhotos) -> set[str]:
+        """Make a new database with the photos and their cameras; returns the names of those that COLMAP takes in."""
         for path in self.build.folder.glob("database.db*"):  # of an interrupted run, or without some of the photos
             path.unlink()
         listed = self.build.folder / "images.txt"
-        listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        listed.write_text("".join(f"{name}\n" for name in photos.names), encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
-            for name in names:
+            for name in photos.names:
                 path = Path(folder) / f"{name}.txt"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("0 128\n", encoding="ascii")  # no keypoints; without this file COLMAP skips the photo
             paths = {"image_path": images, "import_path": folder, "image_list_path": listed}
-            options = {f"ImageReader.{name}": value for name, value in cameras.items()}
+            options = {f"ImageReader.{name}": value for name, value in photos.cameras.items()}
             self.run("feature_importer", {**paths, **options})
-        taken = read_image_names(self.database)
-        return [name for name in names if name not in taken]
+        return read_image_names(self.database)
 
-    def verify_matches(self, matches: Iterable[tuple[str, str, np.ndarray]]) -> bool:
-        """Write matches into the database, where COLMAP verifies them; False if no pair has a match.
-
-        Args:
-            matches: names of two images and (M, 2) row in A and row in B.
-        """
-        pairs = write_matches(self.database, matches)
+    def _verify(self, photos: MatchedPhotos, taken: set[str]) -> None:
+        """Write the keypoints and matches of the photos that were taken in, and let COLMAP verify the matches."""
+        pairs = [pair for pair in photos.pairs if taken.issuperset(pair)]
         if not pairs:
-            return False
+            log = self.build.folder / "feature_importer.log"
+            raise WorkError(f"{photos.folder}: COLMAP took in no two photos of a pair; see {log}")
+        write_keypoints(self.database, ((name, photos.keypoints(name)) for name in sorted(taken)))
+        matched = write_matches(self.database, photos.matches(pairs))
+        if not matched:
+            raise WorkError(f"{photos.folder}: no two images have a match; they may not overlap")
         listed = self.build.folder / "verified_pairs.txt"
-        listed.write_text("".join(f"image{a} image{b}\n" for a, b in pairs), encoding="ascii")
+        listed.write_text("".join(f"image{a} image{b}\n" for a, b in matched), encoding="ascii")
         stage = "matches_importer"
         one_thread = self._options(stage, {"num_threads": 1})  # with more, RANSAC's samples would differ in each run
         with numbered_images(self.database):
             self.run(stage, {"match_list_path": listed, "match_type": "pairs", **one_thread})
         listed.unlink()
-        return True
 
-    def map(self, images: Path, stage: str = "mapper", options: Mapping[str, object] | None = None) -> None:
-        """Reconstruct: the model with the most images becomes `sparse`, the others are numbered in `models`.
+    def map(self, images: Path, stage: str = "mapper", options: Mapping[str, object] | None = None) -> list[list[str]]:
+        """Make models: that with the most images becomes `sparse`, the others are numbered in `models`.
 
         Args:
             images: folder of the photos.
-            stage: see find_mapper.
+            stage: COLMAP's name of the mapper.
             options: such as `min_model_size`, without the prefix that the version has for it; one that it does not
                 have is left out.
+
+        Returns:
+            The names of the images of every model, that with the most images first.
         """
         models, sparse = self.build.folder / "models", self.build.folder / "sparse"
         for folder in (models, sparse):  # of an interrupted run
@@ -202,7 +215,7 @@ class Colmap:
         paths: dict[str, object] = {"image_path": images, "output_path": models}
         try:
             self.run(stage, {**paths, **self._options(stage, options or {})})
-            _order(models, sparse, images)
+            return _order(models, sparse, images)
         except WorkError as error:
             raise WorkError(_why_no_model(images, self.database, error)) from None
 
@@ -212,34 +225,72 @@ class Colmap:
         return {match[1]: options[name] for name, match in found.items() if match}
 
 
-def _words(options: Mapping[str, object]) -> list[str]:
-    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
-
-
-def _version(program: str) -> str:
-    version = re.search(r"COLMAP (\d[\w.]*)", _help(program, "help"))
-    return f"this one is {version[1]}" if version else program
+def on_cpu(program: str, stage: str) -> tuple[str, ...]:
+    """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
+    option = USE_GPU.search(_help(program, stage))
+    return (option[0], "0") if option else ()
 
 
 @cache
 def _help(program: str, stage: str) -> str:
-    """COLMAP's list of all stages ("help"), or of the options of a stage."""
-    return _output(program, *(["help"] if stage == "help" else [stage, "--help"]))[1]
+    return output_of(program, stage, "--help")[1]
 
 
-def _output(*command: str) -> tuple[int, str]:
-    """Exit code and output of a command; it depends on COLMAP's version to which of the streams it prints."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_offscreen(), check=False)
-    return done.returncode, done.stdout + done.stderr
+def readable_photos(images: Path, folder: Path, names: Sequence[str], unreadable: Collection[str]) -> Path:
+    """The folder that COLMAP reads: the photos, or JPEGs of those that it cannot read and links to the others.
+
+    Args:
+        images: the photos.
+        folder: of the JPEGs and links, which have the names of the photos; an interrupted run may have filled it.
+        names: of all photos.
+        unreadable: names of photos that COLMAP cannot read.
+    """
+    if not unreadable and not folder.exists():
+        return images
+    for name in names:
+        target, source = folder / name, (images / name).resolve()
+        if name in unreadable and (not target.exists() or filecmp.cmp(target, source, shallow=False)):
+            with replacing(target) as part:
+                part.write_bytes(as_jpeg(source))
+        elif not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.symlink_to(source)
+            except OSError:  # not every user of Windows may
+                link_or_copy(source, target)
+    return folder
 
 
-def _order(models: Path, sparse: Path, images: Path) -> None:
+def model_folders(workspace: str | Path) -> list[Path]:
+    """The models of a workspace, that with the most images first."""
+    others = Path(workspace) / "models"
+    numbered = sorted(others.iterdir(), key=lambda folder: int(folder.name)) if others.is_dir() else []
+    return [Path(workspace) / "sparse", *numbered]
+
+
+def names_in(model: Path) -> list[str]:
+    """Names of the images of a model."""
+    return [image.name for image in read_reconstruction(model).images.values()]
+
+
+def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
+    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
+    code, text = output_of(program or find_colmap(), "model_analyzer", "--path", str(sparse))
+    found = {name: re.search(pattern, text) for name, (pattern, _) in ANALYZED.items()}
+    missing = [name for name, match in found.items() if match is None]
+    if code or missing:
+        raise WorkError(
+            f"colmap model_analyzer did not describe {sparse}: exit code {code}, no {missing} in its output"
+        )
+    return {name: ANALYZED[name][1](match[1]) for name, match in found.items() if match}
+
+
+def _order(models: Path, sparse: Path, images: Path) -> list[list[str]]:
     """Move the model with the most images to `sparse`, and number the others from 1 by their size."""
-    found = [folder for folder in sorted(models.iterdir()) if folder.is_dir()]
-    if not found:
+    names = {folder: names_in(folder) for folder in sorted(models.iterdir()) if folder.is_dir()}
+    if not names:
         raise WorkError(f"{images}: COLMAP found no reconstruction; the images may not overlap")
-    sizes = {folder: len(read_reconstruction(folder).images) for folder in found}
-    first, *others = sorted(found, key=lambda folder: -sizes[folder])
+    first, *others = ordered = sorted(names, key=lambda folder: -len(names[folder]))
     first.replace(sparse)
     for number, folder in enumerate(others, 1):
         folder.replace(models / f"model-{number}")
@@ -247,6 +298,7 @@ def _order(models: Path, sparse: Path, images: Path) -> None:
         (models / f"model-{number}").replace(models / str(number))
     if not others:
         shutil.rmtree(models)
+    return [names[folder] for folder in ordered]
 
 
 def _why_no_model(images: Path, database: Path, error: WorkError) -> str:
@@ -262,7 +314,3 @@ def _why_no_model(images: Path, database: Path, error: WorkError) -> str:
     if not found.verified:
         return f"{images}: COLMAP verified no pair of images, so nothing can be reconstructed ({counts})"
     return f"{error}; {counts}"
-
-
-def _offscreen() -> dict[str, str]:
-    return {**os.environ, "QT_QPA_PLATFORM": "offscreen"}

@@ -26,11 +26,12 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
         magnification: half side of a region / scale.
 
     Example:
-        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.colmap.text_files import read_keypoints, write_keypoints
+        >>> from matchkernel.geometry.frames import Frames
         >>> frames = Frames.turned_squares(np.array([[10.0, 20.0]]), np.array([6.0]), np.array([0.5]))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_keypoints(f"{folder}/a.jpg.txt", frames)
-        ...     read_keypoints(f"{folder}/a.jpg.txt").centers.tolist()
+        >>> write_keypoints("a.jpg.txt", frames)
+        >>> read_keypoints("a.jpg.txt").centers.tolist()
         [[10.0, 20.0]]
     """
     places = frames_to_colmap(frames, magnification)[:, :2]
@@ -44,7 +45,10 @@ def write_keypoints(path: str | Path, frames: Frames, magnification: float = MAG
 
 
 def read_keypoints(path: str | Path, magnification: float = MAGNIFICATION) -> Frames:
-    """Read the keypoints of an image from COLMAP's text layout, see write_keypoints."""
+    """Read the keypoints of an image from COLMAP's text layout.
+
+    Example: see write_keypoints.
+    """
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").splitlines()
     body = [line for line in lines[1:] if line.strip()]
     try:
@@ -68,11 +72,12 @@ def write_match_list(path: str | Path, pairs: Iterable[tuple[str, str, np.ndarra
         pairs: names of two images and (M, 2) index pairs; a pair without matches is left out.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_match_list(f"{folder}/matches.txt", [("a.jpg", "b.jpg", np.array([[0, 7], [3, 5]]))])
-        ...     print(Path(f"{folder}/matches.txt").read_text().strip())
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from matchkernel.colmap.text_files import write_match_list
+        >>> write_match_list("matches.txt", [("a.jpg", "b.jpg", np.array([[0, 7], [3, 5]]))])
         1
+        >>> print(Path("matches.txt").read_text().strip())
         a.jpg b.jpg
         0 7
         3 5

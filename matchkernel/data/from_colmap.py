@@ -23,8 +23,8 @@ from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import check_folder, check_new_folder, file_hash
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.work import Progress
 
 MOVED = "h"  # by how much the regions of validation and test are moved, see build_parts
 

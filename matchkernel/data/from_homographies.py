@@ -14,14 +14,14 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import check_homography, warp_frames
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
+from matchkernel.geometry.two_view import check_homography, warp_frames
 from matchkernel.storage.files import check_new_folder, file_hash, read_small_text, write_json
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import read_gray, write_png
-from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.work import Progress
 
 LARGEST_STRETCH = 6.0  # maximum stretch of a region by a homography; beyond it, a patch is only a smear
 

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from matchkernel.colmap.program import Colmap, find_colmap
+from matchkernel.colmap.installed import find_colmap
+from matchkernel.colmap.program import Colmap
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
@@ -11,7 +12,7 @@ from matchkernel.storage.files import check_new_folder, file_hash, write_json
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.photo_folders import first_names, photos_in
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 PHOTOS = "photos.json"  # the photos from which a reconstruction was made
 EXHAUSTIVE_UP_TO = 120  # photos; with more, matching all pairs would take hours on a CPU

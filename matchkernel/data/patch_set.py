@@ -22,8 +22,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
-from matchkernel.storage.folders import JOURNAL, Build, resumable_build
-from matchkernel.storage.locks import LOCK
+from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
 LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut
@@ -145,9 +144,9 @@ def open_patch_set(folder: str | Path) -> PatchSet:
         folder: made by one of the builders of `matchkernel data`.
 
     Example:
-        >>> import tempfile
+        >>> from matchkernel.data.patch_set import open_patch_set
         >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-        >>> folder = tempfile.mkdtemp() + "/set"
+        >>> folder = "set"
         >>> _ = build_synthetic(folder, SyntheticSettings(points=3, patches=2, size=8))
         >>> patches = open_patch_set(folder)
         >>> patches.patches.shape, patches.labels.tolist()

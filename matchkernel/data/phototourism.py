@@ -13,7 +13,7 @@ from matchkernel.data.patch_set import create_patch_set
 from matchkernel.errors import FileError
 from matchkernel.storage.files import LONG_TEXT, check_new_folder, file_hash, read_small_text
 from matchkernel.storage.images import read_gray, write_png
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 PATCH, GRID = 64, 16
 PER_MOSAIC = GRID * GRID

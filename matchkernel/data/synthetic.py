@@ -10,8 +10,8 @@ from matchkernel.data.phototourism import PATCH
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.storage.progress import Progress
 from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.work import Progress
 
 TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 
@@ -44,8 +44,8 @@ def build_synthetic(
         progress: called with the number of points done and their total.
 
     Example:
-        >>> import tempfile
-        >>> patches = build_synthetic(tempfile.mkdtemp() + "/set", SyntheticSettings(points=3, patches=2, size=8))
+        >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+        >>> patches = build_synthetic("set", SyntheticSettings(points=3, patches=2, size=8))
         >>> len(patches), patches.groups().sizes.tolist()
         (6, [2, 2, 2])
     """

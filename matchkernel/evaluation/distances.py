@@ -9,7 +9,7 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.photos.nearest import LARGEST, Distance
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 DISTANCES: tuple[Distance, ...] = ("l2", "l1", "hamming")
 

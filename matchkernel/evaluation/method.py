@@ -15,7 +15,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.describe import resize_patches
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import file_hash
-from matchkernel.storage.progress import Progress, progress_counter
+from matchkernel.storage.work import Progress, progress_counter
 
 # Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
 # algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.

@@ -26,7 +26,7 @@ from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.runtime.onnx import TORCH
 from matchkernel.runtime.weights import available, listed_names
-from matchkernel.storage.progress import Progress
+from matchkernel.storage.work import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
 UNKNOWN = "the training set of these weights is not known; it may include this test set"

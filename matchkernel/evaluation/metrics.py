@@ -38,6 +38,8 @@ def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic
         ties: see the module; by default they count as errors.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.evaluation.metrics import fpr95
         >>> fpr95(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0]))
         0.5
     """
@@ -90,6 +92,8 @@ def precision_area(before: np.ndarray, positives: int | np.ndarray, form: Form =
         (...) float64.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.evaluation.metrics import non_matches_before, precision_area
         >>> before = non_matches_before(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0]))
         >>> round(float(precision_area(before, 2, "step")), 3)
         0.833
@@ -115,6 +119,8 @@ def non_matches_before(distances: np.ndarray, is_match: np.ndarray, ties: Ties =
         ties: see the module.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.evaluation.metrics import non_matches_before
         >>> non_matches_before(np.array([0.1, 0.2, 0.3, 0.4]), np.array([1, 0, 1, 0])).tolist()
         [0, 1]
     """

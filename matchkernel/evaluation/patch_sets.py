@@ -16,7 +16,7 @@ from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
 from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance, Distances
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 QUERIES = 10_000
 PIECE = 2**14  # pairs at a time
@@ -107,15 +107,14 @@ def score_patch_set(
         same name.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> from matchkernel.data.patch_set import open_patch_set
         >>> from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = build_synthetic(f"{folder}/set", SyntheticSettings(points=5, patches=2, size=16))
-        ...     patches = open_patch_set(f"{folder}/set")
-        ...     rows = np.asarray(patches.patches, np.float32).reshape(10, -1)  # raw pixels as descriptors
-        ...     result = score_patch_set("pixels", rows, patches)
+        >>> from matchkernel.evaluation.patch_sets import score_patch_set
+        >>> _ = build_synthetic("set", SyntheticSettings(points=5, patches=2, size=16))
+        >>> patches = open_patch_set("set")
+        >>> rows = np.asarray(patches.patches, np.float32).reshape(10, -1)  # raw pixels as descriptors
+        >>> result = score_patch_set("pixels", rows, patches)
         >>> result["dimension"], result["patches"], 0 <= result["retrieval_map"] <= 1
         (256, 10, True)
     """

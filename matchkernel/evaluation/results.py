@@ -34,12 +34,11 @@ def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
         result: of score_split, score_patch_set or evaluate_photos.
 
     Example:
-        >>> import tempfile
+        >>> from matchkernel.evaluation.results import read_result, write_result
         >>> result = {"format": 1, "kind": "phototourism", "descriptor": "mine", "dimension": 8, "test_set": "liberty",
         ...           "distance": "l2", "pairs": {}, "retrieval_map": 0.25, "warnings": []}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_result(f"{folder}/mine.json", result)
-        ...     read_result(f"{folder}/mine.json") == result
+        >>> write_result("mine.json", result)
+        >>> read_result("mine.json") == result
         True
     """
     path = Path(path)
@@ -55,7 +54,10 @@ def write_result(path: str | Path, result: Mapping[str, Any]) -> None:
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """Read a result; refuses other files, and those of a later version."""
+    """Read a result; refuses other files, and those of a later version.
+
+    Example: see write_result.
+    """
     path = Path(path)
     text = read_small_text(path, LONG_TEXT, what="a result")
     try:

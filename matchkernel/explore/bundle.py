@@ -1,7 +1,6 @@
-"""Facts and arrays in one piece of bytes, which the page reads without copying (page/bundle.js).
+"""Arrays and facts for the page as one piece of bytes in safetensors' format, which page/source.js reads.
 
-Layout: the length of the header as 4 bytes, little endian; the header, JSON with `facts` and, for each array, its
-type, shape and place; zeros up to a multiple of 8; the arrays, each at a multiple of 8 bytes.
+The library sorts arrays by the size of their type, so that each begins at a multiple of it, as typed arrays must.
 """
 
 import json
@@ -9,32 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-TYPES = {"u1": "<u1", "i1": "<i1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
-ALIGNED = 8
+from safetensors.numpy import save
 
 
-def pack(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Bytes that hold the facts (JSON values) and the arrays; types other than those of TYPES are a KeyError."""
-    pieces, table, start = [], {}, 0
-    for name, array in arrays.items():
-        kind = f"{array.dtype.kind}{array.dtype.itemsize}"
-        data = np.ascontiguousarray(array).astype(TYPES[kind], copy=False).tobytes()
-        table[name] = {"type": kind, "shape": list(array.shape), "start": start}
-        pieces += [data, bytes(-len(data) % ALIGNED)]
-        start += len(data) + -len(data) % ALIGNED
-    header = json.dumps({"facts": facts, "arrays": table}, allow_nan=False).encode()
-    header += b" " * (-(len(header) + 4) % ALIGNED)
-    return b"".join([len(header).to_bytes(4, "little"), header, *pieces])
-
-
-def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The inverse of `pack`."""
-    end = 4 + int.from_bytes(data[:4], "little")
-    header = json.loads(data[4:end])
-    arrays = {}
-    for name, entry in header["arrays"].items():
-        count = int(np.prod(entry["shape"]))
-        found = np.frombuffer(data, TYPES[entry["type"]], count, end + entry["start"])
-        arrays[name] = found.reshape(entry["shape"])
-    return header["facts"], arrays
+def pack(facts: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Arrays of unsigned integers and floats of at most 32 bits, and facts, which are JSON values."""
+    return save(dict(arrays), metadata={"facts": json.dumps(facts, allow_nan=False)})

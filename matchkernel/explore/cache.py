@@ -13,11 +13,11 @@ class Cache:
     """The results used last.
 
     Args:
-        most: how many are kept; one that is being computed counts.
+        limit: how many are kept; one that is being computed counts.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, Future[Any]] = OrderedDict()
 
@@ -29,7 +29,7 @@ class Cache:
             if future is None:
                 future = self._entries[key] = Future()
             self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
+            while len(self._entries) > self._limit:
                 self._entries.popitem(last=False)
         if is_new:
             try:

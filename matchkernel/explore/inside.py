@@ -1,15 +1,14 @@
-"""Inside a pair of patches: what each position contributes, and how similarity falls as the second patch is moved."""
+"""Inside a pair of patches: similarity maps of positions, and how similarity falls as the second patch is changed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.explore.cache import Cache
 from matchkernel.explore.matching import shown_patches
-from matchkernel.explore.photos import Photo
+from matchkernel.explore.photos import PagePhoto
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
@@ -21,18 +20,13 @@ from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from matchkernel.model.descriptors import Descriptor
-
 MODELS = ("light", "tiny", "dual", "fc")  # whose insides are shown, as far as they are shipped
 KINDS = {"cartesian": "Cartesian", "polar": "polar", "": "fully connected"}
 STEPS = 41
 # Name of a change -> the largest, to either side: degrees, pixels of the 32 px patch, octaves.
 RANGES = {"turn": 90.0, "right": 12.0, "down": 12.0, "octaves": 1.0}
 PIXELS = 32
-LEAST_HALF_WIDTH = 0.01
+MIN_HALF_WIDTH = 0.01
 
 
 @dataclass(frozen=True)
@@ -53,13 +47,13 @@ class Region:
         """As Frames of one region; one without an area, or absurdly far away, is refused."""
         found = Frames(np.array([[self.x, self.y]]), np.array([[[self.xx, self.xy], [self.yx, self.yy]]]))
         check_frames(found)
-        if not float(found.half_widths[0]) >= LEAST_HALF_WIDTH:
-            raise ArgumentError(f"a region must have a half side of at least {LEAST_HALF_WIDTH:g} pixels")
+        if not float(found.half_widths[0]) >= MIN_HALF_WIDTH:
+            raise ArgumentError(f"a region must have a half side of at least {MIN_HALF_WIDTH:g} pixels")
         return found
 
 
 @dataclass(frozen=True)
-class Moved:
+class PatchChange:
     """A change of the second patch: turned by degrees, moved by pixels of 32, enlarged by octaves."""
 
     turn: float = setting(0.0, low=-180, high=180)
@@ -78,15 +72,15 @@ class Moved:
         return Frames(frames.centers + frames.shapes @ shift, frames.shapes @ turned)
 
 
-class Inside:
-    """Encodings and curves of pairs of patches; models and results are kept in memory.
+class PatchInspector:
+    """Similarity maps and curves of pairs of patches; models and results are kept in memory.
 
     Args:
         kept: results of each kind.
     """
 
     def __init__(self, kept: int) -> None:
-        self._models, self._encodings, self._curves = Cache(len(MODELS)), Cache(kept), Cache(kept)
+        self._models, self._maps, self._curves = Cache(len(MODELS)), Cache(kept), Cache(kept)
 
     @property
     def models(self) -> list[str]:
@@ -95,28 +89,27 @@ class Inside:
 
     @property
     def receptive_side(self) -> int:
-        """Pixels of the patch, along each side, that a position sees; the most of all models shown."""
+        """Pixels of the patch, along each side, that a position sees; the maximum over the models shown."""
         return max((_config(name).receptive_side for name in self.models), default=0)
 
     @property
-    def views(self) -> list[dict[str, Any]]:
-        """What is shown of these models: a name, and the parts whose encodings sum to it.
+    def views(self) -> dict[str, tuple[str, list[str]]]:
+        """Name of each view -> its model, and the coordinate systems whose encodings sum to it (none: all of it).
 
         A descriptor with both coordinate systems has three views: each system's half, and their sum, the descriptor.
         """
-        found: list[dict[str, Any]] = []
+        found: dict[str, tuple[str, list[str]]] = {}
         for name in self.models:
-            parts = _parts(name, _config(name).variant)
-            if len(parts) > 1:
-                found += [{"name": f"{name}, {KINDS[system]} half", "parts": [part]} for part, system in parts.items()]
-                found.append({"name": f"{name}, both halves", "parts": list(parts)})
+            systems = VARIANTS[_config(name).variant].systems
+            if len(systems) > 1:
+                found |= {f"{name}, {KINDS[system]} half": (name, [system]) for system in systems}
+                found[f"{name}, both halves"] = name, list(systems)
             else:
-                [(part, system)] = parts.items()
-                found.append({"name": f"{name}, {KINDS[system]}", "parts": [part]})
+                found[f"{name}, {KINDS[systems[0] if systems else '']}"] = name, []
         return found
 
-    def encodings(self, a: Photo, frame_a: Region, b: Photo, frame_b: Region) -> "dict[str, Tensor]":
-        """(2, n * n, D) of each part, without w_p: S_p(q) is the inner product of row p of A and row q of B [M20].
+    def map(self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region) -> dict[str, np.ndarray]:
+        """For each view (n * n, n * n): row p is S_p(q), the similarity of position p of A to each q of B [M20].
 
         Args:
             a: photo A.
@@ -126,39 +119,42 @@ class Inside:
         """
         first, second = frame_a.frames(), frame_b.frames()
 
-        def compute() -> "dict[str, Tensor]":
-            patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, second, CUT)])
-            return self.of_patches(patches)
+        def compute() -> dict[str, np.ndarray]:
+            found = self.maps(extract_patches(a.gray, first, CUT), extract_patches(b.gray, second, CUT))
+            return {view: maps[0] for view, maps in found.items()}
 
-        return self._encodings.get((a.id, frame_a, b.id, frame_b), compute)
+        return self._maps.get((a.id, frame_a, b.id, frame_b), compute)
 
-    def of_patches(self, patches: np.ndarray, *, weighted: bool = False) -> "dict[str, Tensor]":
-        """(B, n * n, D) of each part of each model, of (B, 64, 64) uint8 patches."""
+    def maps(self, first: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
+        """For each view (M, n * n, n * n) similarity maps of M pairs of (M, 64, 64) uint8 patches."""
+        a, b = self._encodings(first), self._encodings(second)
+        return {view: a[view] @ b[view].transpose(0, 2, 1) for view in a}
+
+    def _encodings(self, patches: np.ndarray, *, weighted: bool = False) -> dict[str, np.ndarray]:
+        """For each view (B, n * n, D), what each position contributes, of (B, 64, 64) uint8 patches."""
         torch = need("torch", "torch", "looking inside descriptors")
         from matchkernel.model.describe import resize_patches
         from matchkernel.model.kernel_view import encodings_by_system, position_encodings
-
-        floats, found = torch.from_numpy(patches)[:, None].float(), {}
-        for name in self.models:
-            model = self._model(name)
-            sized = resize_patches(floats, model.config.patch_size)
-            parts = _parts(name, model.config.variant)
-            if len(parts) == 1:
-                found[name] = position_encodings(model, sized, weighted=weighted)
-            else:
-                of_systems = encodings_by_system(model, sized, weighted=weighted)
-                found |= {part: of_systems[system] for part, system in parts.items()}
-        return found
-
-    def _model(self, name: str) -> "Descriptor":
         from matchkernel.model.weights import load
 
-        return self._models.get(name, lambda: load(name).fold())
+        floats, found = torch.from_numpy(patches)[:, None].float(), {}
+        by_system: dict[str, dict[str, np.ndarray]] = {}
+        for view, (name, systems) in self.views.items():
+            model = self._models.get(name, lambda name=name: load(name).fold())  # type: ignore[misc]
+            sized = resize_patches(floats, model.config.patch_size)
+            if not systems:
+                found[view] = position_encodings(model, sized, weighted=weighted).numpy()
+                continue
+            if name not in by_system:
+                parts = encodings_by_system(model, sized, weighted=weighted)
+                by_system[name] = {system: rows.numpy() for system, rows in parts.items()}
+            found[view] = np.sum([by_system[name][system] for system in systems], axis=0)
+        return found
 
     def curve(
-        self, a: Photo, frame_a: Region, b: Photo, frame_b: Region, along: str, fixed: Moved
+        self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region, along: str, fixed: PatchChange
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """How similar patch A and the moved patch B are.
+        """How similar patch A and the changed patch B are.
 
         Args:
             a: photo A.
@@ -170,28 +166,25 @@ class Inside:
 
         Returns:
             For each view and for RootSIFT, the (41,) cosines of descriptors, NaN without content; the (41,) values; the
-            (41, 32, 32) moved patches.
+            (41, 32, 32) changed patches.
         """
         if along not in RANGES:
             raise ArgumentError(f"along must be one of {', '.join(RANGES)}, got {short_repr(along)}")
         first, second = frame_a.frames(), frame_b.frames()
-        others = {name: value for name, value in vars(fixed).items() if name != along}
-        key = (a.id, frame_a, b.id, frame_b, along, *others.items())
-        return self._curves.get(key, lambda: self._curve(a, first, b, second, along, others))
+        fixed = replace(fixed, **{along: 0.0})
 
-    def _curve(
-        self, a: Photo, first: Frames, b: Photo, second: Frames, along: str, others: dict[str, float]
-    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        values = np.linspace(-RANGES[along], RANGES[along], STEPS)
-        moved = [Moved(**{**others, along: float(value)}).apply(second) for value in values]
-        regions = Frames(np.concatenate([m.centers for m in moved]), np.concatenate([m.shapes for m in moved]))
-        patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, regions, CUT)])
-        parts = {name: terms.sum(1).numpy() for name, terms in self.of_patches(patches, weighted=True).items()}
-        rows = {view["name"]: np.sum([parts[part] for part in view["parts"]], axis=0) for view in self.views}
-        rows["RootSIFT"] = to_rootsift(patch_sift(patches))
-        has_content = patches.min((1, 2)) < patches.max((1, 2))
-        cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
-        return cosines, values.astype(np.float32), shown_patches(b, regions)
+        def compute() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+            values = np.linspace(-RANGES[along], RANGES[along], STEPS)
+            changed = [replace(fixed, **{along: float(value)}).apply(second) for value in values]
+            regions = Frames(np.concatenate([f.centers for f in changed]), np.concatenate([f.shapes for f in changed]))
+            patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, regions, CUT)])
+            rows = {view: terms.sum(1) for view, terms in self._encodings(patches, weighted=True).items()}
+            rows["RootSIFT"] = to_rootsift(patch_sift(patches))
+            has_content = patches.min((1, 2)) < patches.max((1, 2))
+            cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
+            return cosines, values.astype(np.float32), shown_patches(b, regions)
+
+        return self._curves.get((a.id, frame_a, b.id, frame_b, along, fixed), compute)
 
 
 @cache
@@ -209,14 +202,6 @@ def _config(name: str) -> DescriptorConfig:
     config = read_card(name).config
     assert config is not None  # of shipped weights
     return config
-
-
-def _parts(name: str, variant: str) -> dict[str, str]:
-    """Names of a model's parts: one for each coordinate system, or one for all of it; and the systems."""
-    systems = VARIANTS[variant].systems
-    if len(systems) < 2:
-        return {name: systems[0] if systems else ""}
-    return {f"{name}.{system}": system for system in systems}
 
 
 def _cosines(rows: np.ndarray, has_content: np.ndarray) -> np.ndarray:

@@ -3,18 +3,17 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
 
 class BusyError(Exception):
-    """More jobs wait than may."""
+    """The maximum number of jobs run or wait."""
 
 
 class StoppedError(Exception):
-    """The server ends; nobody waits for jobs any more."""
+    """The server is stopping; jobs are no longer awaited."""
 
 
 class Jobs:
@@ -26,37 +25,27 @@ class Jobs:
     """
 
     def __init__(self, workers: int, waiting: int) -> None:
-        self._pool = ThreadPoolExecutor(workers)
-        self._waiting, self._count = waiting, 0
-        self._awaited: set[asyncio.Future[Any]] = set()
-        self._is_closed = False
+        self._pool, self._waiting = ThreadPoolExecutor(workers), waiting
+        self._jobs: set[Future[Any]] = set()
+        self._stopped = asyncio.Event()
 
     async def run(self, work: Callable[..., Value], *arguments: Any) -> Value:
         """The result of work(*arguments), BusyError or StoppedError. Called from the event loop's thread only."""
-        if self._is_closed:
-            raise StoppedError
-        if self._count >= self._waiting:
-            raise BusyError
-        self._count += 1
-        loop, future = asyncio.get_running_loop(), self._pool.submit(work, *arguments)
-
-        def done(_: "Future[Value]") -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._finished)
-
-        future.add_done_callback(done)
-        answer = asyncio.shield(asyncio.wrap_future(future))
-        self._awaited.add(answer)
-        answer.add_done_callback(self._awaited.discard)
-        return await answer
-
-    def _finished(self) -> None:
-        self._count -= 1
+        if self._stopped.is_set():
+            raise StoppedError("the explorer was stopped")
+        if len(self._jobs) >= self._waiting:
+            raise BusyError("too many requests at once: try again in a moment")
+        job = self._pool.submit(work, *arguments)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        answer, stopped = asyncio.wrap_future(job), asyncio.ensure_future(self._stopped.wait())
+        await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            raise StoppedError("the explorer was stopped")
+        stopped.cancel()
+        return answer.result()
 
     def close(self) -> None:
-        """Give up what waits, and what runs too: a thread cannot be ended, but its result is not awaited."""
-        self._is_closed = True
-        for answer in self._awaited:
-            if not answer.done():
-                answer.set_exception(StoppedError())
+        """Drop what waits, and no longer await what runs: a thread cannot be ended."""
+        self._stopped.set()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.cache import Cache
-from matchkernel.explore.photos import Photo
+from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.sampling import extract_patches
@@ -44,7 +44,7 @@ class Comparison:
     arrays: dict[str, np.ndarray]
 
 
-class Matcher:
+class PageMatcher:
     """Matches photos; describers, keypoints, features and matches are kept in memory."""
 
     def __init__(self, settings: ExploreSettings, compared: str | None = None) -> None:
@@ -69,7 +69,7 @@ class Matcher:
             raise ArgumentError(f"model must be one of {', '.join(self.models)}, got {short_repr(name)}")
         return self._describers.get(name, lambda: open_describer(self.models[name]))
 
-    def compare(self, a: Photo, b: Photo, model: str, keypoints: int, keep: str) -> Comparison:
+    def compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: str) -> Comparison:
         """Match two photos.
 
         Args:
@@ -84,13 +84,13 @@ class Matcher:
         key = (a.id, b.id, model, keypoints, chosen)
         return self._comparisons.get(key, lambda: self._compare(a, b, model, keypoints, chosen))
 
-    def patches(self, photo: Photo, keypoints: int) -> np.ndarray:
+    def patches(self, photo: PagePhoto, keypoints: int) -> np.ndarray:
         """(K, 32, 32) uint8 of all keypoints of a photo."""
         return self._patches.get(
             (photo.id, keypoints), lambda: shown_patches(photo, self._detect(photo, keypoints).frames)
         )
 
-    def _detect(self, photo: Photo, keypoints: int) -> Detection:
+    def _detect(self, photo: PagePhoto, keypoints: int) -> Detection:
         def detect() -> Detection:
             if photo.gray.size <= LARGE:
                 return Detector(keypoints=keypoints).detect(photo.gray)
@@ -99,7 +99,7 @@ class Matcher:
 
         return self._detections.get((photo.id, keypoints), detect)
 
-    def features(self, photo: Photo, model: str, keypoints: int) -> Features:
+    def features(self, photo: PagePhoto, model: str, keypoints: int) -> Features:
         """The features of a photo, as `extract` gives them."""
 
         def describe() -> Features:
@@ -112,7 +112,7 @@ class Matcher:
 
         return self._features.get((photo.id, model, keypoints), describe)
 
-    def _compare(self, a: Photo, b: Photo, model: str, keypoints: int, keep: Filter) -> Comparison:
+    def _compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: Filter) -> Comparison:
         start, describer = time.perf_counter(), self.describer(model)
         first, second = (self.features(photo, model, keypoints) for photo in (a, b))
         found = match(first, second)
@@ -151,7 +151,7 @@ class Matcher:
         return Comparison(facts, arrays)
 
 
-def shown_patches(photo: Photo, frames: Any) -> np.ndarray:
+def shown_patches(photo: PagePhoto, frames: Any) -> np.ndarray:
     """(K, 32, 32) uint8: patches as they are cut, at half the size, which is what the networks see."""
     cut = extract_patches(photo.gray, frames, CUT)
     factor = CUT // SHOWN
@@ -165,7 +165,7 @@ def _frame_rows(features: Features) -> np.ndarray:
 
 
 def _limits(keep: Filter, describer: Describer) -> dict[str, Any]:
-    """Where the sliders stand: the filter's own limits, those recorded for the model, and how both are joined."""
+    """Where the sliders stand: the filter's own limits, or those recorded for the model."""
     ratio = keep.ratio or describer.settings.get(RATIO) or LEARNED_RATIO
     distance = keep.distance if keep.distance is not None else describer.settings.get(THRESHOLD)
     tested = NUMBERS[keep.kind]
@@ -173,8 +173,6 @@ def _limits(keep: Filter, describer: Describer) -> dict[str, Any]:
         "kind": keep.kind,
         "ratio": ratio if "ratio" in tested else None,
         "distance": distance if "distance" in tested else None,
-        "recorded_ratio": ratio,
-        "recorded_distance": distance,
     }
 
 

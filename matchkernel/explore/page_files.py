@@ -5,7 +5,6 @@ from importlib.resources import files
 
 # In the order in which save.py joins the scripts: a script imports only from those before it.
 SCRIPTS = (
-    "bundle.js",
     "maps.js",
     "source.js",
     "filter.js",

@@ -23,7 +23,7 @@ class UnknownPhotoError(ArgumentError):
 
 
 @dataclass(frozen=True)
-class Photo:
+class PagePhoto:
     """A decoded photo.
 
     Attributes:
@@ -44,15 +44,15 @@ class Photo:
         return {"id": self.id, "name": self.name, "width": self.gray.shape[1], "height": self.gray.shape[0]}
 
 
-def decode(data: bytes, name: str, settings: ExploreSettings) -> Photo:
+def decode(data: bytes, name: str, settings: ExploreSettings) -> PagePhoto:
     """A photo from the bytes of its file; one that is too large or damaged is a FileError."""
     if len(data) > settings.upload_bytes:
         raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
     gray, jpeg = read_photo_bytes(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
-    return Photo(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
+    return PagePhoto(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
 
 
-def read_photo(path: Path, settings: ExploreSettings) -> Photo:
+def read_photo(path: Path, settings: ExploreSettings) -> PagePhoto:
     """A photo from a file."""
     check_regular(path)
     if not path.is_file():
@@ -60,35 +60,35 @@ def read_photo(path: Path, settings: ExploreSettings) -> Photo:
     if path.stat().st_size > settings.upload_bytes:
         raise FileError(f"{path}: larger than {settings.upload_bytes / 2**20:g} MiB")
     photo = decode(path.read_bytes(), str(path), settings)
-    return Photo(photo.id, path.name, photo.gray, photo.jpeg)
+    return PagePhoto(photo.id, path.name, photo.gray, photo.jpeg)
 
 
-def read_sample(settings: ExploreSettings) -> tuple[Photo, Photo]:
+def read_sample(settings: ExploreSettings) -> tuple[PagePhoto, PagePhoto]:
     """The sample pair."""
     photos = zip(load_motorcycle(), SAMPLE_NAMES, strict=False)
     left, right = (decode(photo_bytes(pixels), name, settings) for pixels, name in photos)
     return left, right
 
 
-class Photos:
+class PhotoStore:
     """A bounded number of photos: those given at the start stay, of the others those used last."""
 
-    def __init__(self, most: int, fixed: tuple[Photo, ...] = ()) -> None:
-        self._most, self._fixed = most, {photo.id: photo for photo in fixed}
-        self._others: OrderedDict[str, Photo] = OrderedDict()
+    def __init__(self, limit: int, fixed: tuple[PagePhoto, ...] = ()) -> None:
+        self._limit, self._fixed = limit, {photo.id: photo for photo in fixed}
+        self._others: OrderedDict[str, PagePhoto] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, photo: Photo) -> None:
+    def add(self, photo: PagePhoto) -> None:
         """Keep a photo."""
         with self._lock:
             if photo.id in self._fixed:
                 return
             self._others[photo.id] = photo
             self._others.move_to_end(photo.id)
-            while len(self._others) > self._most:
+            while len(self._others) > self._limit:
                 self._others.popitem(last=False)
 
-    def get(self, key: str) -> Photo:
+    def get(self, key: str) -> PagePhoto:
         """The photo of an id."""
         with self._lock:
             found = self._fixed.get(key) or self._others.get(key)

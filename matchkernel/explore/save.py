@@ -4,16 +4,15 @@ import base64
 import gzip
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.bundle import pack
-from matchkernel.explore.inside import Inside
-from matchkernel.explore.matching import Comparison, Matcher
+from matchkernel.explore.inside import PatchInspector
+from matchkernel.explore.matching import Comparison, PageMatcher
 from matchkernel.explore.page_files import SCRIPTS, page_file
-from matchkernel.explore.photos import Photo
+from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
@@ -21,8 +20,8 @@ from matchkernel.photos.describers import CUT
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import short_repr
 
-MOST_MATCHES = 2000
-LEVELS = 127  # of a saved map, from its least to its most
+MAX_MATCHES = 2000
+LEVELS = 127  # of a saved map, from its minimum to its maximum
 PAIRS_AT_A_TIME = 32
 SIDES = ("a", "b")
 POLICY = (
@@ -32,7 +31,7 @@ POLICY = (
 
 def save_page(
     path: str | Path,
-    pair: tuple[Photo, Photo],
+    pair: tuple[PagePhoto, PagePhoto],
     settings: ExploreSettings,
     compare: str | None = None,
     matches: int = 300,
@@ -52,20 +51,32 @@ def save_page(
     Returns:
         The size of the file in bytes.
     """
-    if not 1 <= matches <= MOST_MATCHES:
-        raise ArgumentError(f"matches must be from 1 to {MOST_MATCHES:,}, got {short_repr(matches)}")
-    matcher, inside = Matcher(settings, compare), Inside(1)
+    if not 1 <= matches <= MAX_MATCHES:
+        raise ArgumentError(f"matches must be from 1 to {MAX_MATCHES:,}, got {short_repr(matches)}")
+    matcher, inspector = PageMatcher(settings, compare), PatchInspector(1)
     models = [matcher.default, *([matcher.compared] if matcher.compared else [])]
     found = [matcher.compare(*pair, model, settings.keypoints, "ratio") for model in models]
-    chosen = [_chosen(one, matches // len(models)) for one in found]
-    kept = [_only(one, rows) for one, rows in zip(found, chosen, strict=True)]
-    data = _data(pair, kept, matcher, inside, settings)
+    kept = [_only(one, matches // len(models)) for one in found]
+    counts = "; ".join(
+        f"{model}: {len(chosen.arrays['pairs']):,} of {int(one.arrays['kept'].sum()):,} matches that pass the filter"
+        for model, one, chosen in zip(models, found, kept, strict=True)
+    )
     facts = {
-        "page": _page_facts(pair, found, chosen, models, inside, report),
+        "page": {
+            "models": models,
+            "model": models[0],
+            "starts": models,
+            "ranges": {},
+            "views": list(inspector.views),
+            "receptive_field": inspector.receptive_side,
+            "pair": [{**photo.facts, "side": letter} for photo, letter in zip(pair, SIDES, strict=True)],
+            "report": report is not None,
+            "note": f"Saved by matchkernel explore. {counts}. Needs no network.",
+        },
         "matches": [{**one.facts, "number": number} for number, one in enumerate(kept)],
         "report": report,
     }
-    packed = gzip.compress(pack(facts, data), 9, mtime=0)
+    packed = gzip.compress(pack(facts, _data(pair, kept, matcher, inspector, settings)), 9, mtime=0)
     page = self_contained(base64.b64encode(packed).decode())
     with replacing(path) as part:
         part.write_text(page, encoding="utf-8", newline="\n")
@@ -94,98 +105,58 @@ def _joined(script: str) -> str:
     return re.sub(r"^export ", "", lines, flags=re.MULTILINE)
 
 
-def _chosen(found: Comparison, most: int) -> np.ndarray:
-    """Indices of the matches to save: those that pass the filter, or an even choice of them by distance."""
-    kept = np.flatnonzero(found.arrays["kept"])
-    if len(kept) <= most:
-        return kept
-    by_distance = kept[np.argsort(found.arrays["distances"][kept], kind="stable")]
-    return np.sort(by_distance[np.linspace(0, len(kept) - 1, max(most, 1)).round().astype(int)])
-
-
-def _only(found: Comparison, rows: np.ndarray) -> Comparison:
-    """These matches with one rival each way."""
-    rivals = {name: found.arrays[name][rows, :1] for name in found.arrays if name.startswith("rivals")}
-    frames = {name: found.arrays[name] for name in ("frames_a", "frames_b")}
-    rest = {name: array[rows] for name, array in found.arrays.items() if name not in (*rivals, *frames)}
-    return Comparison(found.facts, {**frames, **rest, **rivals})
+def _only(found: Comparison, limit: int) -> Comparison:
+    """The matches to save, with one rival each way: those that pass the filter, or an even choice by distance."""
+    rows = np.flatnonzero(found.arrays["kept"])
+    if len(rows) > limit:
+        by_distance = rows[np.argsort(found.arrays["distances"][rows], kind="stable")]
+        rows = np.sort(by_distance[np.linspace(0, len(rows) - 1, max(limit, 1)).round().astype(int)])
+    arrays = dict(found.arrays)
+    for name, array in found.arrays.items():
+        if not name.startswith("frames"):
+            arrays[name] = array[rows, :1] if name.startswith("rivals") else array[rows]
+    return Comparison(found.facts, arrays)
 
 
 def _data(
-    pair: tuple[Photo, Photo], found: list[Comparison], matcher: Matcher, inside: Inside, settings: ExploreSettings
+    pair: tuple[PagePhoto, PagePhoto],
+    found: list[Comparison],
+    matcher: PageMatcher,
+    inspector: PatchInspector,
+    settings: ExploreSettings,
 ) -> dict[str, np.ndarray]:
-    """All arrays; keypoints that no saved match and no rival names are left out, and the others numbered anew."""
+    """All arrays. Keypoints that no saved match and no rival names are left out, and `found` numbered accordingly."""
     data: dict[str, np.ndarray] = {}
     for number, one in enumerate(found):
-        for view, maps in enumerate(_maps(pair, one, inside)):
+        for view, maps in enumerate(_maps(pair, one, inspector)):
             data[f"maps{number}.{view}"] = maps
-    arrays = [dict(one.arrays) for one in found]
     for side, (letter, photo) in enumerate(zip(SIDES, pair, strict=True)):
-        named = [np.concatenate([own["pairs"][:, side], own[f"rivals_{letter}"].ravel()]) for own in arrays]
-        used = np.unique(np.concatenate(named)).astype(np.int64)
-        anew = np.zeros(int(used.max(initial=0)) + 1, np.uint32)
-        anew[used] = np.arange(len(used))
-        for own in arrays:
-            own["pairs"] = own["pairs"].copy()
-            own["pairs"][:, side] = anew[own["pairs"][:, side]]
-            own[f"rivals_{letter}"] = anew[own[f"rivals_{letter}"]]
-            own[f"frames_{letter}"] = own[f"frames_{letter}"][used]
+        frames, rivals = f"frames_{letter}", f"rivals_{letter}"
+        used = np.unique(np.concatenate([np.append(one.arrays["pairs"][:, side], one.arrays[rivals]) for one in found]))
+        for one in found:
+            one.arrays["pairs"][:, side] = np.searchsorted(used, one.arrays["pairs"][:, side])
+            one.arrays[rivals] = np.searchsorted(used, one.arrays[rivals]).astype(np.uint32)
+            one.arrays[frames] = one.arrays[frames][used]
         data[f"patches.{letter}"] = matcher.patches(photo, settings.keypoints)[used]
         data[f"jpeg.{letter}"] = np.frombuffer(photo.jpeg, np.uint8)
-    for number, own in enumerate(arrays):
-        data |= {f"match{number}.{name}": array for name, array in own.items()}
+    for number, one in enumerate(found):
+        data |= {f"match{number}.{name}": array for name, array in one.arrays.items()}
     return data
 
 
-def _maps(pair: tuple[Photo, Photo], found: Comparison, inside: Inside) -> list[np.ndarray]:
-    """For each view (M, n^2, n^2) bytes: row p is S_p(q), from its least (0) to its most (127).
-
-    Smaller than what the positions contribute (2 n^2 D numbers), which has no few axes that would do for all matches.
-    """
-    pairs = found.arrays["pairs"]
-    views = inside.views
-    if not views:
-        return []
-    pieces: list[list[np.ndarray]] = [[] for _ in views]
+def _maps(pair: tuple[PagePhoto, PagePhoto], found: Comparison, inspector: PatchInspector) -> list[np.ndarray]:
+    """For each view (M, n^2, n^2) bytes: row p is S_p(q), from its minimum (0) to its maximum (127)."""
+    pairs, pieces = found.arrays["pairs"], []
+    if not inspector.views or not len(pairs):
+        return [np.zeros((0, 64, 64), np.uint8) for _ in inspector.views]
     for start in range(0, len(pairs), PAIRS_AT_A_TIME):
-        part = pairs[start : start + PAIRS_AT_A_TIME]
-        cut = [
-            extract_patches(photo.gray, _frames(found.arrays[f"frames_{letter}"][part[:, side]]), CUT)
-            for side, (letter, photo) in enumerate(zip(SIDES, pair, strict=True))
-        ]
-        first, second = (inside.of_patches(patches) for patches in cut)
-        for view, piece in zip(views, pieces, strict=True):
-            a, b = (np.sum([rows[name].numpy() for name in view["parts"]], axis=0) for rows in (first, second))
-            maps = a @ b.transpose(0, 2, 1)
-            least, most = maps.min(2, keepdims=True), maps.max(2, keepdims=True)
-            piece.append(np.round(LEVELS * (maps - least) / np.maximum(most - least, 1e-30)).astype(np.uint8))
-    return [np.concatenate(piece) if piece else np.zeros((0, 64, 64), np.uint8) for piece in pieces]
-
-
-def _frames(rows: np.ndarray) -> Frames:
-    return Frames(rows[:, :2], rows[:, 2:].reshape(-1, 2, 2))
-
-
-def _page_facts(
-    pair: tuple[Photo, Photo],
-    found: list[Comparison],
-    chosen: list[np.ndarray],
-    models: list[str],
-    inside: Inside,
-    report: str | None,
-) -> dict[str, Any]:
-    counts = "; ".join(
-        f"{model}: {len(rows):,} of {int(one.arrays['kept'].sum()):,} matches that pass the filter"
-        for model, one, rows in zip(models, found, chosen, strict=True)
-    )
-    return {
-        "models": models,
-        "model": models[0],
-        "starts": models,
-        "ranges": {},
-        "views": inside.views,
-        "receptive_field": inside.receptive_side,
-        "pair": [{**photo.facts, "side": letter} for photo, letter in zip(pair, SIDES, strict=True)],
-        "report": report is not None,
-        "note": f"Saved by matchkernel explore. {counts}. Needs no network.",
-    }
+        cut = []
+        for side, (letter, photo) in enumerate(zip(SIDES, pair, strict=True)):
+            rows = found.arrays[f"frames_{letter}"][pairs[start : start + PAIRS_AT_A_TIME, side]]
+            cut.append(extract_patches(photo.gray, Frames(rows[:, :2], rows[:, 2:].reshape(-1, 2, 2)), CUT))
+        piece = []
+        for maps in inspector.maps(*cut).values():
+            low, high = maps.min(2, keepdims=True), maps.max(2, keepdims=True)
+            piece.append(np.round(LEVELS * (maps - low) / np.maximum(high - low, 1e-30)).astype(np.uint8))
+        pieces.append(piece)
+    return [np.concatenate(of_view) for of_view in zip(*pieces, strict=True)]

@@ -9,11 +9,10 @@ from dataclasses import replace
 import uvicorn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.photos import Photo
+from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.storage.system import cores
-from matchkernel.storage.threads import use_threads
+from matchkernel.storage.work import cores, use_threads
 
 CONNECTIONS = 100
 # At a port of which nobody else is the owner; on Windows the usual option would let two servers share it.
@@ -23,7 +22,7 @@ SECONDS_TO_FINISH = 2
 
 def serve(
     settings: ExploreSettings,
-    pair: tuple[Photo, Photo] | None = None,
+    pair: tuple[PagePhoto, PagePhoto] | None = None,
     report: str | None = None,
     started: Callable[[str], object] = lambda address: None,
 ) -> None:

@@ -14,15 +14,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
+from matchkernel.errors import MatchKernelError, MissingExtraError, short_message
 from matchkernel.explore.bundle import pack
 from matchkernel.explore.guard import Guard, own_hosts
-from matchkernel.explore.inside import RANGES, Inside, Moved, Region
+from matchkernel.explore.inside import RANGES, PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
-from matchkernel.explore.matching import Matcher
+from matchkernel.explore.matching import PageMatcher
 from matchkernel.explore.page_files import TYPES, page_file
-from matchkernel.explore.photos import Photo, Photos, UnknownPhotoError, decode, read_sample
-from matchkernel.explore.settings import MOST_KEYPOINTS, ExploreSettings
+from matchkernel.explore.photos import PagePhoto, PhotoStore, UnknownPhotoError, decode, read_sample
+from matchkernel.explore.settings import MAX_KEYPOINTS, ExploreSettings
 from matchkernel.photos.match import NUMBERS
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 
@@ -32,6 +32,14 @@ UPLOADS = 4  # photos that may arrive at a time; others wait
 # The report is one page without scripts; its styles are inside.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 NAMELESS = "this file"
+STATUS = {
+    UnknownPhotoError: 404,
+    MissingExtraError: 501,
+    MatchKernelError: 400,
+    BusyError: 503,
+    StoppedError: 503,
+    ClientDisconnect: 400,
+}
 Fields = TypeVar("Fields")
 log = logging.getLogger(__name__)
 
@@ -43,7 +51,7 @@ class MatchRequest:
     a: str = ""
     b: str = ""
     model: str = ""
-    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+    keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
     filter: str = "ratio"
 
     def __post_init__(self) -> None:
@@ -55,7 +63,7 @@ class PatchesRequest:
     """What /api/patches takes."""
 
     photo: str = ""
-    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+    keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -63,7 +71,7 @@ class PatchesRequest:
 
 @dataclass(frozen=True)
 class PairRequest:
-    """What /api/encodings takes."""
+    """What /api/maps takes."""
 
     a: str = ""
     frame_a: Region = field(default_factory=Region)
@@ -76,18 +84,18 @@ class WarpRequest(PairRequest):
     """What /api/warp takes."""
 
     along: str = ""
-    fixed: Moved = field(default_factory=Moved)
+    fixed: PatchChange = field(default_factory=PatchChange)
 
 
 class Explorer:
     """What the server knows: photos, models, results; all in memory."""
 
     def __init__(
-        self, settings: ExploreSettings, pair: tuple[Photo, Photo] | None = None, report: str | None = None
+        self, settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto] | None = None, report: str | None = None
     ) -> None:
         self.settings, self.pair, self.report = settings, pair, report
-        self.photos = Photos(settings.kept_photos, pair or ())
-        self.matcher, self.inside = Matcher(settings), Inside(settings.kept_results)
+        self.photos = PhotoStore(settings.kept_photos, pair or ())
+        self.matcher, self.inspector = PageMatcher(settings), PatchInspector(settings.kept_results)
         self.long = Jobs(settings.workers, settings.waiting)
         self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
@@ -102,12 +110,12 @@ class Explorer:
             "models": list(self.matcher.models),
             "model": self.matcher.default,
             "keypoints": self.settings.keypoints,
-            "most_keypoints": MOST_KEYPOINTS,
+            "max_keypoints": MAX_KEYPOINTS,
             "filters": list(NUMBERS),
             "upload_bytes": self.settings.upload_bytes,
             "ranges": RANGES,
-            "views": self.inside.views,
-            "receptive_field": self.inside.receptive_side,
+            "views": list(self.inspector.views),
+            "receptive_field": self.inspector.receptive_side,
             "pair": None if self.pair is None else [photo.facts for photo in self.pair],
             "report": self.report is not None,
         }
@@ -160,19 +168,18 @@ class Explorer:
         found = await self.long.run(self.matcher.patches, photo, asked.keypoints)
         return _bytes(pack({}, {"patches": found}))
 
-    async def encodings(self, request: Request) -> Response:
-        """What each position of two patches contributes, for every view."""
+    async def maps(self, request: Request) -> Response:
+        """The similarity maps of every position of two patches, for every view."""
         asked = await _fields(request, PairRequest)
         a, b = self.photos.get(asked.a), self.photos.get(asked.b)
-        found = await self.short.run(self.inside.encodings, a, asked.frame_a, b, asked.frame_b)
-        return _bytes(pack({}, {name: rows.numpy() for name, rows in found.items()}))
+        return _bytes(pack({}, await self.short.run(self.inspector.map, a, asked.frame_a, b, asked.frame_b)))
 
     async def warp(self, request: Request) -> Response:
         """How similarity falls along one change of the second patch."""
         asked = await _fields(request, WarpRequest)
         a, b = self.photos.get(asked.a), self.photos.get(asked.b)
         cosines, values, patches = await self.short.run(
-            self.inside.curve, a, asked.frame_a, b, asked.frame_b, asked.along, asked.fixed
+            self.inspector.curve, a, asked.frame_a, b, asked.frame_b, asked.along, asked.fixed
         )
         return _bytes(pack({"views": list(cosines)}, {**cosines, "values": values, "patches": patches}))
 
@@ -184,7 +191,7 @@ class Explorer:
 
 
 def create_app(
-    settings: ExploreSettings, pair: tuple[Photo, Photo] | None = None, report: str | None = None
+    settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto] | None = None, report: str | None = None
 ) -> Starlette:
     """The explorer as an ASGI application.
 
@@ -207,21 +214,12 @@ def create_app(
         Route("/api/sample", explorer.sample, methods=["POST"]),
         Route("/api/match", explorer.match, methods=["POST"]),
         Route("/api/patches", explorer.patches, methods=["POST"]),
-        Route("/api/encodings", explorer.encodings, methods=["POST"]),
+        Route("/api/maps", explorer.maps, methods=["POST"]),
         Route("/api/warp", explorer.warp, methods=["POST"]),
         Route("/results", explorer.results),
     ]
-    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
-        UnknownPhotoError: _answer(404),
-        MissingExtraError: _answer(501),
-        MatchKernelError: _answer(400),
-        FileError: _answer(400),
-        HTTPException: _http_error,
-        BusyError: _busy,
-        StoppedError: _stopped,
-        ClientDisconnect: _gone,
-        Exception: _failure,
-    }
+    handlers: dict[Any, Any] = {kind: _answering(status) for kind, status in STATUS.items()}
+    handlers |= {HTTPException: _http_error, Exception: _failure}
     hosts = own_hosts(settings.host, settings.port)
     app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Guard, hosts=hosts)])
     app.state.explorer = explorer
@@ -239,18 +237,18 @@ def _bytes(data: bytes) -> Response:
     return Response(data, media_type="application/octet-stream")
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, limit: int) -> bytes:
     """The body, refused as soon as it is known to be too large."""
-    said = request.headers.get("content-length", "0")
-    if said.isdecimal() and len(said) < 20 and int(said) <= most:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and len(declared) < 20 and int(declared) <= limit:
         data = bytearray()
         async for piece in request.stream():
             data += piece
-            if len(data) > most:
+            if len(data) > limit:
                 break
         else:
             return bytes(data)
-    raise HTTPException(413, f"larger than {most / 2**20:g} MiB, which is the limit", {"connection": "close"})
+    raise HTTPException(413, f"larger than {limit / 2**20:g} MiB, which is the limit", {"connection": "close"})
 
 
 async def _fields(request: Request, kind: type[Fields]) -> Fields:
@@ -264,7 +262,7 @@ async def _fields(request: Request, kind: type[Fields]) -> Fields:
     return from_dict(kind, values, "request")
 
 
-def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+def _answering(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": short_message(error, 500)}, status)
 
@@ -272,26 +270,13 @@ def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
 
 
 async def _http_error(_: Request, error: HTTPException) -> Response:
-    reasons = {404: "there is no such page", 405: "this page takes no such request"}
-    is_own = error.detail and error.status_code not in (405,) and error.detail != "Not Found"
-    reason = error.detail if is_own else reasons.get(error.status_code, error.detail)
+    reasons = {"Not Found": "there is no such page", "Method Not Allowed": "this page takes no such request"}
+    reason = reasons.get(error.detail, error.detail)
     return JSONResponse({"error": reason}, error.status_code, error.headers)
-
-
-async def _busy(_: Request, __: Exception) -> Response:
-    return JSONResponse({"error": "too many requests at once: try again in a moment"}, 503, {"retry-after": "1"})
-
-
-async def _stopped(_: Request, __: Exception) -> Response:
-    return JSONResponse({"error": "the explorer was stopped"}, 503)
-
-
-async def _gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)
 
 
 async def _failure(_: Request, error: Exception) -> Response:
     if isinstance(error, MemoryError):
         return JSONResponse({"error": "not enough memory for this"}, 500)
     log.error("a request failed", exc_info=error)
-    return JSONResponse({"error": f"this failed ({type(error).__name__}); the terminal tells more"}, 500)
+    return JSONResponse({"error": f"this failed ({type(error).__name__}); see the terminal"}, 500)

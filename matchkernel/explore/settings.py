@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from matchkernel.storage.settings import check_ranges, setting
 
-MOST_KEYPOINTS = 8000
+MAX_KEYPOINTS = 8000
 MIB = 2**20
 
 
@@ -29,7 +29,7 @@ class ExploreSettings:
     host: str = "127.0.0.1"
     port: int = setting(8765, low=0, high=65535)
     model: str = "light-wide"
-    keypoints: int = setting(2000, low=10, high=MOST_KEYPOINTS)
+    keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
     upload_bytes: int = setting(32 * MIB, low=1)
     upload_pixels: int = setting(24_000_000, low=1)
     kept_photos: int = setting(8, low=2)

@@ -15,8 +15,7 @@ from matchkernel.model.precision import exact_type
 from matchkernel.model.transfer import numpy_dtype, open_transfer
 from matchkernel.runtime.onnx import Engine, describe_patches, resize_weights
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, part_progress
-from matchkernel.storage.threads import in_threads, spare_threads
+from matchkernel.storage.work import Progress, in_threads, part_progress, spare_threads
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Device = str | torch.device | None

@@ -174,6 +174,7 @@ def build(variant: str = "dual", *, generator: torch.Generator | None = None, **
 
     Example:
         >>> import torch
+        >>> from matchkernel import build
         >>> model = build("cartesian", s=1).eval()
         >>> model(torch.rand(3, 1, 32, 32)).shape
         torch.Size([3, 128])

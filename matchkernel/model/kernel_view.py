@@ -30,6 +30,7 @@ def position_encodings(model: Descriptor, patches: Tensor, *, weighted: bool = T
 
     Example:
         >>> import matchkernel, torch
+        >>> from matchkernel.model.kernel_view import position_encodings
         >>> model, patches = matchkernel.load("tiny"), torch.rand(2, 1, 32, 32)
         >>> encodings = position_encodings(model, patches)
         >>> encodings.shape
@@ -101,6 +102,7 @@ def pairwise_terms(encodings_a: Tensor, encodings_b: Tensor) -> Tensor:
 
     Example:
         >>> import torch
+        >>> from matchkernel.model.kernel_view import pairwise_terms
         >>> pairwise_terms(torch.rand(64, 128), torch.rand(64, 128)).shape
         torch.Size([64, 64])
     """
@@ -122,6 +124,7 @@ def similarity_map(model: Descriptor, patch_a: Tensor, patch_b: Tensor, row: int
 
     Example:
         >>> import matchkernel, torch
+        >>> from matchkernel.model.kernel_view import similarity_map
         >>> similarity_map(matchkernel.load("tiny"), torch.rand(1, 32, 32), torch.rand(1, 32, 32), 3, 4).shape
         torch.Size([8, 8])
     """

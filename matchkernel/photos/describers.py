@@ -31,8 +31,7 @@ from matchkernel.runtime.onnx import (
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.progress import Progress, stage
-from matchkernel.storage.threads import in_threads, process_threads, spare_threads
+from matchkernel.storage.work import Progress, in_threads, process_threads, spare_threads, stage
 
 if TYPE_CHECKING:
     import torch

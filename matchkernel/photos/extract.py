@@ -1,5 +1,6 @@
 """Extract features from an image: keypoints, the regions around them, descriptors."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,12 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.features import Features
+from matchkernel.photos.features import IMAGE_HASH, RATIO, STORE, THRESHOLD, Features, Store
+from matchkernel.runtime.onnx import ENGINE, TORCH
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.progress import Progress, Say, stage
-from matchkernel.storage.settings import with_options
-from matchkernel.storage.threads import in_threads, spare_threads
+from matchkernel.storage.settings import describe_differences, with_options
+from matchkernel.storage.work import Progress, Say, in_threads, spare_threads, stage
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +60,7 @@ def extract(
 
     Example:
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.extract import extract
         >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
         >>> features.keypoints.shape, features.descriptors.shape
         ((100, 2), (100, 128))
@@ -155,6 +157,31 @@ def describe_frames(
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:
     """The settings that are stored with features."""
     return {**detector.settings(), **describer.settings}
+
+
+def feature_facts(describer: Describer, detector: Detector, store: Store) -> dict[str, Any]:
+    """What identifies features, as JSON values: name and dimension `D` of the descriptor, and all settings."""
+    settings = recorded_settings(describer, detector) | ({} if store == "float32" else {STORE: store})
+    return dict(json.loads(json.dumps({"name": describer.name, "D": describer.D, "settings": settings})))
+
+
+def check_same_settings(
+    model: str, settings: Any, facts: dict[str, Any], name: str, out: Path, advice: str = "remove them"
+) -> None:
+    """Refuse features made in another way than these facts describe (see feature_facts)."""
+    oldest = {ENGINE: TORCH, STORE: "float32"}  # of features that do not record them
+    before = {**oldest, "model": model, **settings}
+    now = {**oldest, "model": facts["name"], **facts["settings"]}
+    keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
+    readable = [key for key in keys if not key.endswith("sha256")]
+    for some in (readable, keys):  # digests are named only if all else is the same
+        differences = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        if differences:
+            only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
+            other = f"use --engine {before[ENGINE]}, " if only_engine else ""
+            raise ArgumentError(
+                f"{out}: features of {name} were {differences}; {other}{advice} or choose another place"
+            )
 
 
 _free_pixels = [SIFT_PIXELS]

@@ -12,12 +12,12 @@ from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import read_npz, rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
+IMAGE_HASH = "image_sha256"  # recorded among the settings: digest of the photo (see photo_folders.photo_digest)
 STORE = "store"  # recorded among the settings; without it, float32
 THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated limits in the settings
 # Maximum ratio of nearest to second-nearest distance where none is recorded: that of `dual` and `light`, see
@@ -112,10 +112,12 @@ def save_features(features: Features, path: str | Path) -> None:
     With float16 and bytes, places and shapes are float32 instead of float64.
 
     Example:
-        >>> import tempfile
+        >>> import numpy as np
+        >>> from matchkernel.geometry.frames import Frames
+        >>> from matchkernel.photos.features import Features, load_features, save_features
         >>> frames = Frames.turned_squares(np.array([[20.0, 30.0]]), np.array([6.0]), np.zeros(1))
         >>> rows = np.ones((1, 4), np.float32) / 2
-        >>> path = Path(tempfile.mkdtemp()) / "left.npz"
+        >>> path = "left.npz"
         >>> save_features(Features(frames, rows, np.ones(1, np.float32), (100, 80), "mine"), path)
         >>> load_features(path).keypoints.tolist()
         [[20.0, 30.0]]
@@ -137,7 +139,10 @@ def save_features(features: Features, path: str | Path) -> None:
 
 
 def load_features(path: str | Path) -> Features:
-    """Read features written by save_features; any other file is refused. Nothing is unpickled."""
+    """Read features written by save_features; any other file is refused. Nothing is unpickled.
+
+    Example: see save_features.
+    """
     arrays = read_npz(path, (*ARRAYS, "facts"), "a file of features")
     model, settings = parse_facts(arrays["facts"], path)
     try:

@@ -94,10 +94,10 @@ def append_features(path: str | Path, image_name: str, features: Features) -> No
     The whole file is copied. For many images use write_features, or `extract_images` of the collection, which resumes.
 
     Example:
-        >>> import tempfile
         >>> from matchkernel.data.sample_pair import FOLDER
         >>> from matchkernel.photos.extract import extract
-        >>> path = Path(tempfile.mkdtemp()) / "features.h5"
+        >>> from matchkernel.photos.files import append_features, image_names, read_features
+        >>> path = "features.h5"
         >>> append_features(path, "left.png", extract(FOLDER / "left.png", "sift", keypoints=50))
         >>> image_names(path), len(read_features(path, "left.png"))
         (['left.png'], 50)
@@ -147,6 +147,8 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
         image_name: as in the file.
         need_regions: refuse features without scales, as most networks have; otherwise their regions are squares of
             half width 1.
+
+    Example: see append_features.
     """
     with _open(path) as file:
         group = file.get(check_h5_name(image_name))
@@ -170,7 +172,10 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
 
 
 def image_names(path: str | Path) -> list[str]:
-    """Names of the images of a features.h5, sorted."""
+    """Names of the images of a features.h5, sorted.
+
+    Example: see append_features.
+    """
     names: list[str] = []
     with _open(path) as file:
         file.visititems(lambda name, item: names.append(name) if _is_image(item) else None)
@@ -248,8 +253,9 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
         facts: how all matches of the file were computed, stored as an attribute if it is given.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "matches.h5"
+        >>> import numpy as np
+        >>> from matchkernel.photos.files import PairMatches, read_matches, write_matches
+        >>> path = "matches.h5"
         >>> indices = np.array([[0, 2], [3, 1]])  # rows of a.jpg and of b.jpg
         >>> write_matches(path, [(PairMatches(("a.jpg", "b.jpg"), indices, np.array([0.9, 0.8])), 4)])
         >>> read_matches(path, "b.jpg", "a.jpg").indices.tolist()
@@ -304,6 +310,8 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
 
     If the file stores them the other way round and they were not mutual, a row of A keeps its best match, or the first
     of equally good ones.
+
+    Example: see write_matches.
     """
     (found,) = read_matches_of(path, [(name0, name1)])
     return found
@@ -473,8 +481,9 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
     r"""Write a list of pairs, atomically, in the order given, each pair once; returns their number.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "pairs.txt"
+        >>> from pathlib import Path
+        >>> from matchkernel.photos.files import read_pairs, write_pairs
+        >>> path = Path("pairs.txt")
         >>> write_pairs(path, [("a.jpg", "b.jpg"), ("b.jpg", "c 2.jpg"), ("b.jpg", "a.jpg")])
         2
         >>> path.read_text()

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import within_sampson_distance
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points, within_sampson_distance
 from matchkernel.photos.features import THRESHOLD, Features, Matches
 from matchkernel.photos.match import Filter, parse_filter
 from matchkernel.photos.nearest import Nearest, exact_distances
@@ -39,6 +38,15 @@ def guided_matches(
             ratio and, if one is recorded with the features, the distance: there may be no second, and a keypoint on the
             right line is not yet the right one.
         first: earlier matches; those that agree with the model are kept even if the filter would drop them.
+
+    Example:
+        >>> from matchkernel import match_images
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.guided import guided_matches
+        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "sift", keypoints=500)
+        >>> more = guided_matches(*found.features, found.model, found.geometry, first=found.matches)
+        >>> bool(len(more) > found.inliers.sum())
+        True
     """
     if geometry not in NAMES:
         raise ArgumentError(f"geometry must be homography or fundamental, got {geometry!r}")

@@ -147,6 +147,8 @@ def match(
             matches are the same.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.photos.match import match
         >>> rows = np.eye(3)
         >>> match(rows, rows[[2, 0, 1]]).indices.tolist()
         [[0, 1], [1, 2], [2, 0]]

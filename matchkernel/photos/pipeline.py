@@ -17,8 +17,8 @@ from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
-from matchkernel.storage.progress import Progress, Say, recording, stage
 from matchkernel.storage.settings import check_ranges, setting, with_options
+from matchkernel.storage.work import Progress, Say, recording, stage
 
 if TYPE_CHECKING:
     import torch
@@ -152,6 +152,7 @@ def match_images(
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
 
     Example:
+        >>> from matchkernel import match_images
         >>> from matchkernel.data.sample_pair import FOLDER
         >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "light-wide", keypoints=300)
         >>> found.geometry, len(found.matches) > 100
@@ -219,10 +220,13 @@ def save_json(found: ImageMatches, path: str | Path) -> None:
     """Write to_json() to a file, atomically.
 
     Example:
-        >>> import tempfile
+        >>> import json
+        >>> from pathlib import Path
+        >>> from matchkernel import match_images
         >>> from matchkernel.data.sample_pair import FOLDER
+        >>> from matchkernel.photos.pipeline import save_json
         >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "sift", keypoints=200)
-        >>> path = Path(tempfile.mkdtemp()) / "matches.json"
+        >>> path = Path("matches.json")
         >>> save_json(found, path)
         >>> sorted(json.loads(path.read_text()))[:4]
         ['descriptor', 'engine', 'geometry', 'inliers']

@@ -12,9 +12,16 @@ from typing import Literal, get_args
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import ITERATIONS, fit_magsac, sampson_distances, sampson_table
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import check_homography, warp_frames, warp_points
+from matchkernel.geometry.two_view import (
+    ITERATIONS,
+    check_homography,
+    fit_magsac,
+    sampson_distances,
+    sampson_table,
+    warp_frames,
+    warp_points,
+)
 from matchkernel.photos.significance import (
     chance_of_a_homography,
     chance_of_a_line,
@@ -92,6 +99,8 @@ def verify(
         size_b: width and height of image B (default: the extent of its points), for the probability of chance.
 
     Example:
+        >>> import numpy as np
+        >>> from matchkernel.photos.verify import verify
         >>> points = np.random.default_rng(0).uniform(0, 300, (50, 2))
         >>> found = verify(points, points + [20, 10])
         >>> found.geometry, int(found.inliers.sum())

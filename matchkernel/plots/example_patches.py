@@ -13,10 +13,10 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.extract import Image, as_gray
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.progress import Say
+from matchkernel.storage.work import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo
-MOST_SIDE = 128  # a square picture up to this size is a patch, any other a photo
+MAX_SIDE = 128  # a square picture up to this size is a patch, any other a photo
 KEYPOINTS = 1000
 
 
@@ -47,7 +47,7 @@ def two_patches(
         raise ArgumentError("--a and --b choose patches of one .npy stack or .png strip, which is not given")
     photos: Sequence[Image] = files or load_motorcycle()[:2]
     grays = [as_gray(photo) for photo in photos]
-    if not all(gray.shape[0] == gray.shape[1] <= MOST_SIDE for gray in grays):
+    if not all(gray.shape[0] == gray.shape[1] <= MAX_SIDE for gray in grays):
         grays = matched_patches(photos, 1 if match is None else match, say)
     elif grays[0].shape != grays[1].shape:
         raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(grays[0])} and {len(grays[1])} px")

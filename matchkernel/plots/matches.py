@@ -11,8 +11,8 @@ from matchkernel.storage.images import line_of_text, read_colour, write_png
 
 WIDTH = 1440  # pixels of the picture
 GAP, MARGIN, TITLE = 28, 6, 34  # between the images, around them, and the height of the title
-MOST_SHARE = 2  # of the height to the width
-MOST_LINES = 300  # maximum number drawn of each kind, evenly chosen; more would hide the images
+MAX_SHARE = 2  # of the height to the width
+MAX_LINES = 300  # maximum number drawn of each kind, evenly chosen; more would hide the images
 FINE = 4  # bits of a pixel in which OpenCV places lines
 WRONG = (138, 138, 138)
 
@@ -40,7 +40,7 @@ def draw_matches(
     """
     (height_a, width_a), (height_b, width_b) = image_a.shape[:2], image_b.shape[:2]
     room = WIDTH - 2 * MARGIN - GAP
-    scale = min(room / (width_a + width_b), MOST_SHARE * WIDTH / max(height_a, height_b))
+    scale = min(room / (width_a + width_b), MAX_SHARE * WIDTH / max(height_a, height_b))
     drawn = [_resized(image, scale) for image in (image_a, image_b)]
     height = max(len(image) for image in drawn)
     picture = np.full((TITLE + height + MARGIN, WIDTH, 3), 255, np.uint8)
@@ -62,8 +62,8 @@ def title_of(shown: np.ndarray, inliers: np.ndarray | None, title: str) -> str:
     counts = f"{len(shown):,} matches"
     if inliers is not None:
         counts = f"{int(inliers.sum()):,} of {counts} agree"
-    if max(shown.sum(), (~shown).sum()) > MOST_LINES:
-        counts += f" (at most {MOST_LINES} of each kind drawn)"
+    if max(shown.sum(), (~shown).sum()) > MAX_LINES:
+        counts += f" (at most {MAX_LINES} of each kind drawn)"
     return f"{title}: {counts}" if title else counts
 
 
@@ -76,6 +76,12 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
         b: file or pixels of image B.
         path: PNG to write.
         title: text before the counts (default: the model's name).
+
+    Example:
+        >>> from matchkernel import match_images, save_picture
+        >>> from matchkernel.data.sample_pair import FOLDER
+        >>> left, right = FOLDER / "left.png", FOLDER / "right.png"
+        >>> save_picture(match_images(left, right, "sift", keypoints=200), left, right, "matches.png")
     """
     (points_a, points_b), title = found.points, title or found.features[0].model
     inliers = None if found.verification is None else found.inliers
@@ -110,9 +116,9 @@ def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, 
 
 
 def _some(indices: np.ndarray) -> np.ndarray:
-    if len(indices) <= MOST_LINES:
+    if len(indices) <= MAX_LINES:
         return indices
-    return indices[np.linspace(0, len(indices) - 1, MOST_LINES).astype(int)]
+    return indices[np.linspace(0, len(indices) - 1, MAX_LINES).astype(int)]
 
 
 def _pixels(image: Image) -> np.ndarray:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_BARS = 60
+MAX_BARS = 60
 SAFE = "‡"  # after a name
 
 
@@ -53,8 +53,8 @@ def draw_scores(
         zoom: points on an axis that spans the scores, instead of bars from 0.
         width: in inches (default: by the number of panels).
     """
-    if not 0 < len(bars) <= MOST_BARS:
-        raise ArgumentError(f"a chart shows 1 to {MOST_BARS} methods, got {len(bars)}")
+    if not 0 < len(bars) <= MAX_BARS:
+        raise ArgumentError(f"a chart shows 1 to {MAX_BARS} methods, got {len(bars)}")
     order = sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))  # unknown ones last
     others, ours = ([bar for bar in order if bar.is_ours == own] for own in (False, True))
     places = [*range(len(others)), *(len(others) + (0.8 if others and ours else 0) + k for k in range(len(ours)))]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POSITIONS = ((0.2, 0.2), (0.8, 0.3), (0.5, 0.5), (0.3, 0.8))  # x, y as shares of the patch
-MOST_COLUMNS, MOST_ROWS = 12, 12
+MAX_COLUMNS, MAX_ROWS = 12, 12
 LONGEST, FITTING = 30, 18  # characters of a name that are shown above a column, and that fit there at full size
 
 
@@ -91,8 +91,8 @@ def similarity_picture(
         raise ArgumentError(f"expected two (N, N) patches of the same size, got {shapes}")
     if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in (patch_a, patch_b)):
         raise ArgumentError("a patch must be finite and not constant to have a similarity map")
-    if not (0 < len(columns) <= MOST_COLUMNS and 0 < len(positions) <= MOST_ROWS):
-        raise ArgumentError(f"give 1 to {MOST_COLUMNS} models and 1 to {MOST_ROWS} positions")
+    if not (0 < len(columns) <= MAX_COLUMNS and 0 < len(positions) <= MAX_ROWS):
+        raise ArgumentError(f"give 1 to {MAX_COLUMNS} models and 1 to {MAX_ROWS} positions")
     if not all(0 <= share <= 1 for position in positions for share in position):
         raise ArgumentError("a position is x, y with both from 0 to 1")
     pair = torch.stack([patch_a, patch_b])[:, None]

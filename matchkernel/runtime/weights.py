@@ -12,8 +12,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
 from matchkernel.runtime.config import COUNTER, VARIANTS, DescriptorConfig
+from matchkernel.storage.arrays import KINDS, Stored, digest, read_header, read_tensors
 from matchkernel.storage.settings import short_repr
-from matchkernel.storage.stored import KINDS, Stored, digest, read_header, read_tensors
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
@@ -115,6 +115,7 @@ def read_card(name_or_path: str | Path) -> Card:
         name_or_path: a name of `available()`, or a .safetensors file.
 
     Example:
+        >>> from matchkernel.runtime.weights import read_card
         >>> read_card("tiny").config.variant
         'cartesian'
     """
@@ -143,6 +144,7 @@ def available() -> list[str]:
     """Names of the trained weights shipped with the package.
 
     Example:
+        >>> from matchkernel import available
         >>> available()
         ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'tiny']
     """

@@ -1,14 +1,19 @@
-"""Read arrays from .npy and .npz files: checked before memory is allocated, and never unpickled; and unit rows."""
+"""Arrays in files: .npy, .npz and safetensors, checked before memory is allocated, never unpickled; rows as bytes."""
 
+import hashlib
+import json
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, deserialize
 
-from matchkernel.errors import FileError, MatchKernelError, short_message
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WeightsError, short_message
 from matchkernel.storage.files import check_regular
 
 
@@ -72,3 +77,140 @@ def _file_errors(path: str | Path, what: str) -> Iterator[None]:
         if "pickle" in reason:  # numpy's advice would be to trust the file
             reason = "it begins unlike one, or holds objects"
         raise FileError(f"{path}: not {what} ({reason})") from None
+
+
+MAX_HEADER = 10**8  # bytes, as safetensors allows
+KINDS = {  # of the tensors of our files, and their names in numpy and torch
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a file.
+
+    Attributes:
+        kind: type of its numbers, as safetensors calls it: a key of KINDS.
+        shape: of the tensor.
+        data: its numbers, little-endian, row by row.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+    def array(self) -> np.ndarray:
+        """The numbers, read-only; bfloat16, which numpy does not have, as float32."""
+        if self.kind == "BF16":
+            bits = np.frombuffer(self.data, "<u2").astype(np.uint32) << 16
+            return bits.view(np.float32).reshape(self.shape)
+        return np.frombuffer(self.data, np.dtype(KINDS[self.kind]).newbyteorder("<")).reshape(self.shape)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Stored":
+        """The tensor of an array of one of these types."""
+        kind = next(kind for kind, name in KINDS.items() if name == values.dtype.name)
+        return cls(kind, values.shape, values.astype(values.dtype.newbyteorder("<")).tobytes())
+
+
+def read_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """Metadata of a safetensors file, and the header's entry for each tensor; no tensor is read."""
+    start = b""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            size = int.from_bytes(start, "little")
+            text = file.read(size) if len(start) == 8 and size <= MAX_HEADER else b""
+        header: dict[str, Any] = dict(json.loads(text if len(text) == size else "").items())
+        metadata = dict(header.pop("__metadata__", {}).items())
+        if not all(isinstance(part, str) for entry in metadata.items() for part in entry):
+            raise TypeError
+        for entry in header.values():
+            if not isinstance(entry["dtype"], str) or not all(isinstance(side, int) for side in entry["shape"]):
+                raise TypeError
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
+        raise WeightsError(f"{path}: {_not_safetensors(start)}") from None
+    return metadata, header
+
+
+def read_tensors(path: Path) -> dict[str, Stored]:
+    """The tensors of a safetensors file, whose header has been found in order."""
+    with readable(path):
+        found = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    for name, entry in found:
+        if entry["dtype"] not in KINDS:
+            raise WeightsError(f"{path}: tensor {name[:80]} is of kind {entry['dtype']}, which our files do not have")
+    return {name: Stored(entry["dtype"], tuple(entry["shape"]), entry["data"]) for name, entry in found}
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn any problem with reading into a one-line error that names the file."""
+    try:
+        yield
+    except SafetensorError as error:
+        with path.open("rb") as file:
+            start = file.read(4)
+        raise WeightsError(f"{path}: {_not_safetensors(start)} ({error})") from None
+    except OSError as error:
+        if isinstance(error, MatchKernelError):
+            raise
+        raise WeightsError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _not_safetensors(start: bytes) -> str:
+    """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
+    if start[:1] == b"\x80" or start[:2] == b"PK":
+        return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
+    return "not a complete safetensors file" if start else "an empty file"
+
+
+def digest(metadata: Mapping[str, str], tensors: Mapping[str, Stored]) -> str:
+    """sha256 of every other metadata entry, and of the name, type, shape and bytes of every tensor."""
+    strings = {key: value for key, value in metadata.items() if key != "sha256"}
+    found = hashlib.sha256(json.dumps(strings, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} torch.{KINDS[tensor.kind]} {list(tensor.shape)}".encode())
+        found.update(tensor.data)
+    return found.hexdigest()
+
+
+LARGEST_BYTE = 127
+UNIT_WITHIN = 0.01  # difference of a row's length from 1; float16 rows differ by less than 0.001
+
+
+def rows_as_bytes(rows: np.ndarray) -> np.ndarray:
+    """(K, D) unit rows as int8; a row of zeros stays one. Rows of any other length are refused."""
+    rows = np.asarray(rows, np.float32)
+    if rows.ndim != 2:
+        raise ArgumentError(f"descriptors must have shape (K, D), got {rows.shape}")
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
+    is_bad = ~((np.abs(lengths - 1) <= UNIT_WITHIN) | (lengths == 0))
+    if is_bad.any():
+        first = int(is_bad.argmax())
+        raise ArgumentError(
+            f"only rows of length 1 can be stored as bytes, but row {first} has length {lengths[first]}"
+        )
+    largest = np.abs(rows).max(1, keepdims=True, initial=0)
+    return np.rint(rows * (LARGEST_BYTE / np.where(largest > 0, largest, 1))).astype(np.int8)
+
+
+def rows_from_bytes(stored: np.ndarray) -> np.ndarray:
+    """(K, D) float32 unit rows from int8; a row of zeros stays one."""
+    if stored.dtype != np.int8 or stored.ndim != 2:
+        raise ArgumentError(f"descriptors stored as bytes are (K, D) int8, got {stored.shape} {stored.dtype}")
+    rows = stored.astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]  # sums of whole numbers below 2^24: exact
+    return rows / np.where(lengths > 0, lengths, 1)

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
-from matchkernel.storage.system import READING, is_running
 
+# To open a file for reading: its bytes, and without waiting for somebody to write to a pipe.
+READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # maximum bytes of a text file that is read at once: settings; tables and lists
 PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the group is the process id
 NAME_BYTES = 255  # maximum bytes of a file name on most file systems
@@ -170,6 +171,19 @@ def leftovers_of(target: Path) -> Iterator[Path]:
             yield path
 
 
+def is_running(process: int) -> bool:
+    """True if there is a process with this number; always on Windows, where the question would interrupt it."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
 def read_small_text(
     path: str | Path,
     limit: int = SMALL_TEXT,
@@ -221,3 +235,14 @@ def file_hash(path: Path) -> str:
     """sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file appear at another place too, if it exists and nothing is there; files are replaced, not changed."""
+    if os.path.isfile(source) and not target.exists():  # noqa: PTH113 - False for a name too long
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without links
+            with replacing(target) as part:
+                shutil.copyfile(source, part)

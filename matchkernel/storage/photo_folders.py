@@ -3,12 +3,12 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.storage.files import LONG_TEXT, read_small_text
+from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
 from matchkernel.storage.images import SUFFIXES
 
 SHOWN_KINDS, SHOWN_NAMES = 6, 3  # in messages: kinds of ignored files, names of photos
@@ -209,3 +209,36 @@ def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
     if not names:
         raise FileError(f"{listed}: lists no photo")
     return names
+
+
+def mask_of(name: str, masks: Path | None) -> Path | None:
+    """The mask of an image, if it has one."""
+    mask = None if masks is None else masks / f"{name}.png"
+    return mask if mask is not None and os.path.isfile(mask) else None  # noqa: PTH113 - False for a name too long
+
+
+def check_masks(masks: Path | None, names: Collection[str]) -> int:
+    """The number of images that have a mask; a folder without any is refused, as masks with other names would be."""
+    if masks is None:
+        return 0
+    if not masks.is_dir():
+        raise FileError(f"{masks}: no such folder of masks")
+    count = sum(mask_of(name, masks) is not None for name in names)
+    if names and not count:
+        first = next(iter(names))
+        raise FileError(f"{masks}: has no mask of these photos; that of {first} would be {first}.png")
+    return count
+
+
+def photo_digest(path: Path, mask: Path | None = None) -> str:
+    """sha256 of a photo, and of its mask if it has one."""
+    return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():  # reading a pipe might never end
+        raise FileError(f"{path}: no such file")
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import IO, Any, NamedTuple, Protocol
 
 from matchkernel.errors import MatchKernelError, WorkError, short_message
-from matchkernel.storage.system import cores, memory_here
+from matchkernel.storage.work import cores, memory_here
 
 TRIES = 3  # failures after which an item, or a worker that cannot start, is given up
 SECONDS_TO_END = 30  # before workers that do not react are left behind

@@ -10,8 +10,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from matchkernel.errors import WeightsError
+from matchkernel.storage.arrays import KINDS, Stored, digest
 from matchkernel.storage.files import check_regular, replacing
-from matchkernel.storage.stored import KINDS, Stored, digest
 
 _KINDS = {getattr(torch, name): kind for kind, name in KINDS.items()}
 

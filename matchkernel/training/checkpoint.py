@@ -15,11 +15,10 @@ from torch import Tensor
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.storage.arrays import digest, readable
 from matchkernel.storage.files import check_folder
-from matchkernel.storage.folders import exclusive
-from matchkernel.storage.locks import LOCK
+from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.stored import digest, readable
 from matchkernel.storage.tensors import as_stored, write_tensors
 from matchkernel.training.config import TrainingConfig, without_removed
 from matchkernel.training.optimizer import Updater

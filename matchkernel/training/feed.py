@@ -13,7 +13,7 @@ from torch import Tensor
 
 from matchkernel.data.patch_set import group_by_label
 from matchkernel.errors import ArgumentError
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 from matchkernel.training.augment import draw_photometric, draw_warps
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.distributed import Team

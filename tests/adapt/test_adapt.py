@@ -10,11 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers import refuses
 from made_scene import render_scene
 from PIL import Image
 from typer.testing import CliRunner
 
-from matchkernel.adapt import judge, learn, limits, page, result, stages
+from matchkernel.adapt import judge, learn, limits, page, stages
+from matchkernel.adapt.record import RECORD
+from matchkernel.adapt.result import Adapted
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.adapt.stages import adapt, best_so_far
 from matchkernel.cli.app import app
@@ -56,7 +59,7 @@ def quicken(patch):
     """The same in a hundredth of the time: few points are enough, few updates, few keypoints; nothing is drawn."""
     patch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 5))
     patch.setattr(split, "LEAST_PHOTOS", dict.fromkeys(split.PARTS, 2))
-    patch.setattr(learn, "MOST", 20 * 8)
+    patch.setattr(learn, "MAX_PAIRS", 20 * 8)
     patch.setattr(learn, "TRIAL", 2)
     patch.setattr(stages, "PAIRS", 50)
     patch.setattr(stages, "ELSEWHERE", stages.SyntheticSettings(points=10, patches=2, size=16))
@@ -101,7 +104,8 @@ def run(scene, out, base, **changes):
 def cut(whole, out):
     """A folder in which the patches are cut already."""
     shutil.copytree(whole.folder / "sets", out / "sets", dirs_exist_ok=True)
-    shutil.copy(whole.folder / stages.SETTINGS, out)
+    record = json.loads((whole.folder / RECORD).read_text())
+    (out / RECORD).write_text(json.dumps({"made with": record["made with"]}))
     return out
 
 
@@ -118,8 +122,7 @@ def test_everything_is_there(base, drawn):
     page = (result.folder / "report.html").read_text()
     assert result.verdict in page
     assert result.learned.steps == 20
-    learned = json.loads((result.folder / "training" / "learned.json").read_text())
-    assert learned["best_map"] > learned["first_map"]  # so that there is something to judge
+    assert result.learned.best_map > result.learned.first_map  # so that there is something to judge
     card = read_card(result.weights)
     assert card.other["adapted_from"].startswith(base)
     assert card.other["started_from"].startswith("base ")
@@ -138,7 +141,7 @@ def test_a_finished_run_is_not_trained_again(scene, base, whole, tmp_path):
     out = shutil.copytree(whole.folder, tmp_path / "out")
     again = run(scene, out, base, keep=True, report=lambda line, left: pytest.fail("trained again"))
     assert (again.gains, again.learned, again.verdict) == (whole.gains, whole.learned, whole.verdict)
-    with pytest.raises(ArgumentError, match=r"was begun with rate = 2.0, not 0.25"):
+    with refuses(ArgumentError):
         run(scene, out, base, rate=0.25)
 
 
@@ -166,12 +169,12 @@ def test_poses_of_good_weights_after_bad_ones_are_better(scene, base, tmp_path, 
     assert gain.verdict == "better"
 
 
-def test_no_better_weights_are_not_written(scene, base, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(result, "is_kept", lambda gains: False)
-    out = shutil.copytree(whole.folder, tmp_path / "out", ignore=shutil.ignore_patterns(stages.ADAPTED, stages.SCORES))
+def test_weights_that_are_no_better_are_not_written(scene, base, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(Adapted, "is_better", False)
+    out = shutil.copytree(whole.folder, tmp_path / "out")
+    assert (out / stages.ADAPTED).exists()  # by --keep, which is not given now
     found = run(scene, out, base)
     assert found.weights is None
-    assert "keep the base" in found.verdict
     assert not (out / stages.ADAPTED).exists()
 
 
@@ -196,7 +199,7 @@ from matchkernel.adapt import judge, learn, limits, stages
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.data import split
 split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fromkeys(split.PARTS, 2)
-learn.MOST, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
+learn.MAX_PAIRS, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
 judge.KEYPOINTS = limits.KEYPOINTS = 150
 settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
 stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] + "/sparse", device="cpu")
@@ -225,15 +228,15 @@ def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base,
     with monkeypatch.context() as patch:
         end_before_training(patch)
         assert run(scene, out, base) is None
-    assert not (out / "training" / learn.PLAN).exists()
+    assert "plan" not in json.loads((out / RECORD).read_text())
     assert run(scene, out, base).learned.steps == 20
 
 
 def test_updates_are_planned_for_the_time_that_is_left(monkeypatch):
-    monkeypatch.setattr(learn, "MOST", 100_000)
+    monkeypatch.setattr(learn, "MAX_PAIRS", 100_000)
     assert learn.planned_updates(1_000.0, pairs=10, left=100.0) == 8_000  # four fifths of the time
     assert learn.planned_updates(1_000.0, pairs=10, left=1_000.0) == 10_000
-    assert learn.planned_updates(1_000.0, pairs=10, left=-10.0) == learn.LEAST
+    assert learn.planned_updates(1_000.0, pairs=10, left=-10.0) == learn.MIN_UPDATES
 
 
 def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch):
@@ -243,23 +246,19 @@ def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch)
     assert not watch.must_stop()
     now[0] = 61.0
     assert watch.must_stop()
-    assert watch.why == "the time was over"
     patient = learn._Watch(600.0, 100, lambda line, left: None)
     for score in (0.5, 0.6, 0.6, 0.55, 0.6):
         patient.judge(score)
         assert not patient.must_stop()
     patient.judge(0.3)
     assert patient.must_stop()
-    assert patient.why == "4 validations brought nothing better"
 
 
 def test_from_photos_alone(scene, tmp_path):
     if shutil.which("colmap") is None:
         pytest.skip("needs colmap")
-    said = []
     settings = AdaptSettings("tiny", minutes=5.0, pairs=8)
-    result = adapt(scene / "images", tmp_path / "out", settings, device="cpu", say=said.append)
-    assert "7 of 7 photos reconstructed" in " ".join(said)
+    result = adapt(scene / "images", tmp_path / "out", settings, device="cpu")
     assert (tmp_path / "out" / "reconstruction" / "sparse").is_dir()
     assert sum(count.photos for count in result.counts.values()) == 7
     assert result.verdict in (tmp_path / "out" / "report.html").read_text()
@@ -306,7 +305,7 @@ def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp
     few = ("--pairs", 8, "--minutes", 5, "--rate", 2)
     code, lines = words(images, "-o", tmp_path / "out", "--model", scene / "sparse", "--base", base, *few)
     assert code == 0
-    assert lines[0] == f"1 of the model's 7 photos are not in {images}, such as '002.png'"
+    assert "002.png" in lines[0]
 
 
 def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypatch):
@@ -315,7 +314,7 @@ def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypa
     said = []
     found = run(scene, tmp_path / "out", base, rate=1e-9, keep=True, say=said.append)
     assert found.weights is None
-    assert "nothing for --keep to write: on validation no update was better than the base" in said
+    assert any("--keep" in line for line in said)
 
 
 def words(*arguments):
@@ -323,36 +322,44 @@ def words(*arguments):
     return result.exit_code, result.stderr.strip().splitlines()
 
 
-def test_mistakes_are_one_line(scene, base, tmp_path, monkeypatch):
+def test_too_few_points_are_refused_after_saying_how_many_there_are(scene, base, tmp_path, monkeypatch):
     monkeypatch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 100))
-    images, model = scene / "images", ("--model", scene / "sparse")
-    code, lines = words(images, "-o", tmp_path / "few", *model, "--base", base)
+    code, lines = words(scene / "images", "-o", tmp_path / "few", "--model", scene / "sparse", "--base", base)
     assert code == 2
-    assert "validation has" in lines[-1]
-    assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)  # says what there was
-    for arguments, told in (
-        ((tmp_path / "none", "-o", tmp_path / "a"), "no such folder"),
-        ((next(images.glob("*.*")), "-o", tmp_path / "a"), "is a file; a folder of photos is needed"),
-        (
-            (images, "-o", tmp_path / "a", "--model", "light"),
-            "is a COLMAP model of the photos, weights are given by --base",
-        ),
-        ((images, "-o", images / "inside", *model), "is inside the input"),
-        ((images, "-o", tmp_path / "a", "--model", tmp_path), "no database.db in it or beside it"),
-        ((images, "-o", tmp_path / "a", "--model", tmp_path / "none"), "none: no such folder"),
-        ((images, "-o", tmp_path / "a", "--database", "x.db"), "--database belongs to --model"),
-        ((images, "-o", tmp_path / "a", *model, "--device", "tpu"), "device must be auto, cpu or cuda"),
-        ((images, "-o", tmp_path / "a", *model, "--base", "nothing"), "no weights of that name"),
-        ((images, "-o", tmp_path / "a", *model, "--minutes", "0"), "minutes must be above 0"),
-        ((images, "-o", tmp_path / "a", *model, "--layers", "some"), "layers must be"),
-        ((images, "-o", scene, *model, "--base", base), "contains other files"),
-        ((images, "-o", tmp_path / "a", *model, "--check", tmp_path / "none"), "none: no such folder"),
-        ((images, "-o", tmp_path / "a", *model, "--mix", scene), "not a patch set"),
-    ):
-        code, lines = words(*arguments)
-        assert code == 2, lines
-        assert told in lines[-1], lines
-        assert not (tmp_path / "a").exists()
+    assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)
+
+
+def model(scene, **more):
+    return {"model": scene / "sparse", **more}
+
+
+REFUSED = {
+    "no photos": lambda scene, here: (here / "none", {}),
+    "a photo instead of a folder": lambda scene, here: (scene / "images" / "000.png", {}),
+    "weights as a model": lambda scene, here: (scene / "images", {"model": "light"}),
+    "a model without a database": lambda scene, here: (scene / "images", {"model": here}),
+    "no model": lambda scene, here: (scene / "images", {"model": here / "none"}),
+    "a database without a model": lambda scene, here: (scene / "images", {"database": "x.db"}),
+    "inside the photos": lambda scene, here: (scene / "images", model(scene, out=scene / "images" / "inside")),
+    "a folder with other files": lambda scene, here: (scene / "images", model(scene, out=scene)),
+    "another device": lambda scene, here: (scene / "images", model(scene, device="tpu")),
+    "no such weights": lambda scene, here: (scene / "images", model(scene, base="nothing")),
+    "no time": lambda scene, here: (scene / "images", model(scene, minutes=0)),
+    "unknown layers": lambda scene, here: (scene / "images", model(scene, layers="some")),
+    "no set to check": lambda scene, here: (scene / "images", model(scene, check=here / "none")),
+    "no set to mix": lambda scene, here: (scene / "images", model(scene, mix=scene)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_a_mistake_is_one_line_and_leaves_nothing(case, scene, base, tmp_path):
+    photos, options = case(scene, tmp_path)
+    options = {"out": tmp_path / "a", "base": base, **options}
+    code, lines = words(photos, *(part for name, value in options.items() for part in (f"--{name}", value)))
+    assert code == 2, lines
+    assert lines[-1].startswith("error: ")
+    assert not (tmp_path / "a").exists()
+    assert not (scene / "images" / "inside").exists()
 
 
 def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, tmp_path, monkeypatch):
@@ -360,41 +367,32 @@ def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, t
     out, photos = tmp_path / "out", tmp_path / "photos"
     photos.mkdir()
     settings = AdaptSettings(base, **QUICK)
-    model = {"model": scene / "sparse", "device": "cpu"}
-    with pytest.raises(FileError, match="no photo of the model"):
-        adapt(photos, out, settings, **model)
+    options = {"model": scene / "sparse", "device": "cpu"}
+    with refuses(FileError):
+        adapt(photos, out, settings, **options)
     assert not out.exists()
     shutil.copytree(scene / "images", photos, dirs_exist_ok=True)
-    adapt(photos, out, settings, **model)
+    adapt(photos, out, settings, **options)
     (photos / "new.png").write_bytes((photos / "000.png").read_bytes())
-    with pytest.raises(ArgumentError, match=r"was begun with other photos \(new.png is not the same\)"):
-        adapt(photos, out, settings, **model)
+    with refuses(ArgumentError):
+        adapt(photos, out, settings, **options)
 
 
-def test_digests_that_differ_are_told_in_words(scene, base, whole, tmp_path):
+def test_a_folder_made_with_something_else_is_refused(scene, base, whole, tmp_path):
     out = shutil.copytree(whole.folder, tmp_path / "out")
-    begun = json.loads((out / stages.SETTINGS).read_text())
-    with pytest.raises(ArgumentError, match="was begun with a COLMAP model, but --model is not given now; use the"):
+    with refuses(ArgumentError):  # a model was given before
         adapt(scene / "images", out, AdaptSettings(base, **QUICK), device="cpu")
-    for change, told in (
-        ({"model": []}, "without --model"),
-        ({"model": ["0" * 64]}, "with another COLMAP model or database"),
-        ({"base_sha256": "0" * 64}, "with other weights in the file of --base"),
-    ):
-        (out / stages.SETTINGS).write_text(json.dumps({**begun, **change}))
-        with pytest.raises(ArgumentError, match=f"was begun {told}; use the same, or another --out$"):
+    begun = json.loads((out / RECORD).read_text())
+    for change in ({"model": []}, {"model": ["0" * 64]}, {"base_sha256": "0" * 64}):
+        (out / RECORD).write_text(json.dumps({**begun, "made with": {**begun["made with"], **change}}))
+        with refuses(ArgumentError):
             run(scene, out, base)
-
-
-def test_files_of_a_stage_that_are_damaged_are_named(scene, base, whole, tmp_path):
-    out = shutil.copytree(whole.folder, tmp_path / "out")
-    for name, content in ((stages.SCORES, "{}"), (stages.SCORES, "[[["), ("training/learned.json", '{"step": 3}')):
-        kept = (out / name).read_text()
-        (out / name).write_text(content)
-        with pytest.raises(FileError, match="remove it, and this stage is done again"):
-            run(scene, out, base)
-        (out / name).write_text(kept)
-    assert run(scene, out, base).gains == whole.gains
+    (out / RECORD).write_text("[[[")
+    with refuses(FileError):
+        run(scene, out, base)
+    (out / RECORD).rename(out / "settings.json")  # as version 0.2 called it
+    with refuses(FileError):
+        run(scene, out, base)
 
 
 def test_a_small_set_to_mix_in_makes_batches_smaller(scene, base, whole):

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matchkernel.adapt.judge import HARD, Gain, hard_gain, is_kept, matching_gain, pose_gain, retrieval_gain
+from matchkernel.adapt.judge import HARD, Gain, hard_gain, matching_gain, pose_gain, retrieval_gain
+from matchkernel.adapt.learn import Learned
 from matchkernel.adapt.limits import epipolar_errors
+from matchkernel.adapt.result import Adapted
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 
@@ -38,7 +40,7 @@ def test_a_difference_counts_if_its_interval_leaves_zero(patch_set, noise, verdi
         gain = measure(rows, patch_set, "here")
         assert gain.verdict == verdict
         assert gain.low <= gain.after - gain.before <= gain.high
-        assert f": {verdict}" in gain.words()
+        assert f": {verdict}" in gain.text()
         assert Gain(**{k: v for k, v in gain.to_json().items() if k != "verdict"}) == gain
 
 
@@ -60,13 +62,15 @@ def test_found_first_counts_the_nearest_of_each_other_photo_that_shows_the_point
     assert matching_gain([rows, rows], PatchSet(Path("x"), patch_set.patches, labels, {}, {}, {}), "here") is None
 
 
-def test_weights_are_kept_if_retrieval_gains_and_nothing_got_worse():
+def test_weights_are_better_if_retrieval_gains_and_nothing_got_worse():
     up, down, same = (Gain("m", "p", 0.5, 0.6, low, high) for low, high in ((0.01, 0.2), (-0.2, -0.1), (-0.1, 0.1)))
-    assert is_kept([up])
-    assert is_kept([up, same])
-    assert not is_kept([up, down])
-    assert not is_kept([same, up])
-    assert is_kept([up, Gain(HARD, "p", 0.2, 0.1, -0.2, -0.1, lower_is_better=True)])
+    lower = Gain(HARD, "p", 0.2, 0.1, -0.2, -0.1, lower_is_better=True)
+    learned = Learned(9, 9, 5, 0.6, 0.5, 1.0, "")
+    verdicts = [
+        Adapted(Path(), {}, learned, gains).is_better
+        for gains in ([up], [up, same], [up, lower], [], [up, down], [same, up])
+    ]
+    assert verdicts == [True, True, True, False, False, False]
 
 
 def test_a_scene_without_pairs_has_no_poses_to_score(tmp_path):

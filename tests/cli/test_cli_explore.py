@@ -80,13 +80,13 @@ def test_it_serves_until_it_is_told_to_stop(number, photos_cc0):
 SLOW_MATCH = """
 import time
 from matchkernel.__main__ import main
-from matchkernel.explore.matching import Matcher
+from matchkernel.explore.matching import PageMatcher
 
 def compare(*_):
     print("begun", flush=True)
     time.sleep(100)
 
-Matcher.compare = compare
+PageMatcher.compare = compare
 main()
 """
 

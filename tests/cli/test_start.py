@@ -93,7 +93,7 @@ SLOW_THREADS = """
 import time
 from matchkernel import __main__ as entry
 from matchkernel.cli import app, console
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 def work(number):
     print("begun", flush=True)

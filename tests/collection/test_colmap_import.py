@@ -8,7 +8,6 @@ from helpers import needs_colmap
 from made_reconstruction import SETTINGS
 from PIL import Image
 
-from matchkernel.collection import workspace as workspaces
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_image_names
 from matchkernel.colmap.model import read_reconstruction
@@ -46,7 +45,7 @@ def test_photos_that_colmap_cannot_read_are_given_to_it_as_jpeg(images, tmp_path
 @needs_colmap
 def test_a_photo_that_colmap_does_not_take_is_named_and_costs_its_own_pairs_only(images, tmp_path, monkeypatch):
     in_16_bits(images / "002.png")
-    monkeypatch.setattr(workspaces, "as_jpeg", lambda path: b"no image")
+    monkeypatch.setattr("matchkernel.colmap.program.as_jpeg", lambda path: b"no image")
     said = []
     summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
     if not (tmp_path / "ws" / "photos").exists():

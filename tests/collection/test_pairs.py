@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.collection import pairs as choosing
-from matchkernel.collection.pairs import (
-    PairChoice,
-    Sources,
-    all_pairs,
-    covisible_pairs,
-    make_pairs,
-    parse_choice,
-    sequential_pairs,
-    top_pairs,
-)
+from matchkernel.collection.choice import PairChoice, parse_choice
+from matchkernel.collection.pairs import Sources, all_pairs, covisible_pairs, make_pairs, sequential_pairs, top_pairs
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.files import read_global_descriptors, unique_pairs
@@ -32,11 +24,6 @@ def brute_force(names, vectors, count):
         others = sorted((j for j in range(len(names)) if j != i), key=lambda j: (-similar[i, j], j))
         chosen += [(name, names[j]) for j in others[:count]]
     return list(unique_pairs(chosen))
-
-
-def test_all_pairs():
-    assert list(all_pairs("cab")) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert list(all_pairs("a")) == []
 
 
 def test_neighbours_follow_in_the_order_of_numbers():
@@ -62,12 +49,8 @@ def test_the_most_similar_are_found_in_any_blocks(monkeypatch, count, block):
     assert done[-1] == (12, 12)
 
 
-def test_copies_do_not_hide_each_other():
-    vectors = np.ones((4, 2), np.float32)
-    assert top_pairs(NAMES, vectors, 1) == [("a", "b"), ("c", "a"), ("d", "a")]
-
-
-def test_an_image_without_features_asks_for_no_partners():
+def test_copies_do_not_hide_each_other_and_an_image_without_features_asks_for_no_partners():
+    assert top_pairs(NAMES, np.ones((4, 2), np.float32), 1) == [("a", "b"), ("c", "a"), ("d", "a")]
     vectors = np.array([[1, 0], [1, 0], [0, 0], [1, 1]], np.float32)
     assert top_pairs(NAMES, vectors, 1) == [("a", "b"), ("d", "a")]
     assert top_pairs(NAMES[:1], vectors[:1], 5) == []
@@ -88,14 +71,6 @@ def model_of(points):
     return Reconstruction({}, images, {})
 
 
-def test_pairs_of_a_model_share_the_most_points():
-    model = model_of({"c": [1, 2, 3, -1, -1], "a": [1, 2, 9, 9, -1], "b": [3, 7, 2], "d": [-1, 8], "e": []})
-    assert covisible_pairs(model, 1) == [("a", "c"), ("b", "c")]
-    assert covisible_pairs(model, 5) == [("a", "c"), ("a", "b"), ("b", "c")]
-    assert covisible_pairs(model, 5, shared=2) == [("a", "c"), ("b", "c")]
-    assert covisible_pairs(model_of({}), 5) == []
-
-
 @given(st.lists(st.lists(st.integers(-1, 9), max_size=8), max_size=6), st.integers(1, 4))
 def test_any_model_gives_what_counting_gives(points, count):
     named = {f"{number}": seen for number, seen in enumerate(points)}
@@ -114,27 +89,27 @@ def test_choices_as_strings(tmp_path):
     assert parse_choice("auto", 121) == parse_choice("top", 9) == PairChoice(top=20)
     assert parse_choice("sequential", 9) == PairChoice(sequential=10)
     assert parse_choice(str(listed), 9) == PairChoice(files=(listed,))
-    (tmp_path / "c.txt").write_text("")
-    mixed = parse_choice(f"top:3+{tmp_path / 'c.txt'}+sequential:1", 9)
-    assert mixed == PairChoice(top=3, sequential=1, files=(tmp_path / "c.txt",))
-    assert str(mixed) == f"top:3+sequential:1+{tmp_path / 'c.txt'}"
     for wrong in ("", "top:0", "most", "top:-1", "top:1+", "top:x", "absent.txt"):
         with refuses(ArgumentError):
             parse_choice(wrong, 9)
 
 
-def test_a_choice_is_a_union_without_repeats(tmp_path):
+def test_a_choice_is_a_union_without_repeats(tmp_path, monkeypatch):
     (tmp_path / "c.txt").write_text("d a\nb a\n")
     choice = parse_choice(f"{tmp_path / 'c.txt'}+sequential:1+top:1", 4)
+    assert choice.text == f"top:1+sequential:1+{tmp_path / 'c.txt'}"
     vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
-    pairs = choice.pairs(NAMES, lambda count: top_pairs(NAMES, vectors, count))
-    assert pairs == [("d", "a"), ("b", "a"), ("b", "c"), ("c", "d"), ("a", "c"), ("b", "d")]
-    called = []
-    assert parse_choice("all+top:2", 4).pairs(NAMES, called.append) == list(all_pairs(NAMES))
-    assert not called
+    monkeypatch.setattr(choosing, "_from_features", lambda names, _, count, *__: top_pairs(names, vectors, count))
+    pairs = [("d", "a"), ("b", "a"), ("b", "c"), ("c", "d"), ("a", "c"), ("b", "d")]
+    assert make_pairs(NAMES, choice) == pairs
+    monkeypatch.undo()
+    assert make_pairs(NAMES, parse_choice("all+top:2", 4)) == list(all_pairs(NAMES))  # without features
+    assert make_pairs(NAMES[:3], PairChoice(files=choice.files), unusable=["d"]) == [("b", "a")]
     (tmp_path / "c.txt").write_text("d x\n")
     with refuses(FileError):
-        choice.pairs(NAMES, called.append)
+        make_pairs(NAMES, PairChoice(files=choice.files))
+    with refuses(ArgumentError):
+        make_pairs(NAMES, PairChoice(top=1))
 
 
 @pytest.fixture
@@ -151,14 +126,9 @@ def test_global_descriptors_of_hloc(retrieval):
     names, rows = read_global_descriptors(retrieval)
     assert names == ["a.jpg", "db/b.jpg"]
     assert rows == pytest.approx(np.array([[1, 0], [0.6, 0.8]]))
-
-
-def test_the_search_tells_how_far_it_is(retrieval):
-    seen, names = [], ["a.jpg", "db/b.jpg"]
-    sources = Sources(retrieval=retrieval)
+    seen, sources = [], Sources(retrieval=retrieval)
     found = make_pairs(names, PairChoice(top=1), sources=sources, progress=lambda *now: seen.append(now))
-    assert found == [("a.jpg", "db/b.jpg")]
-    assert seen == [(2, 2)]
+    assert (found, seen) == ([("a.jpg", "db/b.jpg")], [(2, 2)])
 
 
 def test_global_descriptors_that_are_refused(retrieval, tmp_path):

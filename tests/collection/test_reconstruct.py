@@ -19,8 +19,9 @@ from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_database_keypoints
+from matchkernel.colmap.installed import find_colmap
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.colmap.program import OLD_CAMERA_MODELS, analyze, check_camera_model, find_colmap, on_cpu
+from matchkernel.colmap.program import analyze, on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
@@ -196,8 +197,6 @@ def test_a_camera_model_that_this_colmap_lacks_is_refused_first(scene, tmp_path)
     with refuses(MissingExtraError):
         reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(camera_model="EUCM"))
     assert not list(tmp_path.iterdir())
-    for model in OLD_CAMERA_MODELS:
-        check_camera_model("/no/such/program", model)
 
 
 @needs_colmap

@@ -1,6 +1,7 @@
 """Runs that are interrupted, repeated, or given other photos; photos and pairs that cannot be used."""
 
 import dataclasses
+import json
 import shutil
 import signal
 import sqlite3
@@ -8,7 +9,9 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from helpers import needs_colmap, refuses
@@ -18,14 +21,16 @@ from PIL import Image
 
 from matchkernel.collection.extract import extract_images
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
-from matchkernel.collection.workspace import model_folders
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
+from matchkernel.colmap.program import model_folders
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
-from matchkernel.photos.files import read_matches
+from matchkernel.photos.files import read_matches, read_pairs
 from matchkernel.storage.pool import LocalWorkers
+
+BEFORE = Path(__file__).parents[1] / "written_before" / "workspace"  # by version 0.1
 
 
 def matches_in(database):
@@ -55,6 +60,30 @@ def test_a_stopped_run_goes_on(scene, tmp_path):
     assert summary.registered == 6
     assert kept
     assert all((tmp_path / "ws" / "features" / name).stat().st_mtime_ns == before for name, before in kept.items())
+
+
+@needs_colmap
+@pytest.mark.parametrize("missing", [("matches.h5", "database.db"), ("database.db",), ()], ids=" ".join)
+def test_a_run_that_an_earlier_version_began_goes_on(missing, tmp_path, photos_cc0):
+    """Killed before matching, before the import, before mapping."""
+    part = shutil.copytree(BEFORE, tmp_path / "ws.part")
+    settings = json.loads((part / "summary.json").read_text())["settings"]
+    if f"OpenCV {cv2.__version__} " not in settings["detector"]["detector"]:
+        pytest.skip("made with another OpenCV")
+    (part / "journal").write_text(f"{json.dumps(settings, sort_keys=True)}\nimport 8ff62ead\n")
+    shutil.rmtree(part / "sparse")
+    for name in ("summary.json", "photos.json", *missing):
+        (part / name).unlink()
+    said, how = [], ReconstructSettings(dataclasses.replace(COLMAP_LIKE, keypoints=200), store="bytes")
+    summary = reconstruct(photos_cc0 / "images", tmp_path / "ws", "tiny", how, say=said.append)
+    assert said[0].endswith("(0 of 3 images)")
+    assert (summary.registered, summary.pairs, summary.skipped) == (3, 3, {})
+    assert summary.points == pytest.approx(62, abs=6)
+    for path in BEFORE.glob("features/*"):
+        assert (tmp_path / "ws" / path.relative_to(BEFORE)).read_bytes() == path.read_bytes()
+    for pair in read_pairs(BEFORE / "pairs.txt"):
+        now, then = (read_matches(folder / "matches.h5", *pair) for folder in (tmp_path / "ws", BEFORE))
+        assert now.indices.tolist() == then.indices.tolist()
 
 
 @needs_colmap

@@ -7,7 +7,7 @@ from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchkernel.collection.workspace import read_finished
+from matchkernel.collection.reconstruct import _read_finished as read_finished
 from matchkernel.errors import FileError
 
 

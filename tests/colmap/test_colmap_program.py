@@ -10,7 +10,8 @@ from helpers import needs_colmap, refuses
 from PIL import Image
 
 from matchkernel.collection import reconstruct as colmap
-from matchkernel.colmap.program import Colmap, check_camera_model, find_colmap, find_mapper, on_cpu
+from matchkernel.colmap.installed import find_colmap
+from matchkernel.colmap.program import Colmap, on_cpu
 from matchkernel.data import from_photos
 from matchkernel.errors import MissingExtraError, WorkError
 from matchkernel.storage.folders import resumable_build
@@ -67,13 +68,14 @@ def photos(tmp_path):
         ("Processing file [1/0] ; exit 0", True),
     ],
 )
-def test_a_newer_camera_model_is_tried(answer, is_known, tmp_path):
+def test_a_newer_camera_model_is_tried(answer, is_known, tmp_path, monkeypatch):
     said, _, end = answer.partition(" ; ")
     program = tmp_path / "colmap"
     program.write_text(f'#!/bin/sh\n[ "$1" = help ] && echo "COLMAP 3.9 -- more" && exit 0\necho "{said}"\n{end}\n')
     program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with nullcontext() if is_known else refuses(MissingExtraError):
-        check_camera_model(str(program), "EUCM")
+        find_colmap(camera_model="EUCM")
 
 
 @needs_colmap
@@ -93,8 +95,7 @@ def test_the_global_mapper_of_a_newer_colmap_is_found(newer):
             '"mapper --help")', '"help") printf "COLMAP 4.1\\n  global_mapper\\n  mapper\\n" ;;\n    "mapper --help")'
         )
     )
-    assert find_mapper(find_colmap(), "global") == "global_mapper"
-    assert find_mapper(find_colmap(), "incremental") == "mapper"
+    assert find_colmap("global") == find_colmap("incremental") == str(newer)
 
 
 def test_the_mapper_gets_the_options_that_this_version_has(newer, tmp_path):
@@ -104,15 +105,6 @@ def test_the_mapper_gets_the_options_that_this_version_has(newer, tmp_path):
     *_, call = newer.with_name("colmap.log").read_text().splitlines()
     assert call.startswith("mapper --database_path ")
     assert call.endswith("/models --Mapper.ba_use_gpu 0")
-
-
-def test_a_newer_colmap_is_given_its_own_names_and_asked_once(newer):
-    for _ in range(2):
-        assert on_cpu(find_colmap(), "feature_extractor") == ("--FeatureExtraction.use_gpu", "0")
-        assert on_cpu(find_colmap(), "sequential_matcher") == ("--FeatureMatching.use_gpu", "0")
-        assert on_cpu(find_colmap(), "mapper") == ()
-    asked = newer.with_name("colmap.log").read_text().splitlines()
-    assert asked == ["feature_extractor --help", "sequential_matcher --help", "mapper --help"]
 
 
 @pytest.mark.parametrize(

@@ -24,24 +24,18 @@ def drawn(made, positives=30, negatives=200, seed=0):
     return draw_geometric_pairs(patches, is_geometric, lambda used: rows[used], positives, negatives, negatives, seed)
 
 
-def test_a_positive_has_a_geometric_patch_and_one_of_its_point_in_another_photo(made):
+def test_positives_have_a_geometric_patch_and_negatives_are_other_places_of_the_same_patches(made):
     patches, is_geometric, _ = made
-    pairs = drawn(made).positives
-    assert pairs.shape == (30, 2)
-    assert is_geometric[pairs[:, 0]].all()
-    assert (patches.labels[pairs[:, 0]] == patches.labels[pairs[:, 1]]).all()
-    assert (patches.photos[pairs[:, 0]] != patches.photos[pairs[:, 1]]).all()
-    assert len(np.unique(patches.labels[pairs[:, 0]])) == 30  # one of a point
-
-
-def test_negatives_are_other_places_among_the_same_patches(made):
-    patches, _, _ = made
     found = drawn(made)
+    a, b = found.positives.T
+    assert is_geometric[a].all()
+    assert (patches.labels[a] == patches.labels[b]).all()
+    assert (patches.photos[a] != patches.photos[b]).all()
+    assert len(np.unique(patches.labels[a])) == len(a) == 30  # one of a point
     for pairs in (found.ordinary, found.hard):
-        assert len(pairs) == 200
         assert np.isin(pairs, found.positives).all()
         assert (np.abs(patches.labels[pairs[:, 0]] - patches.labels[pairs[:, 1]]) >= 2).all()  # nearer: the same spot?
-        assert len(np.unique(np.sort(pairs, 1), axis=0)) == 200
+        assert len(np.unique(np.sort(pairs, 1), axis=0)) == len(pairs) == 200
 
 
 def test_hard_negatives_are_the_most_similar(made):
@@ -55,15 +49,3 @@ def test_hard_negatives_are_the_most_similar(made):
     # Each patch offers its nearest four, so a few of the very best may be missed.
     assert chosen.mean() > best.mean() - 0.05
     assert chosen.mean() > (rows[found.ordinary[:, 0]] * rows[found.ordinary[:, 1]]).sum(1).mean() + 0.3
-
-
-def test_draws_depend_on_the_seed_only(made):
-    first, again, other = drawn(made), drawn(made), drawn(made, seed=1)
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first.positives, other.positives)
-
-
-def test_a_set_without_geometric_patches_has_no_positives(made):
-    patches, is_geometric, rows = made
-    found = draw_geometric_pairs(patches, np.zeros_like(is_geometric), lambda used: rows[used], 30, 200, 200, 0)
-    assert [part.shape for part in found] == [(0, 2)] * 3

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rendering import Plane, View, hits, intersect, quaternion, sub_pixels, turn
+from rendering import Plane, View, hits, intersect, quaternion, turn
 
 RAMP = np.tile(np.arange(101.0), (51, 1))  # gray = 100 u
 
@@ -32,13 +32,6 @@ def test_the_nearer_plane_hides_the_other():
     assert places[1] == pytest.approx([0.6, 0, 3])
     assert np.isnan(places[2:]).all()
     assert gray == pytest.approx([50, 45, 128, 128], abs=0.01)
-
-
-def test_places_of_a_pixel_are_spread_evenly_about_its_centre():
-    places = np.array(sub_pixels(view(), 3))
-    assert places.shape == (9, 64 * 48, 2)
-    assert places.mean(0)[:66] == pytest.approx(np.array([[k % 64, k // 64] for k in range(66)], float))
-    assert np.ptp(places[:, 0], axis=0) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 import uvicorn
+from made_photos import unpack
 from PIL import Image
 
-from matchkernel.explore.bundle import unpack
 from matchkernel.explore.photos import decode
 from matchkernel.explore.serve import address_of, listen
 from matchkernel.explore.server import create_app

@@ -1,11 +1,13 @@
 """Photos and measurements for the explorer's tests."""
 
 import io
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from safetensors.numpy import load
 
 
 def noise_png(width, height, seed=0, contrast=1):
@@ -19,3 +21,9 @@ def resident_mib():
     """Memory of this process, in which the server runs too."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def unpack(data):
+    """Facts and arrays of a bundle."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return json.loads(header["__metadata__"]["facts"]), load(data)

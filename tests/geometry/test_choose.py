@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry import choose as module
-from matchkernel.geometry.choose import choose, suppression_radii
+from matchkernel.geometry import detect as module
+from matchkernel.geometry.detect import choose, suppression_radii
 
 CHOICES = ["strongest", "largest", "spread", "cells"]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import check_homography, warp_frames, warp_points
+from matchkernel.geometry.two_view import check_homography, warp_frames, warp_points
 
 TILTED = np.array([[1.1, 0.2, 30.0], [-0.1, 0.9, -12.0], [2e-4, -3e-4, 1.0]])
 

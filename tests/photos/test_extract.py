@@ -24,7 +24,7 @@ from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage.work import in_threads
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.homography import warp_points
+from matchkernel.geometry.two_view import warp_points
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features, Matches
@@ -74,7 +74,6 @@ def test_a_distance_that_is_neither_given_nor_recorded_is_refused(kind):
 
 def test_a_missing_distance_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("matchkernel.geometry.detect.Detector.detect", None)  # nothing is detected
-    monkeypatch.setattr("matchkernel.collection.reconstruct.find_colmap", lambda: "colmap")
     network = matchkernel.build("fc")  # untrained: nothing was calibrated
     with refuses(ArgumentError):
         matchkernel.match_images(texture(), texture(), network, filter="distance")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rendered_pairs import rendered_pair
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import sampson_distances
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.two_view import sampson_distances
 from matchkernel.photos import guided
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features

@@ -9,7 +9,7 @@ from made_images import texture, turned, write_odd_images
 
 import matchkernel
 from matchkernel.data.sample_pair import load_motorcycle
-from matchkernel.geometry.homography import corner_error
+from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.demo import rotated_copy, stereo_errors

@@ -6,8 +6,7 @@ from helpers import refuses
 from rendering import turn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.epipolar import sampson_distances
-from matchkernel.geometry.homography import corner_error, warp_points
+from matchkernel.geometry.two_view import corner_error, sampson_distances, warp_points
 from matchkernel.photos.verify import ERRORS, SIGNIFICANT, TABLES, _distorts, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])

@@ -3,7 +3,7 @@ import pytest
 from helpers import refuses
 
 from matchkernel.errors import ArgumentError
-from matchkernel.storage.byte_rows import rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import rows_as_bytes, rows_from_bytes
 
 
 def unit_rows(K, D, seed=0):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from made_work import Squares
 
 from matchkernel.errors import ArgumentError, WorkError
-from matchkernel.storage import system
+from matchkernel.storage import work
 from matchkernel.storage.pool import TRIES, Failure, LocalWorkers, Pool, WorkerDiedError, processes_that_fit
 
 TASKS = [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9]]
@@ -159,7 +159,7 @@ def test_workers_that_differ_are_refused():
 
 
 def test_as_many_processes_as_fit_into_the_memory():
-    assert processes_that_fit(1) == system.cores()
+    assert processes_that_fit(1) == work.cores()
     assert processes_that_fit(2**60) == 1
     assert [LocalWorkers(count).label for count in (None, 1, 2)] == ["local", "local, 1 process", "local, 2 processes"]
 
@@ -167,6 +167,6 @@ def test_as_many_processes_as_fit_into_the_memory():
 @pytest.mark.parametrize(("limit", "is_kept"), [("3000", True), ("max\n", False), (str(2**63 - 4096), False)])
 def test_a_container_may_have_less_memory_than_its_machine(limit, is_kept, tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text(limit)
-    monkeypatch.setattr(system, "CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
-    assert (system.memory_here() == 3000) is is_kept
-    assert processes_that_fit(2000) == (1 if is_kept else system.cores())
+    monkeypatch.setattr(work, "CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    assert (work.memory_here() == 3000) is is_kept
+    assert processes_that_fit(2000) == (1 if is_kept else work.cores())

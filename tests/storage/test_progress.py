@@ -2,9 +2,8 @@
 
 import pytest
 
-from matchkernel.storage import progress as module
-from matchkernel.storage.progress import StageTimes, part_progress, progress_counter, recording, stage
-from matchkernel.storage.threads import in_threads
+from matchkernel.storage import work as module
+from matchkernel.storage.work import StageTimes, in_threads, part_progress, progress_counter, recording, stage
 
 
 @pytest.fixture

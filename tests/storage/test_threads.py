@@ -7,8 +7,8 @@ import cv2
 import pytest
 import torch
 
-from matchkernel.storage import system
-from matchkernel.storage.threads import in_threads, one_thread_each, spare_threads, use_threads
+from matchkernel.storage import work as module
+from matchkernel.storage.work import in_threads, one_thread_each, spare_threads, use_threads
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -50,7 +50,7 @@ def test_items_are_taken_only_a_few_ahead_and_an_error_stops_the_rest():
 
 
 def test_work_that_has_begun_is_awaited_unless_the_process_is_about_to_end(monkeypatch):
-    monkeypatch.setattr(system, "_ending", [])
+    monkeypatch.setattr(module, "_ending", [])
     for is_announced, ended in ((False, [0, 1]), (True, [0])):
         begun, may_end, done = threading.Event(), threading.Event(), []
 
@@ -64,7 +64,7 @@ def test_work_that_has_begun_is_awaited_unless_the_process_is_about_to_end(monke
         next(results)
         assert begun.wait(10)
         if is_announced:
-            system.announce_end()
+            module.announce_end()
         else:
             threading.Timer(0.05, may_end.set).start()
         results.close()

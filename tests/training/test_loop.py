@@ -1,5 +1,6 @@
 """A run as a whole: it learns, writes what it should, and refuses what cannot work before the first step."""
 
+import json
 import signal
 import threading
 from pathlib import Path
@@ -23,7 +24,7 @@ from matchkernel.training import log
 from matchkernel.training.augment import sample_patches
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
-from matchkernel.training.distributed import Team, chosen_device
+from matchkernel.training.distributed import Team
 from matchkernel.training.feed import Feed
 from matchkernel.training.log import read_log
 from matchkernel.training.loop import train
@@ -159,44 +160,40 @@ def test_speed_is_that_of_training_alone(small, tmp_path, monkeypatch):
     assert [line.patches_per_second for line in lines if line.validation is None] == [16, 16, 16]
 
 
-@pytest.mark.parametrize("changes", [
-    {"sampling": {"pairs": 64}},
-    {"data": {"train": "nowhere"}},
-    {"data": {"validation": "nowhere"}},
-    {"data": {"train": "SINGLE"}},
-    {"data": {"validation": "SINGLE"}},
-    {"loop": {"compile": "yes"}},
-], ids=repr)  # fmt: skip
-def test_what_cannot_work_is_refused_before_the_first_step_and_leaves_nothing(small, tmp_path, changes):
-    if "SINGLE" in repr(changes):  # every point has one patch
-        (name,) = changes["data"]
-        build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
-        changes = {"data": {name: str(tmp_path / "single")}}
-    with refuses(MatchKernelError):
-        train(config(small, **changes), tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
+REFUSED = {
+    "more pairs than points": {"sampling": {"pairs": 64}},
+    "no training set": {"data": {"train": "nowhere"}},
+    "no validation set": {"data": {"validation": "nowhere"}},
+    "training points of one patch": {"data": {"train": "SINGLE"}},
+    "validation points of one patch": {"data": {"validation": "SINGLE"}},
+    "no compiler on the CPU": {"loop": {"compile": "yes"}},
+    "no such device": "tpu",
+    "a file in its place": "file",
+    "a file above it": "file/run",
+    "the training set in its place": "SETS/train",
+    "the training set above it": "SETS/train/run",
+}
 
 
-def test_a_folder_that_cannot_be_written_or_is_a_training_set_is_refused_and_left_alone(small, small_sets, tmp_path):
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused_before_the_first_step_and_leaves_nothing(change, small, small_sets, tmp_path):
+    build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
     (tmp_path / "file").write_text("")
-    unopened = config(small, data={"train": str(tmp_path / "nowhere")})
-    for out in ("file", "file/run"):
-        with refuses(FileError):
-            train(unopened, tmp_path / out, device="cpu")
-    before = tree(small_sets)
-    for place in (small_sets / "train", small_sets / "train" / "run"):
-        with refuses(ArgumentError):
-            train(config(small), place, device="cpu")
-    assert tree(small_sets) == before
+    before = tree(tmp_path), tree(small_sets)
+    changes, out, device = {}, tmp_path / "run", "cpu"
+    if isinstance(change, dict):
+        changes = json.loads(json.dumps(change).replace("SINGLE", str(tmp_path / "single")))
+    elif change == "tpu":
+        device = change
+    else:
+        out = tmp_path / change.replace("SETS", str(small_sets))
+    with refuses(MatchKernelError):
+        train(config(small, **changes), out, device=device)
+    assert (tree(tmp_path), tree(small_sets)) == before
 
 
-def test_a_device_that_does_not_exist_is_refused():
-    for device in ("tpu", *(() if torch.cuda.is_available() else ("cuda",))):
-        with refuses(ArgumentError):
-            chosen_device(device)
-
-
-def test_synthetic_sets_follow_the_configuration(synthetic, tmp_path):
+def test_synthetic_sets_follow_the_configuration_and_foreign_ones_are_refused_and_left_alone(synthetic, tmp_path):
+    """`matchkernel train tiny.toml -o .` in a folder where the user keeps sets of their own."""
     for _ in range(2):
         with refuses(ArgumentError):  # fewer points than pairs
             train(config(synthetic, data={"synthetic": {"points": 6}}), tmp_path / "run", device="cpu")
@@ -204,18 +201,14 @@ def test_synthetic_sets_follow_the_configuration(synthetic, tmp_path):
         (tmp_path / "run").mkdir(exist_ok=True)  # now with the folder there
     assert train(config(synthetic), tmp_path / "run", device="cpu").is_finished
     assert len(open_patch_set(tmp_path / "run" / "sets" / "train")) == 24
-
-
-def test_sets_that_a_run_did_not_make_are_refused_and_left_alone(synthetic, tmp_path):
-    """`matchkernel train tiny.toml -o .` in a folder where the user keeps sets of their own."""
-    build_synthetic(tmp_path / "sets" / "validation", SyntheticSettings(points=5, patches=2, size=16))
-    before = tree(tmp_path)
+    own = tmp_path / "own"
+    build_synthetic(own / "sets" / "validation", SyntheticSettings(points=5, patches=2, size=16))
+    before = tree(own)
     with refuses(FileError):
-        train(config(synthetic), tmp_path, device="cpu")
-    assert tree(tmp_path) == before
-    unneeded = config(synthetic, data={"synthetic": {"validation_points": 0}})
-    assert train(unneeded, tmp_path, device="cpu").is_finished
-    assert before.items() <= tree(tmp_path).items()
+        train(config(synthetic), own, device="cpu")
+    assert tree(own) == before
+    assert train(config(synthetic, data={"synthetic": {"validation_points": 0}}), own, device="cpu").is_finished
+    assert before.items() <= tree(own).items()
 
 
 def test_a_set_that_is_trained_on_and_validated_on_is_named(small_toml, small_sets, tmp_path):

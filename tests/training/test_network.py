@@ -1,7 +1,5 @@
 """BatchNorm with statistics by group, and the precision of a run."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -83,49 +81,16 @@ def test_the_formula_for_the_compiler_is_the_native_one(groups, kind):
         assert torch.allclose(written.running_var, native.running_var, rtol=1e-6, atol=1e-6)
 
 
-def test_the_formula_computes_statistics_of_half_precision_in_float32():
+def test_the_formula_keeps_the_variance_of_half_precision_and_of_numbers_far_from_0():
     x = values("2d", dtype=torch.bfloat16)
     norm, wide = grouped("2d", 2), grouped("2d", 2)
-    y = norm._by_formula(x)
-    assert y.dtype == torch.bfloat16
-    assert torch.equal(y, wide._by_formula(x.float()).to(torch.bfloat16))
+    assert torch.equal(norm._by_formula(x), wide._by_formula(x.float()).to(torch.bfloat16))
     assert torch.equal(norm.running_var, wide.running_var)
-    assert norm.running_mean.dtype == torch.float32
-
-
-def test_the_formula_does_not_lose_the_variance_of_numbers_far_from_0():
     x = 1000 + torch.randn(64, 5, 8, 8, generator=torch.Generator().manual_seed(0))
     y = grouped("2d", 2)._by_formula(x).double()
     exact = torch.cat([(part - part.mean((0, 2, 3), keepdim=True)) / part.std((0, 2, 3), keepdim=True, correction=0)
                        for part in x.double().chunk(2)])  # fmt: skip
     assert (y - exact).abs().max() < 5e-4  # float32 at 1000 has steps of 6e-5
-
-
-def test_a_network_in_one_pass_is_two_passes():
-    """Convolution, norms, ReLU and a matrix in float64: outputs, gradients of the weights and statistics."""
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1, bias=False),
-        nn.BatchNorm2d(4, affine=False, eps=0.5, momentum=0.3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64, 5),
-        nn.BatchNorm1d(5, affine=False),
-    ).double()
-    twice, once = copy.deepcopy(net), net
-    group_statistics(once, 2)
-    x = torch.randn(10, 1, 4, 4, dtype=torch.float64)
-    x[5:] *= 4
-    weight = torch.randn(10, 5, dtype=torch.float64)
-    expected = torch.cat([twice(x[:5]), twice(x[5:])])
-    found = once(x)
-    assert (found - expected).abs().max() < 1e-12
-    theirs = torch.autograd.grad((expected * weight).sum(), list(twice.parameters()))
-    ours = torch.autograd.grad((found * weight).sum(), list(once.parameters()))
-    assert all((a - b).abs().max() < 1e-11 for a, b in zip(ours, theirs, strict=True))
-    assert max(gradient.abs().max() for gradient in theirs) > 0.1
-    for name in ("1.running_mean", "1.running_var", "5.running_mean", "5.running_var"):
-        assert (once.state_dict()[name] - twice.state_dict()[name]).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -120,7 +120,7 @@ def test_resume_with_other_settings_or_patches_is_refused_by_name(small, small_s
         train(config(small, **changes), finished, device="cpu", resume=True)
 
 
-def test_resume_accepts_the_same_patches_elsewhere(small, small_sets, finished, tmp_path):
+def test_the_same_patches_elsewhere_and_another_log_are_accepted(small, small_sets, finished, tmp_path):
     (tmp_path / "moved").symlink_to(small_sets / "train")
     moved = config(small, data={"train": str(tmp_path / "moved")}, loop={"log_every": 2})
     assert train(moved, finished, device="cpu", resume=True).is_finished
@@ -169,24 +169,20 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(small, small_disk)
     assert train(settings, mount / "run", device="cpu", resume=True).is_finished
 
 
-def test_resume_without_a_checkpoint_is_refused_and_leaves_nothing(small, tmp_path):
+def test_resuming_without_a_checkpoint_is_refused_and_leaves_everything_as_it_was(small, tmp_path):
+    """A typo, an empty folder, or weights of a run whose checkpoints were removed, which no new run overwrites."""
+    for name in ("best", "final"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.safetensors").write_text("precious")
     (tmp_path / "empty").mkdir()
-    for place in ("typo", "typo/run", "empty"):
+    before = sorted(tmp_path.rglob("*")), tree(tmp_path)
+    for place in ("typo", "typo/run", "empty", "best", "final"):
         with refuses(FileError):
             train(config(small), tmp_path / place, device="cpu", resume=True)
-    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
-
-
-def test_weights_without_a_checkpoint_are_left_alone(small, tmp_path):
-    """Of a run stopped between its first validation and its first checkpoint, or whose checkpoints were removed."""
-    for name in ("best", "final"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"{name}.safetensors").write_text("precious")
-        for resume in (True, False):
-            with refuses(FileError):
-                train(config(small), folder, device="cpu", resume=resume)
-        assert tree(folder) == {f"{name}.safetensors": b"precious"}
+    for place in ("best", "final"):
+        with refuses(FileError):
+            train(config(small), tmp_path / place, device="cpu")
+    assert (sorted(tmp_path.rglob("*")), tree(tmp_path)) == before
 
 
 def test_synthetic_sets_are_rendered_again_but_not_others_and_not_over_foreign_ones(synthetic, tmp_path):

@@ -37,11 +37,12 @@ def started(small, tmp_path):
     return {**{name: table for name, table in small.items() if name != "model"}, "start": {"weights": str(file)}}
 
 
-def test_the_model_is_that_of_the_weights_unless_the_run_changes_it(started):
+def test_the_model_is_that_of_the_weights_unless_the_run_changes_it(started, tmp_path):
     assert config(started).model == load(started["start"]["weights"]).config
     assert config(started, model={"D": 8}).model.D == 8
-    again = TrainingConfig.from_dict(config(started).to_dict())
-    assert again == config(started)
+    assert TrainingConfig.from_dict(config(started).to_dict()) == config(started)
+    save(build("fc", d=16, D=16, patch_size=8), tmp_path / "fc.safetensors")
+    assert config(started, start={"weights": str(tmp_path / "fc.safetensors")}).model.variant == "fc"
 
 
 def test_weights_and_statistics_are_those_of_the_file_and_another_D_is_a_new_head(tmp_path):
@@ -130,33 +131,28 @@ def test_a_model_taught_by_its_own_start_has_nothing_to_learn_from_it(small_sets
     assert losses[0] < 1e-6 < 0.1 < losses[1]
 
 
-@pytest.mark.parametrize("model", [
-    {"variant": "polar"}, {"s": 2}, {"d": 32}, {"widths": [4, 8, 8]}, {"center_weight": False}, {"output_norm": "none"},
+@pytest.mark.parametrize(("start", "model", "error"), [
+    *(({}, model, ArgumentError) for model in (
+        {"variant": "polar"}, {"s": 2}, {"d": 32}, {"widths": [4, 8, 8]}, {"center_weight": False},
+        {"output_norm": "none"},
+    )),
+    ({"weights": "fc"}, {"patch_size": 16}, ArgumentError),
+    ({"weights": "sum", "layers": "head"}, {}, ArgumentError),
+    ({"weights": "nowhere"}, {}, WeightsError),
 ], ids=repr)  # fmt: skip
-def test_a_model_that_does_not_fit_the_weights_is_refused_before_anything_is_written(started, tmp_path, model):
-    with refuses(ArgumentError):
-        train(config(started, model=model), tmp_path / "run", device="cpu")
+def test_what_does_not_fit_the_weights_is_refused_before_anything_is_written(started, tmp_path, start, model, error):
+    save(build("fc", d=16, D=16, patch_size=8), tmp_path / "fc.safetensors")
+    save(build("sum", d=16, patch_size=8), tmp_path / "sum.safetensors")
+    if "weights" in start:
+        start = {**start, "weights": str(tmp_path / f"{start['weights']}.safetensors")}
+    with refuses(error):
+        train(config(started, start=start, model=model), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_model_without_the_widths_of_the_weights_is_refused(started, tmp_path):
     """As it can be built in Python; from tables the widths would be those of the weights."""
     file = trained(tmp_path / "narrow.safetensors", widths=[4, 8], halvings=[1, 2])
-    built = replace(config(started), start=StartSettings(str(file)))
     with refuses(ArgumentError):
-        train(built, tmp_path / "run", device="cpu")
+        train(replace(config(started), start=StartSettings(str(file))), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
-
-
-def test_patch_sizes_heads_and_files_that_do_not_exist_are_refused(started, tmp_path):
-    fc, plain = tmp_path / "fc.safetensors", tmp_path / "sum.safetensors"
-    save(build("fc", d=16, D=16, patch_size=8), fc)
-    save(build("sum", d=16, patch_size=8), plain)
-    assert config(started, start={"weights": str(fc)}).model.variant == "fc"
-    assert config(started, start={"weights": str(plain)}).model.d == 16
-    with refuses(ArgumentError):
-        train(config(started, start={"weights": str(fc)}, model={"patch_size": 16}), tmp_path / "run", device="cpu")
-    with refuses(ArgumentError):
-        config(started, start={"weights": str(plain), "layers": "head"})
-    with refuses(WeightsError):
-        config(started, start={"weights": "nowhere.safetensors"})

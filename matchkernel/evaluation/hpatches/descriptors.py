@@ -8,7 +8,7 @@ import numpy as np
 from matchkernel.data.hpatches import IMAGES, NOISES, HPatchesSet, PatchList, sequence_numbers
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.photos.nearest import LARGEST
-from matchkernel.storage.progress import Progress, progress_counter
+from matchkernel.storage.work import Progress, progress_counter
 
 PIECE = 2**18  # rows checked at a time
 
@@ -68,6 +68,7 @@ def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatche
 
     Example:
         >>> import numpy as np
+        >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
         >>> mine = stack_descriptors("mine", {"v_wall": np.zeros((16, 5, 128)), "i_dome": np.zeros((16, 3, 128))})
         >>> mine.rows.shape, mine.dimension, mine.sequence("i_dome").shape
         ((128, 128), 128, (16, 3, 128))

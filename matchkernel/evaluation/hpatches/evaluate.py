@@ -22,7 +22,7 @@ from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash, json_digest
 from matchkernel.storage.folders import new_folder
-from matchkernel.storage.progress import Progress, Say
+from matchkernel.storage.work import Progress, Say
 
 Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
@@ -158,6 +158,7 @@ def score_split(
         >>> import numpy as np
         >>> from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
         >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+        >>> from matchkernel.evaluation.hpatches.evaluate import score_split
         >>> counts = {"i_dome": 6, "v_wall": 6}
         >>> rows = {name: np.random.default_rng(k).normal(size=(16, 6, 8)) for k, name in enumerate(counts)}
         >>> names, zeros = np.repeat(list(counts), 6), np.zeros(12, int)

@@ -33,13 +33,12 @@ def read_descriptors(
         name: of the descriptor (default: the folder's name).
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
+        >>> from matchkernel.evaluation.hpatches.files import read_descriptors, write_descriptors
         >>> mine = stack_descriptors("mine", {"v_wall": np.ones((16, 3, 8), np.float32)})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_descriptors(folder, mine)
-        ...     read = read_descriptors(folder, name="mine")
+        >>> write_descriptors("descriptors", mine)
+        >>> read = read_descriptors("descriptors", name="mine")
         >>> read.counts, bool((read.rows == mine.rows).all())
         ({'v_wall': 3}, True)
     """

@@ -11,7 +11,7 @@ from matchkernel.evaluation.distances import check_distance
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import FORMS, non_matches_before, precision_area
 from matchkernel.photos.nearest import TILE, Distance, find_nearest
-from matchkernel.storage.progress import Progress, progress_counter
+from matchkernel.storage.work import Progress, progress_counter
 
 GROUPS = {"i": "illumination", "v": "viewpoint"}
 

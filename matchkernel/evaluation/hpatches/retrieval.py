@@ -15,7 +15,7 @@ from matchkernel.evaluation.distances import check_distance, comparable_rows, co
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.metrics import Form, precision_area
 from matchkernel.photos.nearest import Distance, Distances, exact_distances
-from matchkernel.storage.progress import Progress, progress_counter
+from matchkernel.storage.work import Progress, progress_counter
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: entries ranked, the 5 positives included
 NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's

@@ -23,7 +23,7 @@ from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
 from matchkernel.evaluation.results import FORMAT
-from matchkernel.geometry.homography import corner_error
+from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.files import Pair
 from matchkernel.photos.verify import transfer_errors, verify
@@ -33,8 +33,8 @@ from matchkernel.storage.files import json_digest, write_errors
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_colour
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
-from matchkernel.storage.progress import Progress, Say
 from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.work import Progress, Say
 
 SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
 RIGHT_PIXELS = 3.0  # maximum error of a right match of two images with a known homography

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchkernel.evaluation.photos.scenes import PoseCamera, Size
-from matchkernel.geometry.epipolar import fit_magsac
+from matchkernel.geometry.two_view import fit_magsac
 from matchkernel.storage.extras import need_opencv
 
 LEAST_MATCHES = {"essential": 5, "fundamental": 8}

@@ -8,8 +8,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 function patchFigure(patches, index, size, words) {
-  const canvas = element("canvas", { width: size, height: size, role: "img" });
-  canvas.setAttribute("aria-label", words);
+  const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: words });
   drawPatch(canvas, patches, index);
   return element("figure", {}, canvas, element("figcaption", { textContent: words }));
 }

@@ -1,7 +1,7 @@
 // What is shown, as files.
 import { drawMatches } from "./drawing.js";
 
-const MOST_SIDE = 4000;
+const MAX_SIDE = 4000;
 
 export function offer(name, content) {
   const link = document.createElement("a");
@@ -48,7 +48,7 @@ export function asCsv({ arrays }, shown) {
 
 /** The photos with their matches, as large as they are. */
 export async function asPng(drawn) {
-  const scale = Math.min(1, MOST_SIDE / Math.max(drawn.layout.width, drawn.layout.height));
+  const scale = Math.min(1, MAX_SIDE / Math.max(drawn.layout.width, drawn.layout.height));
   const canvas = new OffscreenCanvas(Math.ceil(drawn.layout.width * scale), Math.ceil(drawn.layout.height * scale));
   drawMatches(canvas.getContext("2d"), { ...drawn, marked: null, view: { scale, x: 0, y: 0 } });
   return canvas.convertToBlob({ type: "image/png" });

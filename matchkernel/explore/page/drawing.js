@@ -12,7 +12,7 @@ export function layoutOf(photos, stacked) {
 }
 
 /** Place in the layout of a keypoint (the centre of the top-left pixel is 0, 0). */
-export function placeOf(layout, side, frames, index) {
+function placeOf(layout, side, frames, index) {
   const { x, y, scale } = layout.sides[side];
   return { x: x + (frames.data[6 * index] + 0.5) * scale, y: y + (frames.data[6 * index + 1] + 0.5) * scale };
 }
@@ -23,7 +23,7 @@ export function endsOf(layout, found, match) {
 }
 
 /** Draw photos, the shown matches, and one of them highlighted. view: { scale, x, y }. */
-export function drawMatches(context, { layout, images, photos, found, shown, marked, view, colours, lines = true }) {
+export function drawMatches(context, { layout, images, photos, found, shown, marked, view, colours }) {
   context.imageSmoothingEnabled = view.scale < 4;
   images.forEach((image, side) => {
     const { x, y, scale } = layout.sides[side];
@@ -48,7 +48,7 @@ export function drawMatches(context, { layout, images, photos, found, shown, mar
     context.strokeStyle = context.fillStyle = agrees ? colours.agrees : colours.differs;
     context.lineWidth = 1;
     context.globalAlpha = Math.min(0.6, Math.max(0.1, 120 / shown.length));  // many lines would hide the photos
-    if (lines) context.stroke(strokes);
+    context.stroke(strokes);
     context.globalAlpha = 1;
     context.fill(dots);
   }

@@ -2,15 +2,15 @@
 import { drawCurve, lineColour } from "./curve.js";
 import { drawPatch } from "./drawing.js";
 import { element } from "./details.js";
-import { drawMap } from "./maps.js";
+import { drawMap, mapOf } from "./maps.js";
 import { regionOf } from "./source.js";
 
 const CHANGES = { turn: ["turn", "°"], right: ["shift right", " px"], down: ["shift down", " px"], octaves: ["scale", " octaves"] };
 const STILL = { turn: 0, right: 0, down: 0, octaves: 0 };
 const STRIDE = 4;
 
-/** The region that is cut instead of `region` when patch B is moved; as Moved.apply of inside.py. */
-export function movedRegion(region, { turn, right, down, octaves }) {
+/** The region that is cut instead of `region` when patch B is moved; as PatchChange.apply of inside.py. */
+function movedRegion(region, { turn, right, down, octaves }) {
   const [angle, scale, pixel] = [(turn * Math.PI) / 180, 2 ** octaves, 2 / 32];
   const [c, s] = [scale * Math.cos(angle), scale * Math.sin(angle)];
   const { x, y, xx, xy, yx, yy } = region;
@@ -18,6 +18,12 @@ export function movedRegion(region, { turn, right, down, octaves }) {
     x: x + (xx * right + xy * down) * pixel, y: y + (yx * right + yy * down) * pixel,
     xx: xx * c + xy * s, xy: xy * c - xx * s, yx: yx * c + yy * s, yy: yy * c - yx * s,
   };
+}
+
+function colourMark(number) {
+  const mark = element("i");
+  mark.style.background = lineColour(number);
+  return mark;
 }
 
 export class InsidePage {
@@ -42,12 +48,9 @@ export class InsidePage {
     this.patchA.addEventListener("pointerdown", (event) => this.#pointed(event));
     this.patchA.addEventListener("pointermove", (event) => event.buttons && this.#pointed(event));
     this.patchA.addEventListener("keydown", (event) => this.#key(event));
-    this.maps = facts.views.map(({ name }, number) => {
-      const canvas = element("canvas", { width: 128, height: 128, role: "img" });
-      canvas.setAttribute("aria-label", `Similarity map of ${name}`);
-      const colour = element("i");
-      colour.style.background = lineColour(number);
-      find("maps").append(element("figure", {}, canvas, element("figcaption", {}, colour, name)));
+    this.maps = facts.views.map((name, number) => {
+      const canvas = element("canvas", { width: 128, height: 128, role: "img", ariaLabel: `Similarity map of ${name}` });
+      find("maps").append(element("figure", {}, canvas, element("figcaption", {}, colourMark(number), name)));
       return canvas;
     });
     this.sliders = Object.entries(facts.ranges).map(([name, most]) => {
@@ -111,8 +114,9 @@ export class InsidePage {
     this.draw();
   }
 
+  /** Positions along a side of the patch. */
   #n() {
-    return this.#maps.n;
+    return Math.sqrt(this.#maps.stored[0].shape.at(-1));
   }
 
   draw() {
@@ -121,7 +125,7 @@ export class InsidePage {
     drawPatch(this.patchA, this.#patches[0], a.index);
     this.#drawPatchB(b);
     this.#drawPosition();
-    this.maps.forEach((canvas, k) => drawMap(canvas, this.#maps.map(k, this.#position)));
+    this.maps.forEach((canvas, k) => drawMap(canvas, mapOf(this.#maps.stored[k], this.#maps.pair, this.#position)));
   }
 
   #drawPatchB(b) {
@@ -175,23 +179,25 @@ export class InsidePage {
 
   // Moving patch B: the curve along a slider is asked for once, with the other sliders where they are.
 
-  #key_of() {
+  #curveKey() {
     const [a, b] = this.#ends();
-    const fixed = { ...this.#moved, [this.#along]: 0 };
-    return JSON.stringify([this.#found.facts.photos.map(({ id }) => id), a.side, a.index, b.side, b.index, this.#along, fixed]);
+    return JSON.stringify([this.#found.facts.photos.map(({ id }) => id), a.side, a.index, b.side, b.index, this.#along, this.#fixed()]);
+  }
+
+  #fixed() {
+    return { ...this.#moved, [this.#along]: 0 };
   }
 
   #curve() {
-    return this.#found && this.source.live ? this.#curves.get(this.#key_of()) : null;
+    return this.#found && this.source.live ? this.#curves.get(this.#curveKey()) : null;
   }
 
   async #loadCurve() {
-    const key = this.#key_of();
+    const key = this.#curveKey();
     if (!this.#curves.has(key)) {
       const [a, b] = this.#ends();
       try {
-        const fixed = { ...this.#moved, [this.#along]: 0 };
-        const { facts, arrays } = await this.source.curve(a, b, this.#along, fixed);
+        const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed());
         const cosines = Object.fromEntries(facts.views.map((name) => [name, arrays[name].data]));
         this.#curves.set(key, { values: arrays.values.data, cosines, patches: arrays.patches, unit: CHANGES[this.#along][1] });
         if (this.#curves.size > 64) this.#curves.delete(this.#curves.keys().next().value);
@@ -215,11 +221,8 @@ export class InsidePage {
     if (!curve || !canvas.clientWidth) return;
     drawCurve(canvas, curve, this.#moved[this.#along]);
     const step = this.#step(curve);
-    const rows = Object.entries(curve.cosines).map(([name, line], number) => {
-      const colour = element("i");
-      colour.style.background = lineColour(number);
-      return element("tr", {}, element("th", {}, colour, name), element("td", { textContent: Number.isFinite(line[step]) ? line[step].toFixed(3) : "–" }));
-    });
+    const rows = Object.entries(curve.cosines).map(([name, line], number) =>
+      element("tr", {}, element("th", {}, colourMark(number), name), element("td", { textContent: Number.isFinite(line[step]) ? line[step].toFixed(3) : "–" })));
     document.getElementById("curve-values").replaceChildren(element("caption", { textContent: "similarity (cosine) now" }), ...rows);
     document.getElementById("curve-words").textContent = `cosine of patch A and the moved patch B, along “${CHANGES[this.#along][0]}”`;
   }

@@ -70,7 +70,7 @@ class Page {
     find("filter").replaceChildren(...this.facts.filters.map((name) => element("option", { value: name, textContent: name })));
     find("filter").value = "ratio";
     find("filter").addEventListener("change", () => this.matchAll());
-    Object.assign(find("keypoints"), { value: this.facts.keypoints, max: this.facts.most_keypoints });
+    Object.assign(find("keypoints"), { value: this.facts.keypoints, max: this.facts.max_keypoints });
     find("keypoints").addEventListener("change", () => this.matchAll());
     find("side-by-side").addEventListener("change", (event) => this.setPanels(event.target.checked ? 2 : 1));
   }

@@ -1,41 +1,26 @@
-// Similarity maps S_p(q), computed from what each position contributes.
+// Similarity maps S_p(q): of position p of patch A with every position q of patch B.
 
 // Viridis at nine places, between which colours are mixed.
 const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
 
-/** The encodings of a view: the sum of its parts, [of A, of B]. */
-export function viewEncodings(parts, names) {
-  return [0, 1].map((side) => {
-    const [first, ...others] = names.map((name) => parts[name][side]);
-    const data = Float32Array.from(first.data);
-    for (const { data: more } of others) more.forEach((value, k) => { data[k] += value; });
-    return { ...first, data };
-  });
+/** S_p(q) of a pair of patches: row p of map `pair` of (M, n * n, n * n). */
+export function mapOf({ shape, data }, pair, p) {
+  const cells = shape[shape.length - 1];
+  return data.subarray((pair * cells + p) * cells, (pair * cells + p + 1) * cells);
 }
 
-/** (n * n) inner products of row p of A with every row of B. */
-export function similarityMap([a, b], p) {
-  const map = new Float32Array(b.rows);
-  for (let q = 0; q < b.rows; q++) {
-    let sum = 0;
-    for (let k = 0; k < b.D; k++) sum += a.data[p * a.D + k] * b.data[q * b.D + k];
-    map[q] = sum;
-  }
-  return map;
-}
-
-/** 256 colours of viridis, three numbers each, from the least to the most. */
-export const COLOURS = Uint8Array.from({ length: 768 }, (_, k) => {
+/** 256 colours of viridis, three numbers each, from the minimum to the maximum. */
+const COLOURS = Uint8Array.from({ length: 768 }, (_, k) => {
   const place = (Math.floor(k / 3) / 255) * (VIRIDIS.length - 1);
   const left = Math.min(Math.floor(place), VIRIDIS.length - 2);
   const [from, to] = [VIRIDIS[left][k % 3], VIRIDIS[left + 1][k % 3]];
   return Math.round(from + (to - from) * (place - left));
 });
 
-/** Draw a map over a canvas, from its least to its most; cell i is centred on pixel 4 i of the patch, as display_map has it. */
+/** Draw a map over a canvas, from its minimum to its maximum; cell i is centred on pixel 4 i of the patch, as display_map has it. */
 export function drawMap(canvas, map) {
   const n = Math.sqrt(map.length);
-  const [least, most] = [Math.min(...map), Math.max(...map)];
+  const [low, high] = [Math.min(...map), Math.max(...map)];
   const side = canvas.width;
   const image = new ImageData(side, side);
   const places = Array.from({ length: side }, (_, pixel) => Math.min(Math.max((((pixel + 0.5) * 4 * n) / side - 0.5) / 4, 0), n - 1));
@@ -48,7 +33,7 @@ export function drawMap(canvas, map) {
       const cell = row * n + column;
       const above = map[cell] + (map[cell + 1] - map[cell]) * right;
       const below = map[cell + n] + (map[cell + n + 1] - map[cell + n]) * right;
-      const colour = 3 * Math.round((255 * (above + (below - above) * down - least)) / (most - least || 1));
+      const colour = 3 * Math.round((255 * (above + (below - above) * down - low)) / (high - low || 1));
       image.data[k] = COLOURS[colour];
       image.data[k + 1] = COLOURS[colour + 1];
       image.data[k + 2] = COLOURS[colour + 2];

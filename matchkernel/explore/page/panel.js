@@ -37,11 +37,9 @@ export class Panel {
     this.model = element("select", { onchange: ask }, ...models.map((name) => element("option", { value: name, textContent: name })));
     this.model.value = model;
     this.model.disabled = !live;
-    this.words = element("p", { className: "words" });
-    this.words.setAttribute("aria-live", "polite");
-    this.canvas = element("canvas", { tabIndex: 0 });
-    this.canvas.setAttribute("role", "application");
-    this.canvas.setAttribute("aria-label", "The photos and their matches. Arrow keys go from match to match.");
+    this.words = element("p", { className: "words", ariaLive: "polite" });
+    const label = "The photos and their matches. Arrow keys go from match to match.";
+    this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: label });
     this.ratio = slider("ratio below", 1, () => this.refilter());
     this.distance = slider("distance at most", 2, () => this.refilter());
     this.join = element("select", { onchange: () => this.refilter() }, element("option", { value: "both", textContent: "both" }), element("option", { value: "either", textContent: "either" }));

@@ -1,6 +1,17 @@
 // Where results come from: the server, or the data inside a saved page.
-import { unpack } from "./bundle.js";
-import { similarityMap, viewEncodings } from "./maps.js";
+const ARRAY_TYPES = { U8: Uint8Array, U16: Uint16Array, U32: Uint32Array, F32: Float32Array };
+
+/** { facts, arrays } of an ArrayBuffer in safetensors' format (see bundle.py); each array is { shape, data }, a view of it. */
+function unpack(buffer) {
+  const end = 8 + new DataView(buffer).getUint32(0, true);
+  const { __metadata__: { facts }, ...table } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, end - 8)));
+  const arrays = {};
+  for (const [name, { dtype, shape, data_offsets: [start] }] of Object.entries(table)) {
+    const count = shape.reduce((product, side) => product * side, 1);
+    arrays[name] = { shape, data: new ARRAY_TYPES[dtype](buffer, end + start, count) };
+  }
+  return { facts: JSON.parse(facts), arrays };
+}
 
 async function asked(path, options) {
   let answer;
@@ -25,7 +36,7 @@ export function regionOf(frames, index) {
   return { x, y, xx, xy, yx, yy };
 }
 
-export class LiveSource {
+class LiveSource {
   live = true;
   #patches = new Map();
 
@@ -63,18 +74,10 @@ export class LiveSource {
     return this.#patches.get(key);
   }
 
-  /** Similarity maps: { n, map(view, p) }, computed here from what each position contributes. */
+  /** Similarity maps of a pair of patches: (M, n * n, n * n) for each view, and which of the M it is. */
   async maps(a, b, views) {
-    const { arrays } = await askedBundle("/api/encodings", {
-      a: a.photo.id, frame_a: a.region, b: b.photo.id, frame_b: b.region,
-    });
-    const parts = {};
-    for (const [name, { shape, data }] of Object.entries(arrays)) {
-      const half = data.length / 2;
-      parts[name] = [0, 1].map((side) => ({ rows: shape[1], D: shape[2], data: data.subarray(side * half, (side + 1) * half) }));
-    }
-    const encodings = views.map(({ parts: names }) => viewEncodings(parts, names));
-    return { n: Math.sqrt(encodings[0][0].rows), map: (view, p) => similarityMap(encodings[view], p) };
+    const { arrays } = await askedBundle("/api/maps", { a: a.photo.id, frame_a: a.region, b: b.photo.id, frame_b: b.region });
+    return { stored: views.map((name) => arrays[name]), pair: 0 };
   }
 
   curve(a, b, along, fixed) {
@@ -82,14 +85,16 @@ export class LiveSource {
   }
 }
 
-export class SavedSource {
+class SavedSource {
   live = false;
   #all;
 
+  /** text: the bytes, packed by gzip, in base64. */
   static async open(text) {
-    const packed = await (await fetchedBytes(text)).arrayBuffer();
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const source = new SavedSource();
-    source.#all = unpack(packed);
+    source.#all = unpack(await new Response(unpacked).arrayBuffer());
     return source;
   }
 
@@ -113,22 +118,13 @@ export class SavedSource {
     return this.#all.arrays[`patches.${photo.side}`];
   }
 
-  /** As LiveSource's, from bytes: the maps of every p of a match, each from its least to its most. */
-  async maps(a, b, views, match, number) {
-    const stored = views.map((_, view) => this.#all.arrays[`maps${number}.${view}`]);
-    const cells = stored[0].shape[1];
-    const map = (view, p) => stored[view].data.subarray((match * cells + p) * cells, (match * cells + p + 1) * cells);
-    return { n: Math.sqrt(cells), map };
+  async maps(a, b, views, pair, number) {
+    return { stored: views.map((_, view) => this.#all.arrays[`maps${number}.${view}`]), pair };
   }
 
   get report() {
     return this.#all.facts.report;
   }
-}
-
-function fetchedBytes(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
 /** The source of this page: its own data if it was saved, the server otherwise. */

@@ -1,5 +1,5 @@
 // Pan and zoom of a canvas: pointer, wheel, pinch.
-const MOST_ZOOM = 40;
+const MAX_ZOOM = 40;
 
 export class Viewport {
   scale = 1;
@@ -40,7 +40,7 @@ export class Viewport {
   }
 
   zoom(factor, place = { x: this.canvas.clientWidth / 2, y: this.canvas.clientHeight / 2 }) {
-    const scale = Math.min(Math.max(this.scale * factor, this.#fitted / 2), this.#fitted * MOST_ZOOM);
+    const scale = Math.min(Math.max(this.scale * factor, this.#fitted / 2), this.#fitted * MAX_ZOOM);
     const actual = scale / this.scale;
     this.x = place.x - (place.x - this.x) * actual;
     this.y = place.y - (place.y - this.y) * actual;

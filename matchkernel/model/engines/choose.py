@@ -74,6 +74,7 @@ def open_engine(
 
     Example:
         >>> import matchkernel, numpy as np
+        >>> from matchkernel.model.engines.choose import open_engine
         >>> model = matchkernel.load("tiny")
         >>> engine = open_engine(model, "onnx")
         >>> patches = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)

@@ -18,6 +18,8 @@ def lafs_from_frames(frames: Frames) -> Tensor:
 
     Example:
         >>> import numpy as np
+        >>> from matchkernel.geometry.frames import Frames
+        >>> from matchkernel.photos.adapters.kornia import lafs_from_frames
         >>> frames = Frames.turned_squares(np.array([[20.0, 30.0]]), np.array([12.0]), np.array([0.0]))
         >>> lafs_from_frames(frames).shape
         torch.Size([1, 1, 2, 3])
@@ -34,6 +36,7 @@ def frames_from_lafs(lafs: Tensor | np.ndarray) -> Frames:
 
     Example:
         >>> import torch
+        >>> from matchkernel.photos.adapters.kornia import frames_from_lafs
         >>> len(frames_from_lafs(torch.tensor([[[[12.0, 0.0, 20.0], [0.0, 12.0, 30.0]]]])))
         1
     """
@@ -61,6 +64,7 @@ def laf_descriptor(model: Descriptor, patch_size: int | None = None) -> Any:
 
     Example:
         >>> import matchkernel, torch
+        >>> from matchkernel.photos.adapters.kornia import laf_descriptor
         >>> descriptor = laf_descriptor(matchkernel.load("tiny"))
         >>> lafs = torch.tensor([[[[12.0, 0.0, 32.0], [0.0, 12.0, 32.0]]]])
         >>> descriptor(torch.rand(1, 1, 64, 64), lafs).shape

@@ -51,6 +51,7 @@ def export_onnx(
 
     Example:
         >>> import matchkernel, tempfile
+        >>> from matchkernel.photos.adapters.onnx import export_onnx
         >>> folder = tempfile.TemporaryDirectory()
         >>> written = export_onnx(matchkernel.load("tiny"), f"{folder.name}/tiny.onnx")
         >>> written.patch_size, written.D
