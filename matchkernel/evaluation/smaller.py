@@ -18,7 +18,7 @@ from matchkernel.model.engines.folded import folded_network
 from matchkernel.model.reduce import check_dimensions, principal_directions, reduced
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
-from matchkernel.runtime.int8 import Ranges, int8_file
+from matchkernel.runtime.graph import Ranges, int8_file
 from matchkernel.runtime.onnx import FILE, INT8, OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 

@@ -50,7 +50,7 @@ def extract(
         frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
             used.
         device: where to run the network (default: the model's device).
-        engine: what to run it with (see runtime.onnx.ENGINES).
+        engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:

@@ -7,7 +7,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor, FixedNorm
 from matchkernel.model.weights import weights_of
-from matchkernel.runtime.graph import Convolution, FoldedNetwork, aggregation_matrices, fold
+from matchkernel.runtime.weights import Convolution, FoldedNetwork, aggregation_matrices, fold
 
 
 def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
