@@ -226,7 +226,7 @@ def photos(
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
     from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
     from matchkernel.evaluation.photos.scenes import read_scenes
-    from matchkernel.model.devices import open_device
+    from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]

@@ -14,7 +14,7 @@ from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.calibrate import calibrate
-from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.reduce import check_dimensions, principal_directions, reduced
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare

@@ -7,7 +7,7 @@ from helpers import refuses, trained_like
 import matchkernel
 from matchkernel.errors import ArgumentError
 from matchkernel.model.engines.calibrate import BINS, _best_limit, calibrate
-from matchkernel.model.engines.folded import convolutions_of, folded_network
+from matchkernel.model.engines.choose import convolutions_of, folded_network
 from matchkernel.runtime import graph
 from matchkernel.runtime.graph import LARGEST_WEIGHT, Limits, int8_file
 from matchkernel.runtime.onnx import OnnxEngine

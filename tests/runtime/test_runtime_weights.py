@@ -10,7 +10,7 @@ from helpers import trained_like
 from PIL import Image
 
 from matchkernel.model.descriptors import build
-from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import load, save, state_digest, weights_of
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.graph import Limits, float_file, int8_file

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.folded import convolutions_of
+from matchkernel.model.engines.choose import convolutions_of
 from matchkernel.runtime.graph import INPUT_ZERO, Limits
 
 BINS = 4096  # of the histograms that limits are chosen from
