@@ -32,7 +32,7 @@ from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
 from matchkernel.evaluation.photos.work import Protocol
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.features import THRESHOLD
-from matchkernel.storage.files import check_output, replacing
+from matchkernel.storage.files import check_output, write_json
 
 KINDS = {
     "validation": {
@@ -90,8 +90,7 @@ def main() -> None:
     facts |= {"split": options.split, "detector": BASE.settings(), "magnifications": options.magnifications}
     facts |= {"machine": platform.machine(), "seconds": round(time.perf_counter() - start)}
     if options.out:
-        with replacing(options.out) as part:
-            part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, {**facts, "pairs": pairs})
 
 
 def read_thresholds(path: Path) -> dict[str, float]:

@@ -174,6 +174,7 @@ def make_pairs(
 
     Example:
         >>> from matchkernel.collection.choice import parse_choice
+        >>> from matchkernel.collection.pairs import make_pairs
         >>> make_pairs(["a.jpg", "b.jpg", "c.jpg"], parse_choice("sequential:1", images=3))
         [('a.jpg', 'b.jpg'), ('b.jpg', 'c.jpg')]
 
