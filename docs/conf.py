@@ -54,8 +54,14 @@ def write_commands() -> None:
     """Write docs/commands.md from the command line's own help; each verb is loaded first."""
     group = get_command(app)
     group.commands = {name: load_verb(name) for name in VERBS}
+    for name, verb in group.commands.items():
+        verb.name = name
     text = get_docs_for_click(obj=group, ctx=typer.Context(group), name="matchkernel")
     text = re.sub(r"^# `matchkernel`", "# Commands", text)
+    for name, line in VERBS.items():  # the list of verbs has whole sentences
+        text = re.sub(
+            rf"^\* `{name}`: .*$", f"* [`{name}`](#matchkernel-{name}): {line}", text, count=1, flags=re.MULTILINE
+        )
     path = ROOT / "docs" / "commands.md"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

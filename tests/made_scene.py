@@ -1,8 +1,8 @@
 """A rendered scene with exact truth: textured planes photographed by pinhole cameras, written as a COLMAP workspace.
 
-Keypoints are really detected in the rendered photos; where each of
-them lies on a plane is known exactly. Tracks are made from the truth, but each keypoint is left out of its track with
-some probability: these are the positives that a matcher missed and geometry should find.
+Keypoints are detected in the rendered photos; where each of them lies on a plane is known exactly. Tracks are made from
+the truth, but each keypoint is left out of its track with some probability: these are the positives that a matcher
+missed and geometry should find.
 """
 
 import sqlite3

@@ -57,36 +57,29 @@ def test_pins_that_agree_pass(check_install, arguments, each, capsys):
     assert said[-1].endswith(": 0 cannot be installed")
 
 
-def test_a_conflict_is_named(check_install, arguments, tmp_path, capsys):
-    (tmp_path / "pins.txt").write_text("tensors==2.0\nkernels==1.0\n")
-    assert check_install.main(arguments) == 1
-    *faults, _, core, fine, tensors, _ = capsys.readouterr().out.splitlines()
-    assert len(faults) == 2
-    assert faults[0].startswith(
-        "matchkernel[tensors], Linux x86_64, Python 3.14, pins: Because tensors>=2.0 depends on kernels==2.0"
-    )
-    assert [core.split()[1:], fine.split()[1:]] == [["ok", "ok"]] * 2
-    assert tensors.count("FAILS 3.14 pins") == 2
-
-
-def test_a_missing_wheel_is_named(check_install, arguments, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("extras", "pins", "fault", "failed"),
+    [
+        ({}, "tensors==2.0\nkernels==1.0\n", "matchkernel[tensors], Linux x86_64, Python 3.14, pins: ", "tensors"),
+        ({'"kernels"': '"posix"'}, "", "matchkernel[fine], Windows x86_64, Python 3.14, ", "fine"),
+        (
+            {'"kernels"': '"kernels<2"', "tensors>=1": "tensors>=2"},
+            "",
+            "matchkernel[fine,tensors], Linux x86_64, Python 3.14, lowest: ",
+            "(all at once)",
+        ),
+    ],
+    ids=["a conflict of pins", "no wheel for a system", "extras that exclude each other"],
+)
+def test_what_cannot_be_installed_is_named(extras, pins, fault, failed, check_install, arguments, tmp_path, capsys):
     project = tmp_path / "pyproject.toml"
-    project.write_text(project.read_text().replace('"kernels"', '"posix"'))
+    for old, new in extras.items():
+        project.write_text(project.read_text().replace(old, new))
+    (tmp_path / "pins.txt").write_text(pins)
     assert check_install.main(arguments) == 1
-    *faults, _, _, fine, _, _ = capsys.readouterr().out.splitlines()
-    assert all(fault.startswith("matchkernel[fine], Windows x86_64, ") for fault in faults)
-    assert "posix" in faults[0]
-    assert fine.split(maxsplit=2)[1:] == ["ok", "FAILS 3.14 pins, 3.14 lowest"]
-
-
-def test_extras_that_exclude_each_other_are_named(check_install, arguments, tmp_path, capsys):
-    project = tmp_path / "pyproject.toml"
-    project.write_text(project.read_text().replace('"kernels"', '"kernels<2"').replace("tensors>=1", "tensors>=2"))
-    (tmp_path / "pins.txt").write_text("")
-    assert check_install.main(arguments) == 1
-    said = capsys.readouterr().out
-    assert "matchkernel[fine,tensors], Linux x86_64, Python 3.14, lowest: " in said
-    assert "(all at once)" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith(fault) for line in lines)
+    assert [line for line in lines if "FAILS" in line] == [line for line in lines if line.startswith(failed)]
 
 
 def test_what_cannot_be_checked_does_not_pass(check_install, arguments, tmp_path, monkeypatch, capsys):

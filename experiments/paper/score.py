@@ -18,8 +18,8 @@ from matchkernel.evaluation.patch_sets import score_patch_set
 from matchkernel.evaluation.uncertainty import fpr95_by_points
 from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.devices import open_device
 from matchkernel.model.kernel_view import pairwise_terms, position_encodings
+from matchkernel.model.precision import open_device
 
 NOISES = ("e", "h", "t")
 MAPPED_PAIRS = 300  # matching patches whose similarity maps are measured

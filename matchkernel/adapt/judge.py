@@ -27,7 +27,7 @@ from matchkernel.photos.nearest import find_nearest
 from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
-LEAST_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
+MIN_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
 KEYPOINTS = 2000
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 
@@ -147,7 +147,7 @@ def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Ga
 def pose_gain(
     weights: Sequence[str], scene: EvaluationScene, work: Path, device: str, progress: Progress
 ) -> Gain | None:
-    """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than LEAST_PAIRS.
+    """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than MIN_PAIRS.
 
     Args:
         weights: names or files, before and after.
@@ -156,7 +156,7 @@ def pose_gain(
         device: where to compute.
         progress: called with the number of images and pairs done and their total.
     """
-    if len(scene.pairs) < LEAST_PAIRS:
+    if len(scene.pairs) < MIN_PAIRS:
         return None
     specs = [
         MethodSpec(text, Detector(keypoints=KEYPOINTS), device=device, name=name)

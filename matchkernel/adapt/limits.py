@@ -13,15 +13,15 @@ from matchkernel.photos.features import Features
 from matchkernel.photos.match import match
 from matchkernel.storage.work import Progress
 
-PIXELS = 3.0  # a match is right if it lies so near its epipolar line; by chance that is one in a hundred
-LEAST_RIGHT = 100  # matches; with fewer nothing is calibrated
+PIXELS = 3.0  # a match this near to its epipolar line counts as correct; one in a hundred random matches is
+MIN_CORRECT = 100  # matches; with fewer nothing is calibrated
 KEYPOINTS = 2000
 
 
 def calibrate_limits(
     model: Descriptor, scene: EvaluationScene, device: str, progress: Progress
 ) -> tuple[float | None, float | None]:
-    """The distance and the ratio up to which right matches most outnumber wrong ones; None where too few are right.
+    """The limits of distance and ratio that separate correct from wrong matches best; None if too few are correct.
 
     Args:
         model: the descriptor.
@@ -40,7 +40,7 @@ def calibrate_limits(
         errors = epipolar_errors(*points, *(_view(scene.cameras[name], features[name]) for name in (a, b)))
         parts.append(np.column_stack([found.distances, errors < PIXELS, found.ratios]))
         progress(len(features) + len(parts), total)
-    if sum(float(part[:, 1].sum()) for part in parts) < LEAST_RIGHT:
+    if sum(float(part[:, 1].sum()) for part in parts) < MIN_CORRECT:
         return None, None
     distance, ratio = threshold_of(parts), threshold_of(parts, RATIO)
     return (None if distance is None else round(distance, 3)), (None if ratio is None else round(ratio, 3))

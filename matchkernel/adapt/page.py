@@ -40,16 +40,20 @@ def write_page(
         f" {100 * learned.first_map:.2f}."
     )
     gains = [
-        block for block in (_table("On the test part", result.gains), _table("Elsewhere", result.elsewhere)) if block
+        _table(title, part)
+        for title, part in (("On the test part", result.gains), ("Elsewhere", result.elsewhere))
+        if part
     ]
+    curves = _drawn("Loss and validation", partial(training_picture, result.folder / "training" / "run"))
     sections = [
         Section("Gain", tuple(gains), f"Verdict: {result.verdict}."),
         Section("Data", (counts, *_sheets(result))),
-        Section("Training", tuple(_curve(result)), training),
+        Section("Training", tuple(curves), training),
         Section("Matches of test photos", tuple(_matches(result, scene, settings, device))),
     ]
     name = _scene_name(photos)
-    facts = (("base", settings.base), ("photos", name), ("weights", _named(result.weights)))
+    weights = result.weights.name if result.weights else "the base is kept"
+    facts = (("base", settings.base), ("photos", name), ("weights", weights))
     page = Report(f"Adapted to {name}", tuple(s for s in sections if s.blocks or s.note), facts)
     return write_report(page, result.folder)
 
@@ -60,11 +64,7 @@ def _scene_name(photos: Path) -> str:
     return folder.parent.name if folder.name == "images" else folder.name
 
 
-def _named(weights: Path | None) -> str:
-    return "the base is kept" if weights is None else weights.name
-
-
-def _table(title: str, gains: list[Gain]) -> TextTable | None:
+def _table(title: str, gains: list[Gain]) -> TextTable:
     rows = tuple(
         (
             f"{gain.measure}, {gain.place}",
@@ -78,11 +78,11 @@ def _table(title: str, gains: list[Gain]) -> TextTable | None:
     )
     head = ("measure", "before", "after", "change", "95 % interval", "")
     note = "Intervals by bootstrap over points or pairs. FPR@95: lower is better."
-    return TextTable(title, head, rows, note=note) if rows else None
+    return TextTable(title, head, rows, note=note)
 
 
 def _drawn(title: str, draw: Callable[[Path], object], note: str = "") -> Iterator[Picture]:
-    """A picture; what cannot be drawn is left out, as everything that counts is in the tables."""
+    """A picture; one that cannot be drawn is left out, because all results are in the tables."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.png"
         try:
@@ -96,11 +96,6 @@ def _sheets(result: Adapted) -> Iterator[Picture]:
     for name in result.counts:
         draw = partial(write_contact_sheet, result.folder / "sets" / name, points=6)
         yield from _drawn(f"Patches: {name}", draw)
-
-
-def _curve(result: Adapted) -> Iterator[Picture]:
-    log = result.folder / "training" / "run"
-    yield from _drawn("Loss and validation", lambda path: training_picture(log, path))
 
 
 def _matches(result: Adapted, scene: EvaluationScene, settings: AdaptSettings, device: str) -> Iterator[Picture]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.adapt.judge import (
-    LEAST_PAIRS,
+    MIN_PAIRS,
     POSES,
     Gain,
     describe_set,
@@ -286,7 +286,7 @@ def _scores(
     gains = [measure(rows, test, "test patches") for measure in (retrieval_gain, matching_gain, hard_gain)]
     gains.append(pose_gain((settings.base, str(candidate)), scenes["test"], out / "photos", device, progress))
     if all(gain is None or gain.measure != POSES for gain in gains):
-        say(f"poses are not scored: test photos have fewer than {LEAST_PAIRS} pairs that show the same")
+        say(f"poses are not scored: test photos have fewer than {MIN_PAIRS} pairs that show the same")
     rendered = out / "elsewhere"
     if not rendered.exists():
         build_synthetic(rendered, ELSEWHERE)

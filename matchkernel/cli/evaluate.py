@@ -227,7 +227,7 @@ def photos(
     from matchkernel.evaluation.photos.evaluate import evaluate_photos
     from matchkernel.evaluation.photos.scenes import read_scenes
     from matchkernel.evaluation.photos.work import Protocol
-    from matchkernel.model.devices import open_device
+    from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]

@@ -52,22 +52,22 @@ def extract(
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.collection.extract import extract_images
-    from matchkernel.photos.describers import open_recipe
+    from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.work import recording, stage
 
     check_model_options(model, untrained, engine)
     with recording() as stages:
         with stage("open"):
-            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)
         if photos.ignored:
             say(photos.what_was_ignored())
         pool, label = open_workers(on, workers, len(photos.paths), device)
         start = time.monotonic()
-        with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as progress:
+        with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as bar:
             report = extract_images(
-                photos.paths, out, recipe, detector, store=store, masks=masks, workers=pool, say=say, progress=progress
+                photos.paths, out, describer, detector, store=store, masks=masks, workers=pool, say=say, progress=bar
             )
     done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
     if not done and not kept:

@@ -22,7 +22,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
 if TYPE_CHECKING:
-    from matchkernel.photos.describers import Recipe
+    from matchkernel.photos.describers import Describer
 
 EXTRACTING = ("features", "model", "untrained", "engine")  # options for photos; also those of the detector
 
@@ -60,7 +60,7 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.photos.describers import open_recipe
+    from matchkernel.photos.describers import open_describer
     from matchkernel.photos.files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
@@ -77,9 +77,9 @@ def pairs(
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         if extracted is None and choice.top and not exhaustive and sources == Sources():
-            recipe = open_recipe(model, untrained=untrained, device=device, engine=engine)
+            describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
             kept = features or Path(temporary) / "features"
-            names, skipped = _extract(source, names, kept, recipe, detector, is_kept=features is not None)
+            names, skipped = _extract(source, names, kept, describer, detector, is_kept=features is not None)
             extracted = open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
             chosen = make_pairs(names, choice, extracted, sources, unusable=skipped, say=say, progress=progress)
@@ -99,7 +99,7 @@ def _check_output(out: Path, source: Path, files: tuple[Path, ...]) -> None:
 
 
 def _extract(
-    source: Path, names: list[str], out: Path, recipe: "Recipe", detector: Detector, *, is_kept: bool
+    source: Path, names: list[str], out: Path, describer: "Describer", detector: Detector, *, is_kept: bool
 ) -> tuple[list[str], dict[str, str]]:
     """Extract the features of photos; the names of the photos that have features, and why others were skipped."""
     from matchkernel.collection.extract import extract_images
@@ -108,7 +108,7 @@ def _extract(
     say(f"extracting features ({len(names)} images{hint})")
     with progress_bar("extracting features", len(names), unit="images") as progress:
         images = {name: source / name for name in names}
-        skipped = extract_images(images, out, recipe, detector, say=say, progress=progress).skipped
+        skipped = extract_images(images, out, describer, detector, say=say, progress=progress).skipped
     return [name for name in names if name not in skipped], skipped
 
 

@@ -6,6 +6,7 @@ named by the key of its contents, in `<out>.parts` until all photos are done.
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
-from matchkernel.photos.describers import Describer, Recipe
-from matchkernel.photos.extract import check_same_settings, describe_found, detect_in, feature_facts, for_each_image
+from matchkernel.photos.describers import Describer
+from matchkernel.photos.extract import check_same_settings, describe_detection, feature_facts
 from matchkernel.photos.features import IMAGE_HASH, Features, Store, label_of, load_features, read_facts, save_features
 from matchkernel.photos.files import (
     SUFFIX,
@@ -36,7 +37,7 @@ from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.work import Progress, Say, one_thread_each, stage, use_threads
+from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage, use_threads
 
 FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
@@ -129,7 +130,7 @@ def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
 def extract_images(
     images: dict[str, Path],
     out: str | Path,
-    describer: Describer | Recipe,
+    describer: Describer,
     detector: Detector | None = None,
     *,
     store: Store = "float32",
@@ -148,7 +149,7 @@ def extract_images(
     Args:
         images: files by name (see find_images).
         out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
-        describer: from open_describer; for workers also from open_recipe.
+        describer: from open_describer; with `later`, only workers open its engine.
         detector: how keypoints are found.
         store: how descriptors are stored; in an .h5, "bytes" become float16, as hloc could not read bytes.
         masks: folder of `<name>.png`, named as for COLMAP: no keypoints where it is 0; an image may have none.
@@ -197,11 +198,11 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
 
 @contextmanager
 def _opened(
-    job: ExtractJob, describer: Describer | Recipe, workers: Workers | None, images: int
+    job: ExtractJob, describer: Describer, workers: Workers | None, images: int
 ) -> Iterator[tuple[dict[str, Any], Callable[[list[Photo]], Iterator[Outcome]]]]:
     """The facts of the features, and a function that extracts them: in this process, or by workers."""
     if workers is None:
-        extractor = Extractor(describer if isinstance(describer, Describer) else describer.open(), job)
+        extractor = Extractor(describer, job)
         yield extractor.facts, extractor.each
         return
     with visible_mark(job.folder) as mark, workers.pool(extract_work(job, describer, mark), images) as pool:
@@ -218,24 +219,24 @@ def _opened(
         yield pool.facts, run
 
 
-def extract_work(job: ExtractJob, describer: Describer | Recipe, mark: Path) -> Work:
+def extract_work(job: ExtractJob, describer: Describer, mark: Path) -> Work:
     """What workers need to extract features; all of them must see the file `mark`."""
-    recipe = describer if isinstance(describer, Recipe) else describer.recipe
-    if recipe is None:
-        raise ArgumentError("a describer that was made by hand cannot be sent to other processes")
-    if recipe.engine.lower().endswith(FILE):
-        recipe = replace(recipe, engine=str(Path(recipe.engine).absolute()))
-    on_gpu = recipe.device is not None and (recipe.device == "auto" or recipe.device.startswith("cuda"))
-    uses_gpu = on_gpu and not isinstance(recipe.model, str) and recipe.engine in (AUTO, TORCH, CUDA_HALF)
-    return Work(partial(_open_in_worker, mark.absolute(), job.absolute(), recipe), MEMORY, uses_gpu)
+    device, engine = describer.wanted_device, describer.wanted_engine
+    if engine.lower().endswith(FILE):
+        describer = replace(describer, wanted_engine=str(Path(engine).absolute()))
+    on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
+    uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
+    return Work(partial(_open_in_worker, mark.absolute(), job.absolute(), describer), MEMORY, uses_gpu)
 
 
-def _open_in_worker(mark: Path, job: ExtractJob, recipe: Recipe, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
+def _open_in_worker(
+    mark: Path, job: ExtractJob, describer: Describer, threads: int, gpu: bool
+) -> tuple[dict[str, Any], Run]:
     check_visible(mark)
     use_threads(threads)
-    if recipe.device == "auto":
-        recipe = replace(recipe, device="cuda" if gpu else "cpu")
-    extractor = Extractor(recipe.open(), job)
+    if describer.wanted_device == "auto":
+        describer = replace(describer, wanted_device="cuda" if gpu else "cpu")
+    extractor = Extractor(describer, job)
     return extractor.facts, lambda photos: list(extractor.each(photos))
 
 
@@ -325,15 +326,19 @@ class Extractor:
     """
 
     def __init__(self, describer: Describer, job: ExtractJob) -> None:
-        self.job = job
-        # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
-        self._describer = replace(describer, takes_one_core=True) if describer.device == "cpu" else describer
+        self.job, self._describer = job, describer
         self.facts = feature_facts(describer, job.detector, job.store)
 
     def each(self, photos: Sequence[Photo]) -> Iterator[Outcome]:
         """What became of each photo, in their order; several are worked on at the same time."""
-        with one_thread_each() if self._describer.device == "cpu" else nullcontext():
-            yield from for_each_image(self._detect, self._describe, photos, self._describer, self.job.detector)
+        is_on_cpu = self._describer.device == "cpu"
+        # One thread of torch per image: with more, sums would have another order and descriptors other last digits.
+        with one_thread_each() if is_on_cpu else nullcontext():
+            threads = 1 if self.job.detector.has_networks else min(spare_threads(), len(photos))
+            if is_on_cpu or self._describer.takes_one_core:
+                yield from in_threads(lambda photo: self._describe(self._detect(photo)), photos, threads)
+            else:  # a GPU describes one image at a time, while keypoints of the next images are detected
+                yield from map(self._describe, in_threads(self._detect, photos, threads))
 
     def _detect(self, photo: Photo) -> _Detected | Outcome:
         return _or_skip(photo, self._read_and_detect, photo)
@@ -361,7 +366,7 @@ class Extractor:
         return _Detected(photo, target, settings, gray, detect_in(gray, self._describer, self.job.detector, mask))
 
     def _describe_and_write(self, found: _Detected) -> Outcome:
-        features = describe_found(found.gray, found.keypoints, self._describer, self.job.detector)
+        features = describe_detection(found.gray, found.keypoints, self._describer, self.job.detector)
         with stage("write"):
             save_features(replace(features, settings=found.settings), found.target)
         return Outcome(found.photo.name, len(features), is_new=True, file=found.target.name)
@@ -376,6 +381,31 @@ class Extractor:
             raise FileError(f"{error}; remove it to extract it again") from None
         check_same_settings(known.model, known.settings, self.facts, name, self.job.out)
         return known if known.settings.get(IMAGE_HASH) == digest else None
+
+
+def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: np.ndarray | None = None) -> Detection:
+    """Keypoints of (H, W) uint8 gray, only where the (H, W) mask, if there is one, is not 0."""
+    with _room_for(gray.size), stage("detect"):
+        return detector.detect(gray, mask, device=describer.device)
+
+
+_free_pixels = [SIFT_PIXELS]
+_freed = threading.Condition()
+
+
+@contextmanager
+def _room_for(pixels: int) -> Iterator[None]:
+    """Wait until the images in detection, of all threads, have at most the pixels of one largest image."""
+    pixels = min(pixels, SIFT_PIXELS)
+    with _freed:
+        _freed.wait_for(lambda: _free_pixels[0] >= pixels)
+        _free_pixels[0] -= pixels
+    try:
+        yield
+    finally:
+        with _freed:
+            _free_pixels[0] += pixels
+            _freed.notify_all()
 
 
 def _or_skip(photo: Photo, step: Callable[..., Result], *arguments: Any) -> Result | Outcome:

@@ -116,7 +116,7 @@ def reconstruct(
         listed: file of the names to take.
         features: folder of features that were extracted before, with the same settings.
         masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
-        engine: what to run the network with (see runtime.onnx.ENGINES).
+        engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.

@@ -22,7 +22,7 @@ SEED = 42  # of the official generators
 DRAWN = f"drawn, seed {SEED}"
 VERIFICATION_COLUMNS = ("s1", "t1", "idx1", "s2", "t2", "idx2")
 RETRIEVAL_COLUMNS = ("s", "idx")
-LIST_FILES = {"positives": "pos", "intra": "neg_intra", "inter": "neg_inter"}
+LISTS = {"positives": "verif_pos", "intra": "verif_neg_intra", "inter": "verif_neg_inter"}  # list -> its file
 LONGEST_NAME = 200  # NumPy stores every name at the width of the longest
 LEAST_DEVIATION = 10.0  # standard deviation of the gray values of a patch used in retrieval
 
@@ -179,18 +179,18 @@ def read_tasks(
         path = _splits_file(folder)
         raise FileError(f"{path}: split {split} names the sequence {missing[0]!r}, which is not in the set")
     lists = {"verification": "read", "retrieval": "read"}
-    if (folder / f"verif_pos_split-{split}.csv").is_file():
+    if _list_file(folder, "verif_pos", split).is_file():
         verification = read_verification(folder, split)
     else:
         verification, lists["verification"] = draw_verification(counts, test), DRAWN
-    if patches is not None and not (folder / f"retr_queries_split-{split}.csv").is_file():
+    if patches is not None and not _list_file(folder, "retr_queries", split).is_file():
         queries, distractors = draw_retrieval(patches, test)
         lists["retrieval"] = DRAWN
     else:
         queries, distractors = read_retrieval(folder, split)
     tasks = HPatchesTasks(split, test, train, verification, queries, distractors, lists)
     for name, part in _lists_of(tasks):
-        sequence_numbers(part, counts, str(folder / f"{name}_split-{split}.csv"))
+        sequence_numbers(part, counts, str(_list_file(folder, name, split)))
     return tasks
 
 
@@ -258,19 +258,18 @@ def draw_retrieval(
 
 def read_verification(tasks: str | Path, split: str) -> VerificationLists:
     """Read verif_pos, verif_neg_intra and verif_neg_inter of a split from an official tasks folder."""
-    paths = {kind: Path(tasks) / f"verif_{kind}_split-{split}.csv" for kind in ("pos", "neg_intra", "neg_inter")}
-    lists = {kind: _read_lists(path, VERIFICATION_COLUMNS) for kind, path in paths.items()}
-    first = lists["pos"][0]
-    for kind, (other, _) in lists.items():
+    lists = [_read_lists(_list_file(tasks, name, split), VERIFICATION_COLUMNS) for name in LISTS.values()]
+    first = lists[0][0]
+    for name, (other, _) in zip(LISTS.values(), lists, strict=True):
         if not all(np.array_equal(getattr(other, part), getattr(first, part)) for part in vars(first)):
-            raise FileError(f"{paths[kind]}: its first patches differ from verif_pos")
-    return VerificationLists(first, *(second for _, second in lists.values()))
+            raise FileError(f"{_list_file(tasks, name, split)}: its first patches differ from verif_pos")
+    return VerificationLists(first, *(second for _, second in lists))
 
 
 def read_retrieval(tasks: str | Path, split: str) -> tuple[PatchList, PatchList]:
     """Read queries and distractors of a split from an official tasks folder."""
-    paths = [Path(tasks) / f"retr_{kind}_split-{split}.csv" for kind in ("queries", "distractors")]
-    queries, distractors = (_read_lists(path, RETRIEVAL_COLUMNS)[0] for path in paths)
+    files = (_list_file(tasks, name, split) for name in ("retr_queries", "retr_distractors"))
+    queries, distractors = (_read_lists(file, RETRIEVAL_COLUMNS)[0] for file in files)
     return queries, distractors
 
 
@@ -279,13 +278,11 @@ def write_tasks(
 ) -> None:
     """Write the five lists of a split in the official layout."""
     first = verification.first
-    seconds = {"pos": verification.positives, "neg_intra": verification.intra, "neg_inter": verification.inter}
-    for kind, second in seconds.items():
-        columns = [first.sequences, first.images, first.indices, second.sequences, second.images, second.indices]
-        _write_rows(Path(tasks) / f"verif_{kind}_split-{split}.csv", VERIFICATION_COLUMNS, columns)
-    for kind, patches in (("queries", queries), ("distractors", distractors)):
-        path = Path(tasks) / f"retr_{kind}_split-{split}.csv"
-        _write_rows(path, RETRIEVAL_COLUMNS, [patches.sequences, patches.indices])
+    for part, name in LISTS.items():
+        columns = [*vars(first).values(), *vars(getattr(verification, part)).values()]
+        _write_rows(_list_file(tasks, name, split), VERIFICATION_COLUMNS, columns)
+    for name, patches in (("retr_queries", queries), ("retr_distractors", distractors)):
+        _write_rows(_list_file(tasks, name, split), RETRIEVAL_COLUMNS, [patches.sequences, patches.indices])
 
 
 def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -> np.ndarray:
@@ -321,9 +318,13 @@ def _read_strip(path: Path) -> np.ndarray:
 def _lists_of(tasks: HPatchesTasks) -> Iterator[tuple[str, PatchList]]:
     """Every list, by the name of the file it is in."""
     for part in dataclasses.fields(tasks.verification):
-        yield f"verif_{LIST_FILES.get(part.name, 'pos')}", getattr(tasks.verification, part.name)
+        yield LISTS.get(part.name, "verif_pos"), getattr(tasks.verification, part.name)
     yield "retr_queries", tasks.queries
     yield "retr_distractors", tasks.distractors
+
+
+def _list_file(tasks: str | Path, name: str, split: str) -> Path:
+    return Path(tasks) / f"{name}_split-{split}.csv"
 
 
 def _splits_file(folder: str | Path) -> Path:

@@ -10,7 +10,7 @@ from matchkernel.data.patch_set import group_by_label
 
 @dataclass(frozen=True)
 class PatchPlaces:
-    """Where patches are in the scene: tells which of them may show the same spot without sharing a label."""
+    """Where patches are in the scene; two of them may show the same spot without sharing a label."""
 
     labels: np.ndarray  # (K,)
     photos: np.ndarray  # (K,)

@@ -11,10 +11,10 @@ from matchkernel.evaluation.patch_sets import retrieval_map
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.calibrate import calibrate
-from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
-from matchkernel.runtime.int8 import Ranges, int8_file
+from matchkernel.runtime.graph import Ranges, int8_file
 from matchkernel.runtime.onnx import FILE, INT8, OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 

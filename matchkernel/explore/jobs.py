@@ -39,10 +39,12 @@ class Jobs:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
         answer, stopped = asyncio.wrap_future(job), asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if stopped.done():
+        try:
+            await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if self._stopped.is_set():  # a job that waited is cancelled, too, and may be seen first
             raise StoppedError("the explorer was stopped")
-        stopped.cancel()
         return answer.result()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.photos.describers import CUT, Describer, open_describer
-from matchkernel.photos.extract import describe_frames, recorded_settings
+from matchkernel.photos.extract import describe_detection
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
@@ -103,12 +103,8 @@ class PageMatcher:
         """The features of a photo, as `extract` gives them."""
 
         def describe() -> Features:
-            describer = self.describer(model)
-            detector, found = Detector(keypoints=keypoints), self._detect(photo, keypoints)
-            rows = describe_frames(photo.gray, found.frames, describer, detector)
-            size = (photo.gray.shape[1], photo.gray.shape[0])
-            settings = recorded_settings(describer, detector)
-            return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
+            describer, found = self.describer(model), self._detect(photo, keypoints)
+            return describe_detection(photo.gray, found, describer, Detector(keypoints=keypoints))
 
         return self._features.get((photo.id, model, keypoints), describe)
 

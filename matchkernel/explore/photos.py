@@ -40,7 +40,7 @@ class PagePhoto:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What the page is told about it."""
+        """What the page shows about it."""
         return {"id": self.id, "name": self.name, "width": self.gray.shape[1], "height": self.gray.shape[0]}
 
 

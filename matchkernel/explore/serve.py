@@ -26,11 +26,11 @@ def serve(
     report: str | None = None,
     started: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve until the process is told to stop.
+    """Serve until the process is stopped.
 
     Args:
         settings: where and with which limits.
-        pair: photos that are there when the page opens.
+        pair: photos that the page opens with.
         report: HTML of the page of results.
         started: called with the page's address once requests are accepted.
     """
@@ -59,7 +59,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Gives up the jobs when it is told to stop: uvicorn waits for their requests, then prints a traceback of each."""
+    """Drops the jobs when it is stopped: uvicorn would wait for their requests, then print a traceback of each."""
 
     def __init__(self, config: uvicorn.Config, explorer: Explorer) -> None:
         super().__init__(config)

@@ -121,7 +121,7 @@ class Explorer:
         }
 
     def close(self) -> None:
-        """Give up the jobs."""
+        """Drop all jobs."""
         self.long.close()
         self.short.close()
 
@@ -197,7 +197,7 @@ def create_app(
 
     Args:
         settings: limits, and the host and port it will be served at.
-        pair: photos that are there when the page opens.
+        pair: photos that the page opens with.
         report: HTML of the page of results.
     """
     explorer = Explorer(settings, pair, report)

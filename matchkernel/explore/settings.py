@@ -19,8 +19,8 @@ class ExploreSettings:
         keypoints: maximum number of keypoints per photo when the page opens.
         upload_bytes: maximum size of a photo's file.
         upload_pixels: maximum number of pixels of a photo.
-        kept_photos: photos in memory besides those given on the command line; the one not used longest goes first.
-        kept_results: features, matches, encodings and curves in memory, of each kind.
+        kept_photos: photos in memory besides those of the command line; the least recently used are dropped first.
+        kept_results: features, matches, maps and curves in memory, of each kind.
         workers: jobs computed at the same time, of each of two kinds, long and short.
         waiting: jobs that may wait or run, of each kind; more are answered "busy".
         upload_seconds: a photo that takes longer to arrive is refused.

@@ -67,8 +67,8 @@ def describe(
 
     A constant patch, or one with a NaN or infinite pixel, cannot be described: its row is zeros and its entry in the
     mask is False; the other rows are not affected. Gray values may have any range far above 1e-7, since every patch is
-    normalised separately. The model is not changed, moved or switched to another mode: a copy is used, with the
-    BatchNorm statistics for the size of the patches folded into its weights (see Descriptor.fold). On a CPU
+    normalised separately. The model is not changed, moved or switched to another mode: a copy is used, with
+    BatchNorm folded into its weights (see Descriptor.fold). On a CPU
     half-precision models are computed in float32; their rows differ from the float32 model's only because the stored
     weights are rounded. Making the copy takes milliseconds; pass `model.fold()` to describe a few patches many times.
 

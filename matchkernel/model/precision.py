@@ -1,4 +1,4 @@
-"""Which precision to compute in: half precision is not enough for sums of squares, and is slow on CPUs."""
+"""Where and in which precision to compute: half precision is not enough for sums of squares, and is slow on CPUs."""
 
 import threading
 from collections.abc import Iterator
@@ -7,8 +7,23 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from matchkernel.errors import ArgumentError, short_message
+
 _LOCK = threading.Lock()
 _SAVED: list[str] = []  # torch's precision when each active block of `full_precision` began
+
+
+def open_device(device: str | torch.device | None) -> torch.device:
+    """A usable device, or a one-line error: "cpu", "cuda", ...; "auto" is a GPU if there is one, None is the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.empty(0, device=device or "cpu").device
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(f"device {device!r} cannot be used: {short_message(error)}") from None
+    if found.type == "meta":
+        raise ArgumentError("device 'meta' holds no numbers to compute with")
+    return found
 
 
 def widened_type(dtype: torch.dtype) -> torch.dtype:

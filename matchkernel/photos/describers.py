@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Callable
 from ctypes.util import find_library
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -46,61 +47,124 @@ FRAMES_AT_A_TIME = 8192  # at most, on a GPU: 32 MiB of patches
 SIFTS = {"sift": (0.369, 0.85), "rootsift": (0.342, 0.9)}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Describer:
-    """A descriptor of image regions, ready to run.
+    """A descriptor of image regions.
+
+    A network is opened when it is first needed, so that a describer can be pickled and opened in another process.
 
     Attributes:
-        name: of the descriptor.
-        D: dimension of a descriptor.
-        settings: everything that determines the descriptors (weights, patch size, sampler), JSON values.
-        compute: (H, W) uint8 gray, K frames, magnification -> (K, D) float32 unit rows, zeros without content; takes a
-            `progress` as well.
-        device: where it runs, and where descriptors are matched.
-        takes_one_core: True if describing several images in threads is faster than one after the other.
-        recipe: how to open it in another process; None if it was not opened from a model.
+        model: weights of a file, a Descriptor, or "sift" or "rootsift".
+        wanted_device: see `open_describer`; `device` is where it runs, and where descriptors are matched.
+        wanted_engine: see `open_describer`.
     """
 
-    name: str
-    D: int
-    settings: dict[str, Any]
-    compute: Callable[..., np.ndarray] = field(repr=False)
-    device: str = CPU
-    takes_one_core: bool = False
-    recipe: "Recipe | None" = field(default=None, repr=False)
+    model: "Weights | Descriptor | str" = field(repr=False)
+    wanted_device: str | None = None
+    wanted_engine: str = AUTO
+
+    @property
+    def name(self) -> str:
+        """Of the descriptor."""
+        return self.model if isinstance(self.model, str) else self.model.name
 
     @property
     def label(self) -> str:
         """Its name and its engine, for messages."""
         return label_of(self.name, self.settings)
 
+    @property
+    def D(self) -> int:
+        """Dimension of a descriptor."""
+        return 128 if isinstance(self.model, str) else self.model.config.D or 0
 
-@dataclass(frozen=True)
-class Recipe:
-    """The model of a describer, which can be pickled with its weights and opened in another process.
-
-    Attributes:
-        model: weights of a file, a Descriptor, or "sift" or "rootsift".
-        device: see `open_describer`.
-        engine: see `open_describer`.
-    """
-
-    model: "Weights | Descriptor | str" = field(repr=False)
-    device: str | None = None
-    engine: str = AUTO
-
-    def open(self) -> Describer:
-        """Open the engine."""
+    @cached_property
+    def runner(self) -> Engine | None:
+        """What computes the network; None for SIFT."""
         if isinstance(self.model, str):
-            return replace(_of_sift(self.model, open_place(self.device)), recipe=self)
-        return replace(_of_network(self.model, self.device, self.engine), recipe=self)
+            return None
+        return _open_engine(self.model, self.wanted_device, self.wanted_engine)
+
+    @cached_property
+    def device(self) -> str:
+        """Where it runs."""
+        return open_place(self.wanted_device) if self.runner is None else self.runner.device
+
+    @cached_property
+    def takes_one_core(self) -> bool:
+        """True if describing several images in threads is faster than one after the other."""
+        return self.runner is None or self.runner.takes_one_core
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that determines the descriptors (weights, patch size, sampler), JSON values."""
+        if isinstance(self.model, str):
+            weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
+            distance, ratio = SIFTS[self.model]
+            return {"weights": weights, "cut": None, THRESHOLD: distance, RATIO: ratio}
+        card, runner = self.model.card, self.runner
+        assert runner is not None  # it has copies of the weights, so that the digest stays valid if these change
+        threshold = {} if card.match_threshold is None else {THRESHOLD: card.match_threshold}
+        return {
+            "weights": _state_sha256(self.model),
+            "patch_size": self.model.config.patch_size,
+            "cut": CUT,
+            "sampler": DEVICE_SAMPLER if runner.device.startswith("cuda") else SAMPLER,
+            **runner.settings,
+            RATIO: card.match_ratio or LEARNED_RATIO,
+            **threshold,
+        }
+
+    def compute(
+        self, image: np.ndarray, frames: Frames, magnification: float, progress: Progress | None = None
+    ) -> np.ndarray:
+        """(K, D) float32 unit rows of the regions, zeros without content.
+
+        Args:
+            image: (H, W) uint8 gray.
+            frames: K regions.
+            magnification: half width of a region / sigma of its keypoint, for SIFT.
+            progress: called with the number of regions described and of all.
+        """
+        runner = self.runner
+        if runner is None:
+            with stage("describe"):
+                rows = frame_sift(image, frames, magnification)
+                return unit_rows(to_rootsift(rows) if self.model == "rootsift" else rows)
+        cut, describe = _cutting_and_describing(image, runner)
+        step = max(1, min(FRAMES_AT_A_TIME, runner.batch_pixels // runner.size**2))
+        starts = range(0, len(frames), step)
+
+        def described(start: int) -> np.ndarray:  # patches stay in the cache until they are described
+            with stage("cut"):
+                patches = cut(frames[start : start + step])
+            with stage("describe"):
+                return describe(patches)
+
+        rows = np.zeros((len(frames), self.D), np.float32)
+        alone = runner.takes_one_core or (runner.device == CPU and process_threads() == 1)
+        threads = min(spare_threads(), len(starts)) if alone else 1
+        for start, some in zip(starts, in_threads(described, starts, threads), strict=True):
+            rows[start : start + step] = some
+            if progress is not None:
+                progress(start + len(some), len(frames))
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:  # what is opened stays in this process
+        opened = ("runner", "device", "settings", "takes_one_core")
+        return {name: value for name, value in vars(self).items() if name not in opened}
 
 
 Model = Union["Descriptor", Describer, str, Path]
 
 
 def open_describer(
-    model: Model, *, untrained: bool = False, device: "str | torch.device | None" = None, engine: str = "auto"
+    model: Model,
+    *,
+    untrained: bool = False,
+    device: "str | torch.device | None" = None,
+    engine: str = "auto",
+    later: bool = False,
 ) -> Describer:
     """Open a describer, to be used for many images.
 
@@ -110,6 +174,7 @@ def open_describer(
         untrained: take `model` as the name of a descriptor, with random weights (seed 0), for trying things out.
         device: where to compute (default: the model's device). SIFT itself always runs on the CPU.
         engine: what to compute with (see runtime.onnx.ENGINES); SIFT has none.
+        later: only read the weights; the engine is opened where the describer is used, such as in another process.
 
     Example:
         >>> describer = open_describer("light-wide")
@@ -124,44 +189,33 @@ def open_describer(
         if engine not in (AUTO, own):
             raise ArgumentError(f"this describer runs on {own}: open it for {engine} instead")
         return model
-    return open_recipe(model, untrained=untrained, device=device, engine=engine).open()
+    found = Describer(_read_model(model, untrained), None if device is None else str(device), engine)
+    if not later:
+        _ = found.device, found.settings
+    return found
 
 
-def open_recipe(
-    model: "Descriptor | str | Path",
-    *,
-    untrained: bool = False,
-    device: "str | torch.device | None" = None,
-    engine: str = "auto",
-) -> Recipe:
-    """Read the weights of a describer that will be opened in other processes; arguments as in `open_describer`."""
-    check_name(engine)
-    place = None if device is None else str(device)
-    if _is_descriptor(model):
-        return Recipe(model, place, engine)
+def _read_model(model: "Descriptor | str | Path", untrained: bool) -> "Weights | Descriptor | str":
     if not isinstance(model, str | Path):
-        raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
+        loaded = sys.modules.get("matchkernel.model.descriptors")  # torch is not imported to find out
+        if loaded is None or not isinstance(model, loaded.Descriptor):
+            raise ArgumentTypeError(f"model must be a Descriptor, a name or a weight file, got {type(model).__name__}")
+        return model
     if str(model) in SIFTS:
-        return Recipe(str(model), place, engine)
+        return str(model)
     if untrained:
-        if str(model) not in VARIANTS:
-            raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {str(model)!r}")
-        return Recipe(_untrained(str(model)), place, engine)
+        return _untrained(str(model))
     try:
-        return Recipe(read_weights(model), place, engine)
+        return read_weights(model)
     except WeightsError as error:
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
 
 
-def _is_descriptor(model: object) -> "TypeGuard[Descriptor]":
-    """True for a Descriptor; torch is not imported to find out."""
-    loaded = sys.modules.get("matchkernel.model.descriptors")
-    return loaded is not None and isinstance(model, loaded.Descriptor)
-
-
 def _untrained(variant: str) -> "Descriptor":
+    if variant not in VARIANTS:
+        raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {variant!r}")
     need("torch", "torch", "a model with random weights")
     import torch
 
@@ -187,7 +241,7 @@ def open_place(device: "str | torch.device | None") -> str:
         if device == "auto":
             return CPU  # photos are matched even if torch is broken
         raise
-    from matchkernel.model.devices import open_device
+    from matchkernel.model.precision import open_device
 
     return str(open_device(device))
 
@@ -224,43 +278,6 @@ def _open_engine(model: "Weights | Descriptor", device: str | None, engine: str)
     return open_engine(network, TORCH if problem else engine, device=device)
 
 
-def _of_network(model: "Weights | Descriptor", device: str | None, engine: str) -> Describer:
-    runner = _open_engine(model, device, engine)  # has copies, so that the digest stays valid if these change
-    D, card = model.config.D or 0, model.card
-    settings: dict[str, Any] = {
-        "weights": _state_sha256(model),
-        "patch_size": model.config.patch_size,
-        "cut": CUT,
-        "sampler": DEVICE_SAMPLER if runner.device.startswith("cuda") else SAMPLER,
-        **runner.settings,
-    }
-    settings[RATIO] = card.match_ratio or LEARNED_RATIO
-    if card.match_threshold is not None:
-        settings[THRESHOLD] = card.match_threshold
-
-    def compute(image: np.ndarray, frames: Frames, _: float, progress: Progress | None = None) -> np.ndarray:
-        cut, describe = _cutting_and_describing(image, runner)
-        step = max(1, min(FRAMES_AT_A_TIME, runner.batch_pixels // runner.size**2))
-        starts = range(0, len(frames), step)
-
-        def described(start: int) -> np.ndarray:  # patches stay in the cache until they are described
-            with stage("cut"):
-                patches = cut(frames[start : start + step])
-            with stage("describe"):
-                return describe(patches)
-
-        rows = np.zeros((len(frames), D), np.float32)
-        alone = runner.takes_one_core or (runner.device == CPU and process_threads() == 1)
-        threads = min(spare_threads(), len(starts)) if alone else 1
-        for start, some in zip(starts, in_threads(described, starts, threads), strict=True):
-            rows[start : start + step] = some
-            if progress is not None:
-                progress(start + len(some), len(frames))
-        return rows
-
-    return Describer(model.name, D, settings, compute, runner.device, runner.takes_one_core)
-
-
 def _state_sha256(model: "Weights | Descriptor") -> str:
     if isinstance(model, Weights):
         return model.state_sha256
@@ -292,18 +309,3 @@ def _cutting_and_describing(
         return lambda frames: extract_patches_on(pixels, frames, CUT)[:, None], describe
     pyramid = Pyramid(image)
     return lambda frames: torch.from_numpy(pyramid.cut(frames, CUT)[:, None]).to(runner.device), describe
-
-
-def _of_sift(name: str, device: str) -> Describer:
-    def compute(
-        image: np.ndarray, frames: Frames, magnification: float, progress: Progress | None = None
-    ) -> np.ndarray:
-        with stage("describe"):
-            rows = frame_sift(image, frames, magnification)
-            rows = to_rootsift(rows) if name == "rootsift" else rows
-            return unit_rows(rows)
-
-    weights = f"OpenCV {need_opencv().__version__} SIFT.compute, octaves told from sizes"
-    distance, ratio = SIFTS[name]
-    settings = {"weights": weights, "cut": None, THRESHOLD: distance, RATIO: ratio}
-    return Describer(name, 128, settings, compute, device, takes_one_core=True)

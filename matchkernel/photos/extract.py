@@ -1,16 +1,13 @@
 """Extract features from an image: keypoints, the regions around them, descriptors."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
+from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.features import IMAGE_HASH, RATIO, STORE, THRESHOLD, Features, Store
@@ -18,7 +15,7 @@ from matchkernel.runtime.onnx import ENGINE, TORCH
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.settings import describe_differences, with_options
-from matchkernel.storage.work import Progress, Say, in_threads, spare_threads, stage
+from matchkernel.storage.work import Progress, Say, stage
 
 if TYPE_CHECKING:
     import torch
@@ -26,9 +23,6 @@ if TYPE_CHECKING:
 FARTHEST = 1e6  # pixels; OpenCV's fixed-point sampling overflows beyond this
 
 Image = np.ndarray | str | Path
-Item = TypeVar("Item")
-Begun = TypeVar("Begun")
-Result = TypeVar("Result")
 
 
 def extract(
@@ -50,7 +44,7 @@ def extract(
         frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
             used.
         device: where to run the network (default: the model's device).
-        engine: what to run it with (see runtime.onnx.ENGINES).
+        engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         options: fields of Detector, such as keypoints=1000, instead of `detector`.
 
     Returns:
@@ -92,18 +86,13 @@ def extract_with(
     with stage("read"):
         gray = as_gray(image)
     say("detecting")
-    found = detect_in(gray, describer, detector)
+    with stage("detect"):
+        found = detector.detect(gray, device=describer.device)
     say("describing")
-    return describe_found(gray, found, describer, detector, progress)
+    return describe_detection(gray, found, describer, detector, progress)
 
 
-def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: np.ndarray | None = None) -> Detection:
-    """Keypoints of (H, W) uint8 gray, only where the (H, W) mask, if there is one, is not 0."""
-    with _room_for(gray.size), stage("detect"):
-        return detector.detect(gray, mask, device=describer.device)
-
-
-def describe_found(
+def describe_detection(
     gray: np.ndarray, found: Detection, describer: Describer, detector: Detector, progress: Progress | None = None
 ) -> Features:
     """The features of detected keypoints; `progress` is called with the number of keypoints described and of all."""
@@ -111,29 +100,6 @@ def describe_found(
     size = (gray.shape[1], gray.shape[0])
     settings = recorded_settings(describer, detector)
     return Features(found.frames, rows, found.scores.astype(np.float32), size, describer.name, settings)
-
-
-def for_each_image(
-    begin: Callable[[Item], Begun],
-    end: Callable[[Begun], Result],
-    items: Sequence[Item],
-    describer: Describer,
-    detector: Detector,
-) -> Iterator[Result]:
-    """end(begin(item)) of every item in their order, several at the same time.
-
-    Args:
-        begin: reads an image and detects its keypoints.
-        end: describes them. Networks that use all cores or a GPU describe one image at a time, in the calling thread,
-            while keypoints of the next images are detected.
-        items: one per image.
-        describer: that `end` uses.
-        detector: that `begin` uses.
-    """
-    threads = 1 if detector.has_networks else min(spare_threads(), len(items))
-    if describer.takes_one_core:
-        return in_threads(lambda item: end(begin(item)), items, threads)
-    return map(end, in_threads(begin, items, threads))
 
 
 def describe_frames(
@@ -144,12 +110,11 @@ def describe_frames(
     With pooling, a keypoint's row is the mean of the rows of regions of several sizes, scaled to length 1. SIFT, whose
     region is given by sigma alone, is computed as if sigma were larger or smaller by the same factor.
     """
-    watched = {} if progress is None else {"progress": progress}
     if not detector.pooled_magnifications:
-        return describer.compute(gray, frames, detector.magnification, **watched)
+        return describer.compute(gray, frames, detector.magnification, progress)
     factors = [number / detector.magnification for number in detector.pooled_magnifications]
     pooled = [Frames(frames.centers, frames.shapes * factor) for factor in factors]
-    rows = [describer.compute(gray, regions, detector.magnification, **watched) for regions in pooled]
+    rows = [describer.compute(gray, regions, detector.magnification, progress) for regions in pooled]
     total = np.asarray(np.sum(rows, axis=0, dtype=np.float64))
     return unit_rows(total).astype(np.float32)
 
@@ -182,25 +147,6 @@ def check_same_settings(
             raise ArgumentError(
                 f"{out}: features of {name} were {differences}; {other}{advice} or choose another place"
             )
-
-
-_free_pixels = [SIFT_PIXELS]
-_freed = threading.Condition()
-
-
-@contextmanager
-def _room_for(pixels: int) -> Iterator[None]:
-    """Wait until the images in detection, of all threads, have at most the pixels of one largest image."""
-    pixels = min(pixels, SIFT_PIXELS)
-    with _freed:
-        _freed.wait_for(lambda: _free_pixels[0] >= pixels)
-        _free_pixels[0] -= pixels
-    try:
-        yield
-    finally:
-        with _freed:
-            _free_pixels[0] += pixels
-            _freed.notify_all()
 
 
 def as_gray(image: Image) -> np.ndarray:

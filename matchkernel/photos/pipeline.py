@@ -138,7 +138,7 @@ def match_images(
     progress: Progress | None = None,
     **options: Any,
 ) -> ImageMatches:
-    """Detect, describe, match and verify.
+    """Match two images: detect and describe keypoints, match them, and verify the matches by a geometry.
 
     Args:
         a: file or pixels of image A (see extract).
@@ -146,7 +146,7 @@ def match_images(
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
-        engine: what to run the network with (see runtime.onnx.ENGINES).
+        engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total, for each image.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
@@ -217,7 +217,7 @@ def save_csv(found: ImageMatches, path: str | Path) -> None:
 
 
 def save_json(found: ImageMatches, path: str | Path) -> None:
-    """Write to_json() to a file, atomically.
+    """Write the result of match_images to a JSON file, atomically.
 
     Example:
         >>> import json

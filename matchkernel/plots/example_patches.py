@@ -35,7 +35,7 @@ def two_patches(
         a: index of the first patch of a stack or strip (default: 0); refused for others, as is b.
         b: index of the second (default: 1).
         match: which match of two photos, 1 for the closest pair of descriptors (default); refused for patches.
-        say: told which match of two photos this is, and where.
+        say: called with which match of the two photos this is, and where.
     """
     if len(files) > 2:
         raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, GREEN, ORANGE, new_figure, save_png
-from matchkernel.runtime.config import MAX_S
+from matchkernel.runtime.config import MAX_KAPPA, MAX_S
 from matchkernel.runtime.positions import (
     SYSTEMS,
     coordinates,
@@ -37,6 +37,8 @@ def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[
         kappa: concentration of the position kernels; its curve is drawn in addition to that of kappa = 1.
         s: frequencies of the position kernels; drawn in addition to 1, 2, 3.
     """
+    if not 0 < kappa <= MAX_KAPPA:
+        raise ArgumentError(f"kappa must be above 0 and at most {MAX_KAPPA:g}, got {kappa}")
     if not 0 <= s <= MAX_S:
         raise ArgumentError(f"s must be between 0 and {MAX_S}, got {s}")
     gamma = fourier_coefficients(kappa, s)

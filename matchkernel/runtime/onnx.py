@@ -15,9 +15,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.runtime.graph import INPUT, OUTPUT, FoldedNetwork, float_file, fold
-from matchkernel.runtime.int8 import Ranges, int8_file
-from matchkernel.runtime.weights import SHIPPED, Weights
+from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, float_file, int8_file
+from matchkernel.runtime.weights import SHIPPED, FoldedNetwork, Weights, fold
 from matchkernel.storage.extras import CORE, need
 
 AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"

@@ -1,4 +1,4 @@
-"""Weight files without torch: the card that describes them, their tensors, and the files shipped with the package."""
+"""Weight files without torch: the card that describes them, their tensors, and the network folded from these."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
-from matchkernel.runtime.config import COUNTER, VARIANTS, DescriptorConfig
+from matchkernel.runtime.config import COUNTER, STRIDE, VARIANTS, DescriptorConfig
+from matchkernel.runtime.positions import fourier_coefficients, position_matrix
 from matchkernel.storage.arrays import KINDS, Stored, digest, read_header, read_tensors
 from matchkernel.storage.settings import short_repr
 
@@ -20,6 +21,7 @@ NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
 TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
 WHOLE_NUMBERS = ("step", "seed")
+EPSILON = 1e-5  # BatchNorm's
 IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
 
@@ -284,3 +286,83 @@ def bad_numbers(weights: Weights) -> str:
         if name.endswith(".running_var") and (values < 0).any():
             return f"negative variances in {name}"
     return ""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A 3 x 3 convolution with padding 1, BatchNorm folded into it, followed by ReLU; float32."""
+
+    weight: np.ndarray  # (outputs, inputs, 3, 3)
+    bias: np.ndarray  # (outputs,)
+    stride: int
+
+
+@dataclass(frozen=True)
+class FoldedNetwork:
+    """A descriptor as it is computed at inference, for one patch size; float32.
+
+    Attributes:
+        config: of the descriptor.
+        size: side of the patches.
+        networks: the convolutions of each network.
+        matrices: (n * n, P) for each aggregation, which multiplies the map: c F, or the mean; None: the map itself.
+        projection: (D, width) of M or W and (D,) added to the product; None if nothing is learned there.
+        scale_and_shift: (D,) each, of the BatchNorm that `sum` and `concat` may have.
+    """
+
+    config: DescriptorConfig
+    size: int
+    networks: list[list[Convolution]]
+    matrices: list[np.ndarray | None]
+    projection: tuple[np.ndarray, np.ndarray] | None
+    scale_and_shift: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def fold(weights: Weights, size: int) -> FoldedNetwork:
+    """Fold every BatchNorm into the convolution or matrix before it, in float64, so that only one rounding is added.
+
+    Args:
+        weights: of the descriptor.
+        size: side of the patches.
+    """
+    config = weights.config
+    values = {name: tensor.array().astype(np.float64) for name, tensor in weights.tensors.items()}
+    networks = []
+    for k in range(VARIANTS[config.variant].networks):
+        layers = []
+        for number, (_, _, stride) in enumerate(config.convolutions):
+            at = f"backbones.{k}.layers."
+            scale, shift = _norm(values, f"{at}{3 * number + 1}")
+            weight = values[f"{at}{3 * number}.weight"] * scale[:, None, None, None]
+            layers.append(Convolution(weight.astype(np.float32), shift.astype(np.float32), stride))
+        networks.append(layers)
+    projection, final = None, _norm(values, "output_norm") if config.output_norm == "batch" else None
+    if VARIANTS[config.variant].projects:
+        scale, shift = (np.ones(config.D or 0), np.zeros(config.D or 0)) if final is None else final
+        weight = values["projection.weight"] * scale[:, None]
+        bias = values.get("projection.bias", 0) * scale + shift
+        projection, final = (weight.astype(np.float32), bias.astype(np.float32)), None
+    exact = None if final is None else (final[0].astype(np.float32), final[1].astype(np.float32))
+    return FoldedNetwork(config, size, networks, aggregation_matrices(config, size), projection, exact)
+
+
+def _norm(values: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A BatchNorm as a factor and a number to add."""
+    scale = 1 / np.sqrt(values[f"{name}.running_var"] + EPSILON)
+    return scale, -values[f"{name}.running_mean"] * scale
+
+
+def aggregation_matrices(config: DescriptorConfig, size: int) -> list[np.ndarray | None]:
+    """The matrix that multiplies the map of each aggregation, (n * n, P) float32; None where the map itself is used."""
+    variant, n = VARIANTS[config.variant], size // STRIDE
+    if not variant.systems:
+        return [np.full((n * n, 1), 1 / n**2, np.float32) if variant.any_size else None]
+    assert config.s is not None  # resolved
+    assert config.grid is not None
+    return [
+        np.float32(64 / n**2)  # c of [M12]
+        * position_matrix(
+            system, n, fourier_coefficients(kappa, config.s), grid=config.grid, center_weight=bool(config.center_weight)
+        ).astype(np.float32)
+        for system, kappa in zip(variant.systems, config.kappas, strict=True)
+    ]

@@ -115,9 +115,12 @@ def find_checkpoint(folder: Path) -> Path | None:
     return next((folder / name for name in (LAST, PREVIOUS) if (folder / name).exists()), None)
 
 
-def nothing_to_resume(folder: Path) -> FileError:
-    """The error of a folder without a checkpoint."""
-    return FileError(f"{folder}: nothing to resume: it has no checkpoint; leave out --resume to start a new run")
+def checkpoint_to_resume(folder: Path) -> Path:
+    """The same, or an error if the folder has no checkpoint."""
+    path = find_checkpoint(folder)
+    if path is None:
+        raise FileError(f"{folder}: nothing to resume: it has no checkpoint; leave out --resume to start a new run")
+    return path
 
 
 @contextmanager
@@ -129,8 +132,8 @@ def run_folder(folder: Path, inputs: Sequence[str], *, resume: bool) -> Iterator
         inputs: folders that are read, and must not be written to.
         resume: whether a run continues there; otherwise the folder must not hold weights or checkpoints.
     """
-    if resume and find_checkpoint(folder) is None:
-        raise nothing_to_resume(folder)
+    if resume:
+        checkpoint_to_resume(folder)
     before = _entries(folder)
     check_folder(folder, *inputs)
     with exclusive(folder, f"{folder}: another run is using this folder"):

@@ -19,9 +19,8 @@ from matchkernel.training.checkpoint import (
     FINAL,
     Checkpoint,
     check_same_run,
+    checkpoint_to_resume,
     collect,
-    find_checkpoint,
-    nothing_to_resume,
     read_checkpoint,
     restore,
     write_checkpoint,
@@ -155,9 +154,7 @@ class TrainingState:
 
     def resume(self) -> None:
         """Continue from the folder's last checkpoint."""
-        path = find_checkpoint(self.folder)
-        if path is None:
-            raise nothing_to_resume(self.folder)
+        path = checkpoint_to_resume(self.folder)
         checkpoint = read_checkpoint(path)
         check_same_run(checkpoint, self.config, self.identity, path)
         restore(checkpoint, self.model, self.updater, path)

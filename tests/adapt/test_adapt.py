@@ -66,8 +66,8 @@ def quicken(patch):
     for module in (judge, limits):
         patch.setattr(module, "KEYPOINTS", 150)
     patch.setattr(page, "KEYPOINTS", 300)
-    patch.setattr(limits, "LEAST_RIGHT", 1)
-    patch.setattr(judge, "LEAST_PAIRS", 2)
+    patch.setattr(limits, "MIN_CORRECT", 1)
+    patch.setattr(judge, "MIN_PAIRS", 2)
     patch.setattr(page, "_drawn", lambda *_: iter(()))
 
 

@@ -1,9 +1,9 @@
+"""The console: errors in one line, the progress bar, and what a log file shows of long work."""
+
 import re
-import signal
 import subprocess
 import sys
 from io import StringIO
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from matchkernel.cli import console
-from matchkernel.cli.console import progress_bar, show_traceback, user_errors
+from matchkernel.cli.console import ProgressLines, duration, user_errors
 from matchkernel.errors import FileError, WorkError
 
 ADVICE = "lower --batch-size or --keypoints, or sampling.pairs in training"
@@ -19,7 +19,7 @@ CUDA = """CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total cap
 free. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True."""
 
 
-def told(error, capsys):
+def reported(error, capsys):
     """What stderr and the exit code say of an error."""
     with pytest.raises(typer.Exit) as end, user_errors():
         raise error
@@ -27,27 +27,17 @@ def told(error, capsys):
 
 
 def test_no_memory_of_the_cpu_is_one_line(capsys):
-    with pytest.raises(typer.Exit) as end, user_errors():
+    with pytest.raises(RuntimeError) as full:
         torch.empty(2**60, dtype=torch.uint8)
-    assert end.value.exit_code == 1
-    assert capsys.readouterr().err == f"error: not enough memory (tried to allocate {2**60} bytes); {ADVICE}\n"
+    message = f"error: not enough memory (tried to allocate {2**60} bytes); {ADVICE}\n"
+    assert reported(full.value, capsys) == (message, 1)
 
 
 def test_no_memory_of_a_gpu_is_one_line(capsys):
-    words = f"error: not enough memory (tried to allocate 20.00 GiB); {ADVICE}\n"
-    assert told(torch.OutOfMemoryError(CUDA), capsys) == (words, 1)
-    words = f"error: not enough memory; {ADVICE}\n"
-    assert told(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), capsys) == (words, 1)
-
-
-def test_the_traceback_of_no_memory_is_there_for_who_asks(capsys):
-    token = show_traceback.set(True)
-    try:
-        words, _ = told(torch.OutOfMemoryError(CUDA), capsys)
-    finally:
-        show_traceback.reset(token)
-    assert words.startswith("Traceback")
-    assert words.endswith(f"{ADVICE}\n")
+    message = f"error: not enough memory (tried to allocate 20.00 GiB); {ADVICE}\n"
+    assert reported(torch.OutOfMemoryError(CUDA), capsys) == (message, 1)
+    message = f"error: not enough memory; {ADVICE}\n"
+    assert reported(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), capsys) == (message, 1)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), typer.Exit(3), ZeroDivisionError()])
@@ -59,15 +49,16 @@ def test_other_errors_pass_on_as_they_are(error, capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "words", "code"),
+    ("error", "message", "code"),
     [
         (FileError("a: no such\nfile"), "error: a: no such file\n", 2),
         (WorkError("failed"), "error: failed\n", 1),
         (MemoryError(), "error: MemoryError\n", 1),
+        (BrokenPipeError(32, "worker pipe broke"), "error: [Errno 32] worker pipe broke\n", 1),
     ],
 )
-def test_our_errors_are_one_line(error, words, code, capsys):
-    assert told(error, capsys) == (words, code)
+def test_our_errors_are_one_line(error, message, code, capsys):
+    assert reported(error, capsys) == (message, code)
 
 
 def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
@@ -91,22 +82,121 @@ def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
             assert set(re.findall(r"\d (\w+)/s", said)) == ({unit} if unit else set())
 
 
-@pytest.mark.parametrize("told", ["print('x' * 9999)", "answer('x' * 9999)"])
-def test_a_pipe_that_is_closed_ends_quietly(told):
-    code = f"from matchkernel.cli.console import answer, run_script; run_script(lambda: [{told} for _ in range(99)])"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.read(10)
-        process.stdout.close()
-        said = process.stderr.read()
-    assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
+class Log:
+    """Lines and the time; `wait` lets a second pass after the other, as the thread that keeps the time does."""
+
+    def __init__(self, what="extracting features", unit="images"):
+        self.now, self.said = 1000.0, []
+        self.lines = ProgressLines(what, unit, self.said.append, lambda: self.now)
+
+    def wait(self, seconds):
+        for _ in range(seconds):
+            self.now += 1
+            self.lines.tick()
+
+    def new(self):
+        lines, self.said[:] = list(self.said), []
+        return lines
 
 
-def test_another_pipe_that_breaks_is_an_error(capsys):
-    assert told(BrokenPipeError(32, "worker pipe broke"), capsys) == ("error: [Errno 32] worker pipe broke\n", 1)
+def test_half_a_minute_of_work_says_nothing():
+    log = Log()
+    for done in range(29):
+        log.lines(done, 29)
+        log.wait(1)
+    log.lines.rename("matching", "pairs")
+    assert log.new() == []
 
 
-def test_ctrl_c_says_how_to_go_on(capsys):
-    with pytest.raises(typer.Exit) as end, user_errors(), progress_bar("work", resumes=Path("out.h5")):
-        raise KeyboardInterrupt
-    assert end.value.exit_code == 130
-    assert capsys.readouterr().err == "interrupted: run the same command again to resume out.h5\n"
+def test_longer_work_says_how_far_it_is_every_half_minute():
+    log = Log()
+    for second in range(90):
+        log.lines(3 * second, 400)
+        log.wait(1)
+    assert log.new() == [
+        "extracting features: 87 of 400 images, 2.9 images/s, about 1 min 48 s left",
+        "extracting features: 177 of 400 images, 3.0 images/s, about 1 min 16 s left",
+        "extracting features: 267 of 400 images, 3.0 images/s, about 45 s left",
+    ]
+
+
+def test_a_stage_that_begins_later_is_said_at_once_and_counts_anew():
+    log = Log()
+    log.lines(400, 400)
+    log.wait(40)
+    assert log.new() == ["extracting features: 400 of 400 images"]
+    log.lines.rename("matching", "pairs")
+    assert log.new() == ["matching"]
+    log.wait(29)
+    assert log.new() == []
+    log.wait(1)
+    assert log.new() == ["matching: 30 s so far"]
+    log.lines(10, 20)
+    log.wait(20)
+    log.lines(11, 20)
+    log.wait(10)
+    assert log.new() == ["matching: 11 of 20 pairs, 0.033 pairs/s, about 4 min 30 s left"]
+
+
+def test_what_an_earlier_run_did_tells_no_speed():
+    log = Log()
+    log.lines(300, 400)
+    log.wait(29)
+    log.lines(315, 400)
+    log.wait(1)
+    assert log.new() == ["extracting features: 315 of 400 images, 0.5 images/s, about 2 min 50 s left"]
+
+
+def test_a_counter_that_begins_again_tells_no_speed_until_it_moves():
+    log = Log("colmap mapper", "")
+    for done, total in ((1, 9), (9, 9), (2, 9), (2, 7)):
+        log.lines(done, total)
+        log.wait(10)
+    assert log.new() == ["colmap mapper: 2 of 9"]
+    log.lines(4, 7)
+    log.wait(20)
+    assert log.new() == ["colmap mapper: 4 of 7, about 45 s left"]
+
+
+def test_a_stage_that_is_announced_is_said_once_however_short():
+    log = Log()
+    log.lines.announce("matching 9 pairs")
+    assert log.new() == ["matching 9 pairs"]
+
+
+def test_work_that_speaks_for_itself_needs_no_lines():
+    log = Log("training", "")
+    for _ in range(9):
+        log.wait(29)
+        log.lines.announce("step")
+    assert set(log.new()) == {"step"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (90, "1 min 30 s"), (3600, "1 h 0 min"), (7505, "2 h 5 min")],
+)
+def test_times_duration(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_only_lines_that_begin_a_stage_rename_it(capsys):
+    with console.progress_bar("adapting") as lines:
+        for line in ("matching 9 pairs", "skipped a.jpg: cannot be read"):
+            lines.announce(line)
+        lines(3, 9)
+        assert lines._state() == "matching 9 pairs: 3 of 9 pairs"
+    assert capsys.readouterr().err == "matching 9 pairs\nskipped a.jpg: cannot be read\n"
+
+
+def test_the_time_is_kept_while_nothing_is_reported():
+    code = (
+        "from matchkernel.cli import console\n"
+        "console.SECONDS_BETWEEN_LINES = 0\n"
+        "with console.progress_bar('reading'):\n    input()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "reading: 1 s so far\n"
+        process.communicate("\n")
+    assert process.returncode == 0

@@ -1,13 +1,15 @@
-"""How the command starts and stops: nothing heavy is imported too early, and Ctrl-C or a lost directory is one line."""
+"""How the command starts: nothing heavy is imported too early, and mistakes in the command line are one line."""
 
 import inspect
-import signal
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import good, run
 
+import matchkernel
 from matchkernel.cli import app as whole
 from matchkernel.evaluation.hpatches.evaluate import TASKS
 from matchkernel.evaluation.patch_sets import QUERIES
@@ -22,23 +24,26 @@ main()
 """
 
 
+def process(*arguments, command=("-m", "matchkernel"), **options):
+    """The result of a command in a process of its own."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False, **options}
+    return subprocess.run([sys.executable, *command, *arguments], **options)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [("--help", 0), ("--version", 0), ("info", 0), ("--hepl", 2), ("matsch", 2), ("train --hepl", 2)],
 )
 def test_what_needs_no_torch_does_not_import_it(arguments, code):
-    done = subprocess.run(
-        [sys.executable, "-c", MODULES_AFTER, *arguments.split()], capture_output=True, text=True, check=False
-    )
+    done = process(*arguments.split(), command=("-c", MODULES_AFTER))
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "LOADED []")
 
 
 def test_reading_weights_imports_nothing_heavy():
     """Arithmetic on the meta device imports torch.compile and sympy: three seconds, on which every verb would wait."""
     program = "import sys, matchkernel; matchkernel.load('light'); print('torch._dynamo' in sys.modules, *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[0] == "False"
-    assert "sympy" not in done.stdout.split()
+    loaded = process(command=("-c", program)).stdout.split()
+    assert (loaded[0], "sympy" in loaded) == ("False", False)
 
 
 def test_the_list_of_verbs_says_what_each_says_of_itself():
@@ -64,64 +69,69 @@ def test_option_names_have_no_underscores_and_each_is_explained():
 def test_numbers_and_names_typed_in_help_are_the_true_ones():
     """Defaults that stand in help texts, because importing their modules would take seconds."""
     shown = {
-        verb: " ".join(CliRunner().invoke(whole.app, ["evaluate", verb, "--help"]).stdout.replace("│", " ").split())
+        verb: " ".join(good("evaluate", verb, "--help").stdout.replace("│", " ").split())
         for verb in ("phototourism", "hpatches")
     }
     assert f"(default: {QUERIES:,})" in shown["phototourism"]
     assert all(task in shown["hpatches"] for task in TASKS)
-
-
-def start(*arguments, command=("-m", "matchkernel"), **options):
-    command = [sys.executable, *command, *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
-
-
-@pytest.mark.parametrize("module", ["typer", "numpy._core._multiarray_umath", "torch.types"])
-def test_ctrl_c_while_modules_are_imported(module):
-    """Python tells the name of each module it has imported; then the signal comes."""
-    with start("describe", "absent.npy", "-o", "x.npy", command=("-X", "importtime", "-m", "matchkernel")) as process:
-        while not (line := process.stderr.readline()).rstrip().endswith(f" {module}"):
-            assert line, f"{module} was never imported"
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
-    assert process.returncode == 130, rest
-    assert "Traceback" not in rest
-    assert rest.splitlines()[-1] == "interrupted"
-
-
-SLOW_THREADS = """
-import time
-from matchkernel import __main__ as entry
-from matchkernel.cli import app, console
-from matchkernel.storage.work import in_threads
-
-def work(number):
-    print("begun", flush=True)
-    time.sleep(100)
-
-app.app = lambda: console.run_script(lambda: list(in_threads(work, range(2), 2)))
-entry.main()
-"""
+    assert "strongest|largest" in good("extract", "--help").stdout
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "message"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
+    ("line", "hint"),
+    [
+        ("match a.png b.png --kyepoints 3", "--keypoints"),
+        ("mtach", "'match'"),
+        ("match a.png", "'B'"),
+        ("match a.png b.png --keypoints many", "--keypoints"),
+        ("match a.png b.png --geometry flat", "homography"),
+        ("match a.png b.png --json=5", "--json"),
+        ("match a.png b.png --keypoints", "(see matchkernel match --help)"),
+        ("data frm-colmap", "'frm-colmap'"),
+        ("plot maps", "--out"),
+        ("plot kernels --out=", "--out="),
+    ],
 )
-def test_nobody_waits_for_threads_after_a_signal(number, code, message):
-    with start(command=("-c", SLOW_THREADS), stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout.readline() == "begun\n"
-            process.send_signal(number)
-            assert process.communicate(timeout=20)[1] == message
-        finally:
-            process.kill()  # no effect on one that has ended
-    assert process.returncode == code
+def test_a_mistake_in_the_command_line_is_one_line_that_names_the_help(line, hint, tmp_path):
+    done = process(*line.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert hint in done.stderr
+    assert done.stderr.endswith("--help)\n")
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [("-m", "matchkernel"), ("-c", "from matchkernel.__main__ import main; main()")])
-def test_a_directory_that_was_deleted_is_one_line(command, tmp_path):
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_without_a_verb_the_help_is_shown(words):
+    result = run(*words)
+    assert (result.stdout.count("Usage"), result.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_help_that_cannot_be_written_is_one_line(words):
+    with Path("/dev/full").open("w") as full:
+        done = process(*words, stdout=full)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+def test_version():
+    assert good("--version").stdout == f"matchkernel {matchkernel.__version__}\n"
+
+
+def test_a_terminal_without_greek():
+    done = process("info", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "cartesian" in done.stdout
+
+
+def test_debug_shows_the_traceback():
+    done = process("--debug", "match", "absent.png", "absent.png")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Traceback")
+
+
+def test_a_directory_that_was_deleted_is_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    with start("params", command=command, cwd=gone, preexec_fn=gone.rmdir) as process:
-        assert process.stderr.read() == "error: the current directory no longer exists\n"
-    assert process.returncode == 2
+    done = process("params", cwd=gone, preexec_fn=gone.rmdir)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -7,7 +7,7 @@ from made_images import save, texture, turned
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_recipe
+from matchkernel.photos.describers import open_describer
 
 DETECTOR = Detector(keypoints=60)
 
@@ -24,5 +24,5 @@ def write_photos(folder: Path, count: int = 6) -> dict[str, Path]:
 def write_made_features(folder: Path, count: int = 6, kind: str = "features.h5") -> tuple[Path, list[tuple[str, str]]]:
     """Their features by SIFT, and all pairs."""
     images = write_photos(folder / "photos", count)
-    extract_images(images, folder / kind, open_recipe("sift"), DETECTOR)
+    extract_images(images, folder / kind, open_describer("sift"), DETECTOR)
     return folder / kind, list(all_pairs(list(images)))

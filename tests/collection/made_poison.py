@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from matchkernel.collection import match
-from matchkernel.photos.describers import Recipe
+from matchkernel.photos.describers import Describer
 from matchkernel.storage.pool import LocalWorkers
 
 
@@ -15,19 +15,13 @@ def is_poisoned(gray):
     return gray[0, :4].tolist() == [13, 66, 6, 99]
 
 
-@dataclass(frozen=True)
-class PoisonedRecipe(Recipe):
+class PoisonedDescriber(Describer):
     """A real describer, but a photo with a certain pattern kills the process, as a decoder with a bug might."""
 
-    def open(self):
-        made = super().open()
-
-        def compute(gray, *arguments, **options):
-            if is_poisoned(gray):
-                os.kill(os.getpid(), signal.SIGSEGV)
-            return made.compute(gray, *arguments, **options)
-
-        return replace(made, compute=compute)
+    def compute(self, image, *arguments):
+        if is_poisoned(image):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().compute(image, *arguments)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import fcntl
 import os
 import stat
 import threading
-from dataclasses import replace
+import time
+from copy import copy
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ import torch
 from helpers import refuses
 from made_images import save, texture
 
+from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import Describer, open_describer
+from matchkernel.photos.describers import open_describer
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import append_features, image_names, read_features
+from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)
 TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])
@@ -42,7 +45,8 @@ def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path
         assert go_on.wait(60)
         return sift.compute(*arguments)
 
-    slow = Describer(sift.name, sift.D, sift.settings, compute)
+    slow = copy(sift)
+    slow.compute = compute
     first = threading.Thread(target=extract_images, args=(images, out, slow, DETECTOR))
     first.start()
     assert inside.wait(60)
@@ -98,8 +102,10 @@ def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_
             raise KeyboardInterrupt
         return sift.compute(*arguments)
 
+    stopped = copy(sift)
+    stopped.compute = stops
     with pytest.raises(KeyboardInterrupt):
-        extract_images(find_images([photos]), out, replace(sift, compute=stops), DETECTOR)
+        extract_images(find_images([photos]), out, stopped, DETECTOR)
     (left,) = parts.glob("*.npz")
     report = extract_images(find_images([photos]), out, open_describer("rootsift"), DETECTOR)
     assert report.done == ["a.png", "b.png"]
@@ -149,12 +155,13 @@ def test_settings_of_numpy_numbers_can_be_written(photos, sift, tmp_path):
 def test_images_in_threads_come_in_their_order(takes_one_core, photos, sift, tmp_path):
     """Whole images at once, or detected at once and described one after the other."""
     (photos / "a2.png").write_bytes(b"not an image")
-    images, said, counts = find_images([photos]), [], []
+    images, said, counts, describer = find_images([photos]), [], [], copy(sift)
+    describer.device, describer.takes_one_core = "gpu", takes_one_core
     alone = extract_images(images, tmp_path / "alone", sift, DETECTOR)
     torch.set_num_threads(2)
     try:
         report = extract_images(
-            images, tmp_path / "out", replace(sift, takes_one_core=takes_one_core), DETECTOR,
+            images, tmp_path / "out", describer, DETECTOR,
             say=said.append, progress=lambda *count: counts.append(count),
         )  # fmt: skip
     finally:
@@ -165,3 +172,27 @@ def test_images_in_threads_come_in_their_order(takes_one_core, photos, sift, tmp
     assert counts == [(0, 3), (1, 3), (2, 3), (3, 3)]
     for name in report.done:
         assert (tmp_path / "out" / f"{name}.npz").read_bytes() == (tmp_path / "alone" / f"{name}.npz").read_bytes()
+
+
+def test_images_wait_for_the_memory_of_others(monkeypatch):
+    """Two images together are above the limit, so detection of the second does not begin before the first is done."""
+    monkeypatch.setattr(batch, "SIFT_PIXELS", 100)
+    monkeypatch.setattr(batch, "_free_pixels", [100])
+    running, largest = [0], [0]
+
+    def work(pixels):
+        with batch._room_for(pixels):
+            running[0] += 1
+            largest[0] = max(largest[0], running[0])
+            time.sleep(0.01)
+            running[0] -= 1
+
+    list(in_threads(work, [60, 70, 10**9, 60], 2))
+    assert (running[0], largest[0], batch._free_pixels) == (0, 1, [100])
+    both = threading.Barrier(2, timeout=10)
+
+    def wait(pixels):
+        with batch._room_for(pixels):
+            both.wait()
+
+    list(in_threads(wait, [50, 50], 2))

@@ -13,11 +13,11 @@ import torch
 from helpers import refuses
 from made_collection import DETECTOR, write_photos
 from made_images import save, texture
-from made_poison import PoisonedRecipe
+from made_poison import PoisonedDescriber
 
 from matchkernel.collection.extract import extract_images, find_images
-from matchkernel.errors import ArgumentError, FileError, WriteError
-from matchkernel.photos.describers import Describer, open_recipe
+from matchkernel.errors import FileError, WriteError
+from matchkernel.photos.describers import open_describer
 from matchkernel.photos.files import image_names
 from matchkernel.storage.pool import LocalWorkers
 
@@ -27,10 +27,10 @@ from matchkernel.storage.pool import LocalWorkers
 def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
     """The model runs in torch, whose sums depend on the number of threads: the work does not."""
     images = write_photos(tmp_path / "photos", 8)
-    recipe, killed = open_recipe("sum", untrained=True), []
+    describer, killed = open_describer("sum", untrained=True), []
     torch.set_num_threads(2)
     try:
-        extract_images(images, tmp_path / "here" / kind, recipe, DETECTOR)
+        extract_images(images, tmp_path / "here" / kind, describer, DETECTOR)
     finally:
         torch.set_num_threads(1)
 
@@ -43,7 +43,7 @@ def test_the_same_bytes_though_a_worker_is_killed(kind, tmp_path):
             os.kill(int(killed[0]), signal.SIGKILL)
 
     report = extract_images(
-        images, tmp_path / "workers" / kind, recipe, DETECTOR, workers=LocalWorkers(2), progress=kill_one
+        images, tmp_path / "workers" / kind, describer, DETECTOR, workers=LocalWorkers(2), progress=kill_one
     )
     assert killed
     assert report.done == list(images)
@@ -68,7 +68,7 @@ def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path
     (tmp_path / "photos" / "bad.png").write_text("no photo")
     said, counts = [], []
     report = extract_images(
-        find_images([tmp_path / "photos"]), tmp_path / "features.h5", PoisonedRecipe("sift"), DETECTOR,
+        find_images([tmp_path / "photos"]), tmp_path / "features.h5", PoisonedDescriber("sift"), DETECTOR,
         workers=LocalWorkers(1), say=said.append, progress=lambda *count: counts.append(count),
     )  # fmt: skip
     assert report.done == list(images) == image_names(tmp_path / "features.h5")
@@ -81,22 +81,19 @@ def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path
 def test_a_full_disk_ends_the_run_and_what_is_done_stays(small_disk, tmp_path):
     images, out = write_photos(tmp_path / "photos", 5), small_disk("120k") / "f.h5"
     with refuses(WriteError):
-        extract_images(images, out, open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+        extract_images(images, out, open_describer("sift"), DETECTOR, workers=LocalWorkers(1))
     left = list((out.parent / "f.h5.parts").glob("[!.]*.npz"))
     assert left
     small_disk("9m")
-    report = extract_images(images, out, open_recipe("sift"), DETECTOR)
+    report = extract_images(images, out, open_describer("sift"), DETECTOR)
     assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
 
 
-def test_what_cannot_be_sent_or_seen_is_refused(tmp_path, monkeypatch):
+def test_a_folder_that_workers_do_not_see_is_refused(tmp_path, monkeypatch):
     images = write_photos(tmp_path / "photos", 1)
-    by_hand = Describer("mine", 4, {}, lambda *_: None)
-    with refuses(ArgumentError):
-        extract_images(images, tmp_path / "rows", by_hand, DETECTOR, workers=LocalWorkers(1))
     monkeypatch.setattr(Path, "touch", lambda self: None)  # as on a machine with a disk of its own
     with refuses(FileError):
-        extract_images(images, tmp_path / "rows", open_recipe("sift"), DETECTOR, workers=LocalWorkers(1))
+        extract_images(images, tmp_path / "rows", open_describer("sift"), DETECTOR, workers=LocalWorkers(1))
     assert not (tmp_path / "rows").exists()
 
 

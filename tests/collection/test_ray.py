@@ -16,7 +16,7 @@ from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_recipe
+from matchkernel.photos.describers import open_describer
 from matchkernel.photos.files import write_pairs
 from matchkernel.photos.pipeline import MatchSettings
 
@@ -41,7 +41,7 @@ def local(tmp_path_factory):
     write_photos(folder / "photos", COUNT)
     (folder / "photos" / "bad.png").write_bytes(b"not a photo")
     images = find_images([folder / "photos"])
-    extract_images(images, folder / "features.h5", open_recipe("sum", untrained=True), Detector(keypoints=200))
+    extract_images(images, folder / "features.h5", open_describer("sum", untrained=True), Detector(keypoints=200))
     pairs = list(all_pairs([name for name in images if name != "bad.png"]))
     write_pairs(folder / "pairs.txt", pairs)
     match_pairs(folder / "features.h5", pairs, [folder / "matches.h5"], MatchSettings())

@@ -1,7 +1,6 @@
 """Patch sets from a reconstruction: a rendered scene whose truth is known."""
 
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -266,22 +265,18 @@ import sys
 from pathlib import Path
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 folder, target = map(Path, sys.argv[1:])
-print("ready", flush=True)
 build_from_colmap(folder / "images", folder / "sparse", folder / "database.db", target, CutSettings(pairs=300),
                   progress=lambda done, total: print(done, flush=True))
 """
 
 
 def test_killed_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUILD, rendered, tmp_path / "planes"], stdout=subprocess.PIPE, text=True
-    )
-    while process.stdout.readline().strip() != "4":
-        assert process.poll() is None
-    time.sleep(0.04)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    command = [sys.executable, "-c", BUILD, rendered, tmp_path / "planes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while process.stdout.readline().strip() != "4":
+            assert process.poll() is None
+        time.sleep(0.04)
+        process.kill()
     assert not (tmp_path / "planes").exists()
     cut(rendered, tmp_path / "planes")
     assert tree(tmp_path / "planes") == tree(patch_set.folder)

@@ -17,14 +17,14 @@ from matchkernel.errors import FileError, MissingExtraError, WorkError
 
 @pytest.fixture(scope="module")
 def reconstructed(rendered, tmp_path_factory):
-    """A set cut from the rendered photos with the real program: the set, the stages named, the counts told."""
+    """A set cut from the rendered photos with the real program: the set, the stages named, the progress reported."""
     stages, counts = [], []
     built = build_from_photos(
         rendered / "images",
         tmp_path_factory.mktemp("photos") / "planes",
         CutSettings(pairs=100),
         say=stages.append,
-        progress=lambda *told: counts.append(told),
+        progress=lambda *count: counts.append(count),
     )
     return built, stages, counts
 

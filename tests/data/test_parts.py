@@ -28,9 +28,9 @@ def found_again(part, whole):
 
 @pytest.fixture(scope="module")
 def parts(rendered, tmp_path_factory):
-    told = []
-    sets = parts_of(rendered, tmp_path_factory.mktemp("parts") / "sets", counted=told.append)
-    return sets, told[0]
+    counts = []
+    sets = parts_of(rendered, tmp_path_factory.mktemp("parts") / "sets", counted=counts.append)
+    return sets, counts[0]
 
 
 def test_the_parts_are_disjoint_pieces_of_the_whole_set(parts, rendered, tmp_path):

@@ -1,18 +1,17 @@
 """Packings that were killed, or stopped by a broken file or a full disk, give the same bytes when they run again."""
 
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 
 import pytest
-from helpers import refuses, tree
+from helpers import tree
 from made_phototourism import PATCHES, refused, same_set
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.phototourism import pack_phototourism, write_mosaics
-from matchkernel.errors import FileError, WriteError
+from matchkernel.errors import WriteError
 
 
 @pytest.fixture(scope="module")
@@ -115,32 +114,6 @@ def test_a_kill_at_any_file_the_packing_touches_and_running_again_gives_the_same
     assert len(list(targets.iterdir())) == moments + 2
     for folder in targets.iterdir():
         assert tree(folder) == whole, folder.name
-
-
-SLOW = """
-import sys, time
-from matchkernel.data.phototourism import pack_phototourism
-
-def slow(done, total):
-    print(done, flush=True)
-    time.sleep(600)
-
-pack_phototourism(sys.argv[1], sys.argv[2], slow)
-"""
-
-
-def test_two_packings_at_once_and_a_kill_in_the_middle(source, target, whole):
-    with subprocess.Popen([sys.executable, "-c", SLOW, str(source), str(target)], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout.readline() == b"256\n"
-            refused(source, target)
-            with refuses(FileError):
-                open_patch_set(target)
-        finally:
-            process.send_signal(signal.SIGKILL)
-    assert not target.exists()
-    pack_phototourism(source, target)
-    assert tree(target) == whole
 
 
 # The patches take 1200 KiB; 20,000 more pairs take 469.

@@ -7,9 +7,9 @@ from helpers import refuses, trained_like
 import matchkernel
 from matchkernel.errors import ArgumentError
 from matchkernel.model.engines.calibrate import BINS, _best_limit, calibrate
-from matchkernel.model.engines.folded import convolutions_of, folded_network
-from matchkernel.runtime import int8
-from matchkernel.runtime.int8 import LARGEST_WEIGHT, Limits, int8_file
+from matchkernel.model.engines.choose import convolutions_of, folded_network
+from matchkernel.runtime import graph
+from matchkernel.runtime.graph import LARGEST_WEIGHT, Limits, int8_file
 from matchkernel.runtime.onnx import OnnxEngine
 
 
@@ -40,7 +40,7 @@ def test_the_first_convolution_over_rows_is_the_same_convolution(textures, monke
     model = made(d=16)
     limits = calibrate(model, textures(64, seed=1))
     over_rows = engine_of(model, limits)(textures(9))
-    monkeypatch.setattr(int8, "WIDEST", 0)
+    monkeypatch.setattr(graph, "WIDEST", 0)
     assert np.abs(over_rows - engine_of(model, limits)(textures(9))).max() < 1e-3
 
 

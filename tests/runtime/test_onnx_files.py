@@ -15,7 +15,7 @@ from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import state_digest, weights_of
 from matchkernel.photos.adapters.onnx import export_onnx
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.int8 import Ranges
+from matchkernel.runtime.graph import Ranges
 from matchkernel.runtime.onnx import open_onnx, ranges_file
 from matchkernel.runtime.weights import available
 

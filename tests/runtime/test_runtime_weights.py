@@ -10,13 +10,12 @@ from helpers import trained_like
 from PIL import Image
 
 from matchkernel.model.descriptors import build
-from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import load, save, state_digest, weights_of
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.graph import float_file, fold
-from matchkernel.runtime.int8 import Limits, int8_file
+from matchkernel.runtime.graph import Limits, float_file, int8_file
 from matchkernel.runtime.onnx import OnnxEngine
-from matchkernel.runtime.weights import read_weights
+from matchkernel.runtime.weights import fold, read_weights
 
 SETTINGS = [
     *({"variant": variant} for variant in VARIANTS),

@@ -135,20 +135,18 @@ def test_a_student_has_seen_what_its_teacher_was_trained_on(taught, tmp_path):
 def test_another_teacher_is_refused_on_resuming_but_the_same_elsewhere_is_not(taught, tmp_path):
     train(config(taught), tmp_path / "run", device="cpu")
     (tmp_path / "moved.safetensors").write_bytes((tmp_path / "teacher.safetensors").read_bytes())
-    moved = {**taught, "teacher": {**taught["teacher"], "weights": [str(tmp_path / "moved.safetensors")]}}
-    assert train(config(moved), tmp_path / "run", device="cpu", resume=True).is_finished
+    moved = config(taught, teacher={"weights": [str(tmp_path / "moved.safetensors")]})
+    assert train(moved, tmp_path / "run", device="cpu", resume=True).is_finished
     save(model(6, D=16), tmp_path / "moved.safetensors")
-    with refuses(ArgumentError):
-        train(config(moved), tmp_path / "run", device="cpu", resume=True)
-    again = {**taught, "teacher": {**taught["teacher"], "rows": 2.0}}
-    with refuses(ArgumentError):
-        train(config(again), tmp_path / "run", device="cpu", resume=True)
+    for changed in (moved, config(taught, teacher={"rows": 2.0})):
+        with refuses(ArgumentError):
+            train(changed, tmp_path / "run", device="cpu", resume=True)
 
 
-def test_a_teacher_that_cannot_teach_is_refused(taught, tmp_path):
-    wider = {**taught, "model": {**taught["model"], "D": 32}}
-    with refuses(ArgumentError):
-        train(config(wider), tmp_path / "wider", device="cpu")
-    missing = {**taught, "teacher": {**taught["teacher"], "weights": ["nowhere.safetensors"]}}
-    with refuses(WeightsError):
-        train(config(missing), tmp_path / "missing", device="cpu")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [({"model": {"D": 32}}, ArgumentError), ({"teacher": {"weights": ["nowhere.safetensors"]}}, WeightsError)],
+)
+def test_a_teacher_that_cannot_teach_is_refused(changes, error, taught, tmp_path):
+    with refuses(error):
+        train(config(taught, **changes), tmp_path / "run", device="cpu")

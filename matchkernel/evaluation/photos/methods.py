@@ -15,7 +15,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
-from matchkernel.photos.extract import as_gray, extract_with, recorded_settings
+from matchkernel.photos.extract import extract_with, recorded_settings
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.files import read_features, read_matches
 from matchkernel.photos.guided import guided_matches
@@ -111,7 +111,7 @@ def _at_keypoints(kind: str, name: str, spec: MethodSpec, filter: Filter) -> Pho
     """A descriptor at the keypoints of our detector: of our own, untrained, OpenCV's SIFT or a baseline."""
     is_untrained = kind == UNTRAINED
     if kind and not is_untrained:
-        describer = _of_baseline(kind, Path(name))
+        describer: Describer = BaselineDescriber(kind, Path(name))
         licence, learned = describer.settings.get("licence", UNKNOWN), frozenset[str]()
     else:
         describer = open_describer(name, untrained=is_untrained, device=spec.device, engine=spec.engine)
@@ -120,7 +120,7 @@ def _at_keypoints(kind: str, name: str, spec: MethodSpec, filter: Filter) -> Pho
     filter.check_recorded(describer.settings)
 
     def extract(pixels: np.ndarray, _: str) -> Features:
-        return extract_with(as_gray(pixels), describer, spec.detector)
+        return extract_with(pixels, describer, spec.detector)
 
     def match_pair(a: Features, b: Features) -> Matches:
         return match(a, b, filter=filter, device=describer.device)
@@ -156,21 +156,26 @@ def _licence(text: str, untrained: bool) -> str:
     return "".join(letter for letter in stated if letter.isprintable()) or UNKNOWN
 
 
-def _of_baseline(name: str, weights: Path) -> Describer:
+class BaselineDescriber(Describer):
     """A patch descriptor of another program at our keypoints."""
-    network = baseline(name, weights=weights)
-    if network.distance == "hamming":
-        raise ArgumentError(f"{name} gives bits, which photos are not matched by")
 
-    def compute(image: np.ndarray, frames: Frames, _: float) -> np.ndarray:
+    name, device, runner = "", "cpu", None
+
+    def __init__(self, name: str, weights: Path) -> None:
+        self.network = baseline(name, weights=weights)
+        if self.network.distance == "hamming":
+            raise ArgumentError(f"{name} gives bits, which photos are not matched by")
+        self.name = self.network.name
+        facts = self.network.facts["settings"]
+        self.settings = {"weights": file_hash(weights), **facts, "cut": CUT, "sampler": SAMPLER}
+
+    def compute(self, image: np.ndarray, frames: Frames, *_: object) -> np.ndarray:
+        """See Describer."""
         rows = [
-            network.describe(extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], CUT), None)
+            self.network.describe(extract_patches(image, frames[start : start + FRAMES_AT_A_TIME], CUT), None)
             for start in range(0, max(len(frames), 1), FRAMES_AT_A_TIME)
         ]
         return np.concatenate(rows).astype(np.float32)
-
-    settings = {"weights": file_hash(weights), **network.facts["settings"], "cut": CUT, "sampler": SAMPLER}
-    return Describer(network.name, 0, settings, compute)
 
 
 def _peer(text: str, keypoints: int, filter: Filter, device: str | None) -> PhotoMethod:  # noqa: A002

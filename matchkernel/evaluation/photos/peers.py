@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.geometry.frames import Frames
-from matchkernel.model.devices import open_device
+from matchkernel.model.precision import open_device
 from matchkernel.photos.features import Features, Matches
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import file_hash

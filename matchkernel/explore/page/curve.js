@@ -1,7 +1,7 @@
 // Similarity along one change of the second patch.
 import { themeColours } from "./drawing.js";
 
-const LINES = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", "#8c8c8c"];  // told apart by the colour-blind (Okabe and Ito)
+const LINES = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", "#8c8c8c"];  // for colour-blind readers, too (Okabe and Ito)
 const DASHES = [[], [8, 4], [2, 3], [], [8, 3, 2, 3], [2, 2, 6, 2], [4, 4]];
 
 export function lineColour(number) {

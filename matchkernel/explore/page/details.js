@@ -7,10 +7,10 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-function patchFigure(patches, index, size, words) {
-  const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: words });
+function patchFigure(patches, index, size, label) {
+  const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: label });
   drawPatch(canvas, patches, index);
-  return element("figure", {}, canvas, element("figcaption", { textContent: words }));
+  return element("figure", {}, canvas, element("figcaption", { textContent: label }));
 }
 
 function rivalFigures(name, patches, rivals, distances, match) {

@@ -75,7 +75,7 @@ function drawMarked(context, layout, found, match, onScreen, view, colours) {
         else context.moveTo(...place);
       });
       context.closePath();
-      context.moveTo(centre.x, centre.y);  // the patch's x axis, which tells how it is turned
+      context.moveTo(centre.x, centre.y);  // the patch's x axis, which shows its rotation
       context.lineTo(centre.x + xx * size, centre.y + yx * size);
     }
     context.stroke();

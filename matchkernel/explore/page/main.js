@@ -7,10 +7,10 @@ import { openSource } from "./source.js";
 const find = (id) => document.getElementById(id);
 const TABS = ["match", "inside", "results"];
 
-function say(words) {
+function say(text) {
   const message = find("message");
-  message.hidden = !words;
-  message.querySelector("span").textContent = words;
+  message.hidden = !text;
+  message.querySelector("span").textContent = text;
 }
 
 class Page {
@@ -234,7 +234,7 @@ async function begin() {
   page.setPanels(facts.starts?.length ?? 1);
   if (facts.pair) page.setPhotos(facts.pair);
   else if (source.live) await page.sample();
-  window.matchkernel = page;  // for tests and the curious
+  window.matchkernel = page;  // for tests and the console
 }
 
 begin().catch((error) => say(error.message));

@@ -21,8 +21,8 @@ async function asked(path, options) {
     throw new Error("the server does not answer: is matchkernel explore still running?");
   }
   if (answer.ok) return answer;
-  const words = await answer.json().catch(() => ({}));
-  throw new Error(words.error || `the server answered ${answer.status}`);
+  const content = await answer.json().catch(() => ({}));
+  throw new Error(content.error || `the server answered ${answer.status}`);
 }
 
 async function askedBundle(path, fields) {

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from matchkernel.model.backbone import normalize_patches
 from matchkernel.model.descriptors import Descriptor
-from matchkernel.model.engines.folded import convolutions_of
-from matchkernel.runtime.int8 import INPUT_ZERO, Limits
+from matchkernel.model.engines.choose import convolutions_of
+from matchkernel.runtime.graph import INPUT_ZERO, Limits
 
 BINS = 4096  # of the histograms that limits are chosen from
 CANDIDATES = np.linspace(0.2, 1, 81)  # shares of the largest value

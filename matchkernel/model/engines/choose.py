@@ -1,14 +1,14 @@
 """Open an engine by name; `auto` takes the fastest one that fits the model and the machine."""
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from matchkernel.errors import MatchKernelError
-from matchkernel.model.descriptors import Descriptor, check_model
-from matchkernel.model.devices import open_device
+from matchkernel.errors import ArgumentError, MatchKernelError
+from matchkernel.model.backbone import Backbone
+from matchkernel.model.descriptors import Descriptor, FixedNorm, check_model
 from matchkernel.model.engines.cuda_engine import open_cuda_half
-from matchkernel.model.engines.folded import convolutions_of, folded_network
-from matchkernel.model.precision import unit_rows
+from matchkernel.model.precision import open_device, unit_rows
 from matchkernel.model.weights import weights_of
 from matchkernel.runtime.onnx import (
     AUTO,
@@ -25,6 +25,7 @@ from matchkernel.runtime.onnx import (
     open_onnx,
     runs_on_cpu,
 )
+from matchkernel.runtime.weights import Convolution, FoldedNetwork, aggregation_matrices, fold
 
 # On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
 # (benchmarks/describe.py). A GPU needs more to be kept busy.
@@ -111,3 +112,42 @@ def _on_cpu(model: Descriptor, engine: str, size: int) -> Engine:
         raise UnfitError(no_ranges(model.name))
     check_kind("F64" if next(model.parameters()).dtype == torch.float64 else "F32")
     return open_float(folded_network(model, size), model.name)
+
+
+def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
+    """What a descriptor, folded or not, computes at inference for patches of this size."""
+    layers = [convolutions_of(network) for network in model.backbones]
+    if not model.is_folded:
+        return fold(weights_of(model), size)
+    networks = [
+        [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in network]
+        for network in layers
+    ]
+    projection = scale_and_shift = None
+    if isinstance(model.projection, nn.Linear):
+        bias = model.projection.bias
+        zeros = np.zeros(model.projection.out_features, np.float32)
+        projection = _array(model.projection.weight), zeros if bias is None else _array(bias)
+    if isinstance(model.output_norm, FixedNorm):
+        scale_and_shift = _array(model.output_norm.scale), _array(model.output_norm.shift)
+    matrices = aggregation_matrices(model.config, size)
+    return FoldedNetwork(model.config, size, networks, matrices, projection, scale_and_shift)
+
+
+def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:
+    """The convolutions of a network, each followed by ReLU, perhaps after BatchNorm; other networks are refused."""
+    assert isinstance(network, Backbone)
+    skipped = (nn.Identity, nn.BatchNorm2d)
+    layers = [layer for layer in network.layers if not isinstance(layer, skipped)]
+    found = [layer for layer in layers[::2] if isinstance(layer, nn.Conv2d)]
+    if 2 * len(found) != len(layers) or not all(isinstance(layer, nn.ReLU) for layer in layers[1::2]):
+        kinds = ", ".join(sorted({type(layer).__name__ for layer in layers}))
+        raise ArgumentError(
+            f"a network of other layers than convolutions with ReLU cannot be written as ONNX ({kinds})"
+        )
+    return found
+
+
+def _array(tensor: Tensor | None) -> np.ndarray:
+    assert tensor is not None
+    return tensor.detach().cpu().float().numpy()

@@ -11,7 +11,7 @@ import torch
 
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
-from matchkernel.model.engines.folded import folded_network
+from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.runtime.graph import INPUT, OPSET, OUTPUT, float_file
 from matchkernel.runtime.onnx import ENGINE, ONNX, PATCH_SIZE, STATE, open_session

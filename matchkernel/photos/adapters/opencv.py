@@ -27,7 +27,7 @@ class DescriptorExtractor:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         detector: how keypoints are found (default: Detector()).
         device: where to run the network (default: the model's device).
-        engine: what to run it with (see runtime.onnx.ENGINES).
+        engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         options: fields of Detector, such as keypoints=1000, instead of `detector`. Sigma is half of a keypoint's size.
 
     Example:

@@ -1,0 +1,292 @@
+"""Command lines that every verb refuses: exit code 2, one line on stderr, no file written or changed."""
+
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import good, refused, run
+from made_images import save, texture, turned, write_bad_images
+from PIL import Image
+
+PHOTO_PAIR = "photos/0.png photos/1.png --keypoints 50"
+PATCHES, STRIPS = "evaluate phototourism one -o new", "evaluate hpatches strips -o new"
+REFUSED = f"""
+info nothing
+
+describe absent.npy -o x.npy --model sum.safetensors
+describe patches.npy -o x.npy --model sum                               # there are no trained weights of this name
+describe patches.npy -o x.txt --model sum.safetensors
+describe patches.npy -o odd.npy/x.npy --model sum.safetensors         # a file as a folder
+describe patches.npy -o x.npy --model patches.npy
+describe patches.npy -o x.npy --model mystery --untrained
+describe patches.npy -o x.npy --model sum.safetensors --device abacus
+describe odd.npy -o x.npy --model fc --untrained                        # 30 px
+describe nothing.npy -o x.npy --model sum.safetensors --resize
+describe patches.npy -o patches.npy --model sum.safetensors           # inputs are not replaced
+describe patches.npy -o weights.npy --model weights.npy
+
+export weights.onnx -o weights.onnx
+export seed0.safetensors -o x.onnx --int8                               # without --calibrate
+export seed0.safetensors -o x.onnx --calibrate one
+
+plot kernels --kappa -1
+plot kernels -o patches.npy
+plot maps rgb.npy -o x.png --model seed0.safetensors
+plot maps patches.npy -o x.png --model seed0.safetensors --b 4          # constant
+plot maps patches.npy -o x.png --model seed0.safetensors --b 99
+plot maps patches.npy -o x.png --model seed0.safetensors --at 0.5
+plot maps patches.npy -o x.png --model seed0.safetensors --at 2,0.5
+plot maps patches.npy -o x.jpg --model seed0.safetensors
+plot maps patches.npy -o x.png --model seed0.safetensors --match 1      # not photos
+plot maps strip.png -o strip.png --model seed0.safetensors
+plot overview patches.npy -o x.png --model fc
+plot overview patches.npy -o x.png --patch 99
+plot scores patches.npy -o x.png
+plot training log.jsonl -o log.jsonl
+plot augmentation run.toml -o run.toml
+
+match photos/0.png absent.png
+match photos/0.png bad/empty.png -o m.png --json --model sift
+match photos/0.png bad/words.jpg -o m.png --json --model sift
+match photos/0.png bad/cut.png -o m.png --json --model sift
+match photos/0.png bad/bomb.png -o m.png --json --model sift
+match {PHOTO_PAIR} --model mystery
+match {PHOTO_PAIR} --model sum                                          # there are no trained weights of this name
+match {PHOTO_PAIR} --model mystery --untrained
+match {PHOTO_PAIR} --model sift --filter ratio:3
+match {PHOTO_PAIR} --model sift --pixels 0
+match {PHOTO_PAIR} --model sift --contrast -1
+match {PHOTO_PAIR} --model sift -o photos/0.png/m.png
+match {PHOTO_PAIR} --model sift -o photos/0.png
+match {PHOTO_PAIR} --model weights.png -o weights.png
+match {PHOTO_PAIR} --json weights.png                                   # once took the name of a file
+match {PHOTO_PAIR} --model sum --untrained --device abacus
+match {PHOTO_PAIR} --model light --engine fastest
+match {PHOTO_PAIR} --model light --engine none.onnx
+match {PHOTO_PAIR} --model light --engine cuda-half --device cpu
+match {PHOTO_PAIR} --model rootsift --engine torch
+match {PHOTO_PAIR} --model sift --untrained
+match {PHOTO_PAIR} --geometry none --guided
+match {PHOTO_PAIR} --keynet keynet.pth --contrast 0.02
+match {PHOTO_PAIR} --keynet keynet.pth --edge 9
+
+extract photos -o strip.png --model sift
+extract photos -o f --model mystery
+extract photos -o strip.png/f.h5 --model sift
+extract photos -o f --model rootsift --engine torch
+extract photos -o f --model rootsift --pooling 6;8
+extract photos -o f --model rootsift --affnet nothing.pth
+extract photos -o f --model rootsift --choice best
+extract photos -o rows --model rootsift --keypoints 51                  # made with other settings
+extract photos -o rows --model light --keypoints 50
+
+pairs absent -o p.txt
+pairs empty -o p.txt
+pairs photos -o photos/p.txt
+pairs photos -o p.h5
+pairs photos -o p.txt --add absent.txt
+pairs photos -o p.txt --from-colmap photos
+pairs photos -o p.txt --retrieval absent.h5
+pairs photos -o p.txt --model sift --untrained
+pairs rows -o p.txt --features more                                     # features: nothing is extracted
+pairs rows -o p.txt --model rootsift --keypoints 50
+pairs rows.h5 -o p.txt --untrained --upright
+pairs rows.h5 -o p.txt --engine torch
+pairs rows.h5 -o p.txt --model light-wide
+
+match-pairs rows.h5 absent.txt -o m.h5
+match-pairs rows.h5 blank.txt -o m.h5
+match-pairs rows.h5 pairs.txt -o m.csv
+match-pairs rows.h5 pairs.txt -o m.h5 --filter odd
+match-pairs rows.h5 pairs.txt -o m.h5 --on cluster
+match-pairs rows.h5 pairs.txt -o m.h5 --guided
+match-pairs nothing pairs.txt -o m.h5
+
+colmap photos -o w --model rootsift --engine torch
+colmap photos -o w --keynet keynet.pth
+colmap absent -o w
+colmap photos -o w --camera-model ROUND
+colmap photos -o w --pairs some
+
+explore photos/0.png
+explore photos/0.png absent.jpg
+explore photos/0.png photos
+explore photos/0.png bad/words.jpg
+explore --no-open --port 70000
+explore --no-open --host 0.0.0.0
+explore --no-open --port 0 --model lihgt
+explore --no-open --port 0 --compare light
+explore --keypoints 5
+explore --results absent
+explore --save page.html --port 1
+explore --save page.html --host localhost
+explore --save page.html --no-open
+explore photos/0.png photos/1.png --save page.txt
+explore photos/0.png photos/1.png --save page.html --model lihgt
+explore photos/0.png photos/1.png --save page.html --compare nothing
+
+train absent.toml
+adapt absent -o new
+adapt photos -o new --layers first
+
+report one -o new
+report nothing.json -o new
+
+data pack absent -o new
+data verify absent
+data info absent
+data show absent -o x.png
+data from-colmap absent absent absent -o new
+data from-homographies absent -o new
+data synthetic -o .
+data synthetic -o /
+data synthetic -o patches.npy/set
+data synthetic -o new --size 1000000
+data show one -o sheet.jpg
+data show one -o one/sheet.png
+data show strips -o strips/i_light/ref.png
+data from-homographies sequences -o sequences/new
+data pack one -o one/new
+data from-colmap photos one patches.npy -o photos/new
+data from-photos photos -o photos/new
+
+{PATCHES}
+{PATCHES} --baseline sift --model seed0.safetensors
+{PATCHES} --baseline surf
+{PATCHES} --baseline tfeat
+{PATCHES} --baseline sift --baseline-weights x
+{PATCHES} --baseline sift --training-set two
+{PATCHES} --baseline sift --distance cosine
+{PATCHES} --baseline orb --distance l2
+{PATCHES} --model seed0.safetensors                                     # trained on every set
+{PATCHES} --model three=seed0.safetensors                               # trained on another set, by its card
+{PATCHES} --model seed0.safetensors --training-set two
+{PATCHES} --model seed0.safetensors --device abacus
+{PATCHES} --model seed0.safetensors --model ./seed0.safetensors
+{PATCHES} --model untold0.safetensors --model sum.safetensors --name x
+{PATCHES} --model absent.safetensors
+evaluate phototourism A=one A=one --baseline sift
+evaluate phototourism nowhere --baseline sift
+evaluate phototourism one ./one --baseline sift
+evaluate phototourism one two --baseline sift -o x.json                 # two results
+evaluate phototourism one --baseline sift -o seed0.safetensors/x.json
+evaluate phototourism one --baseline sift -o seed0.safetensors
+evaluate phototourism one --baseline sift -o one
+evaluate phototourism A=one --baseline sift -o one/new
+evaluate phototourism two --model weights.json -o weights.json
+evaluate phototourism a=one a-n=two --model n-b=untold0.safetensors --model b=untold1.safetensors --name n -o new
+
+{STRIPS}
+{STRIPS} --baseline sift --bits
+{STRIPS} --baseline sift --split a
+{STRIPS} --baseline sift --split full --split full
+{STRIPS} --baseline sift --tasks one
+{STRIPS} --baseline sift --task detection
+{STRIPS} --baseline sift --whitening zca
+{STRIPS} --baseline sift --whitening pcapl
+{STRIPS} --baseline orb --distance l1
+{STRIPS} --baseline sift --write-csv one
+{STRIPS} --baseline sift --descriptors csv
+evaluate hpatches --baseline sift
+evaluate hpatches one --baseline sift
+evaluate hpatches strips --baseline sift -o strips/new
+evaluate hpatches strips --baseline sift --write-csv strips/x
+evaluate hpatches --descriptors csv
+evaluate hpatches --descriptors nowhere --tasks strips/tasks -o new
+
+evaluate photos scene --model rootsift --filter nearest
+evaluate photos scene --model rootsift --filter ratio:2
+evaluate photos scene --model rootsift --pixels 0
+evaluate photos scene --model rootsift --repeats 0
+evaluate photos scene --model rootsift --pairs nowhere.txt
+evaluate photos scene --model rootsift --model nobody
+evaluate photos scene --model rootsift --model sift -o one.json
+evaluate photos scene --model rootsift --shared-points 100000
+evaluate photos scene --model rootsift -o scene/results
+evaluate photos scene --model rootsift --work scene/work
+"""
+LINES = [line.partition(" #")[0].strip() for line in REFUSED.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def inputs(place, rendered):
+    """The sets and weights of `place`, with photos, features and files of the wrong kind."""
+    folder, stack = place, np.random.default_rng(0).integers(0, 256, (20, 32, 32), dtype=np.uint8)
+    stack[4] = 100
+    np.save(folder / "patches.npy", stack)
+    Image.fromarray(stack.reshape(-1, 32)).save(folder / "strip.png")
+    for name, shape in {"odd": (2, 30, 30), "rgb": (2, 3, 32, 32), "nothing": (2, 0, 0)}.items():
+        np.save(folder / f"{name}.npy", np.zeros(shape))
+    for name, text in {"log.jsonl": "", "run.toml": "", "blank.txt": "\n", "pairs.txt": "0.png 1.png\n"}.items():
+        (folder / name).write_text(text)
+    for suffix in ("npy", "onnx", "png", "json"):
+        shutil.copy(folder / "seed0.safetensors", folder / f"weights.{suffix}")
+    for name in ("photos", "bad", "empty"):
+        (folder / name).mkdir()
+    for number in range(3):
+        save(turned(texture(0, 90, 110), 9 * number)[0], folder / "photos" / f"{number}.png")
+    write_bad_images(folder / "bad")
+    for name in ("images", "sparse"):
+        shutil.copytree(rendered / name, folder / "scene" / name)
+    for name in ("rows", "rows.h5"):
+        good("extract", folder / "photos", "-o", folder / name, "--model", "rootsift", "--keypoints", 50)
+    return folder
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_mistake_is_one_line_and_exit_2(line, inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    refused(*line.split())
+
+
+def test_every_verb_is_in_the_table():
+    from matchkernel.cli.app import VERBS
+
+    assert {line.split()[0] for line in LINES} == VERBS.keys() - {"params", "demo", "reduce"}  # the last: evaluation
+
+
+def test_a_port_that_is_taken_is_one_line(inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused("explore", "--no-open", "--port", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("package", "line"),
+    [("starlette", "explore --no-open"), ("onnxruntime", f"match {PHOTO_PAIR} --model light --engine onnx-int8")],
+)
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package, line, inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install" in refused(*line.split())
+
+
+@pytest.mark.parametrize("line", ["plot kernels -o", "extract photos -o", "train x.toml -o"])
+def test_an_empty_path_is_not_the_current_folder(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(*line.split(), "")
+
+
+READ_ONLY = Path("/proc")  # even for root
+
+
+@pytest.mark.skipif(not READ_ONLY.exists(), reason="needs a folder in which nobody can write")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "match photos/0.png photos/1.png --keypoints 50 --out m.png",
+        "extract photos --keypoints 50 --out f.h5",
+        "extract photos --keypoints 50 --out f",
+        "demo",
+        "data synthetic --points 9 --out set",
+    ],
+)
+def test_a_current_folder_that_cannot_be_written_is_one_line(line, inputs, monkeypatch):
+    monkeypatch.chdir(READ_ONLY)
+    done = run(*line.replace("photos", str(inputs / "photos")).split())
+    assert done.exit_code in (1, 2)  # root is allowed to write, and fails later
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

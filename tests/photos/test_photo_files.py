@@ -1,0 +1,561 @@
+"""Files of features, matches and pairs: what is written is read, and everything else is refused in one line."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from helpers import refuses
+from hypothesis import given
+from hypothesis import strategies as st
+from made_features import made_features
+
+from matchkernel.collection import pairs_file
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos import hloc
+from matchkernel.photos.extract import extract
+from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.files import (
+    PairMatches,
+    append_features,
+    image_names,
+    read_features,
+    read_matches,
+    read_pairs,
+    unique_pairs,
+    write_features,
+    write_matches,
+    write_pairs,
+)
+
+# Features of one image, .npz
+
+
+@pytest.mark.parametrize("K", [0, 1, 5])
+def test_an_npz_holds_every_bit(K, tmp_path):
+    features = made_features(K, magnification=6.0)
+    save_features(features, tmp_path / "f.npz")
+    again = load_features(tmp_path / "f.npz")
+    assert again.frames.centers.tobytes() == features.frames.centers.tobytes()
+    assert again.descriptors.tobytes() == features.descriptors.tobytes()
+    assert again.descriptors.shape == (K, 8)
+    assert (again.image_size, again.model, again.settings) == ((100, 80), "ours", {"magnification": 6.0})
+    save_features(again, tmp_path / "g.npz")
+    assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "g.npz").read_bytes()
+
+
+@pytest.mark.parametrize(("store", "worst", "share"), [("float16", 3e-4, 0.55), ("bytes", 2e-3, 0.32)])
+def test_smaller_types_take_half_or_a_quarter_of_the_size(store, worst, share, tmp_path):
+    """What was read is written with the same bytes."""
+    whole = made_features(300, D=128)
+    whole.descriptors[7] = 0
+    for name, some in (("whole", whole), ("small", replace(whole, settings={"store": store}))):
+        save_features(some, tmp_path / f"{name}.npz")
+    assert (tmp_path / "small.npz").stat().st_size < share * (tmp_path / "whole.npz").stat().st_size
+    again = load_features(tmp_path / "small.npz")
+    assert again.descriptors.dtype == np.float32
+    assert np.abs(again.descriptors - whole.descriptors).max() < worst
+    assert not again.descriptors[7].any()
+    assert np.abs(again.keypoints - whole.keypoints).max() < 1e-5
+    save_features(again, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "small.npz").read_bytes()
+
+
+def test_scales_and_orientations_are_those_of_the_frames():
+    features = made_features()
+    assert features.scales == pytest.approx(np.linspace(1, 10, 5))
+    assert features.orientations == pytest.approx(np.linspace(-1, 1, 5))
+    part = features[np.array([3, 1])]
+    assert (part.keypoints == features.keypoints[[3, 1]]).all()
+    assert (part.descriptors == features.descriptors[[3, 1]]).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"descriptors": np.ones((4, 8), np.float32)}, {"scores": np.ones(4)}, {"settings": {"store": "double"}},
+        {"settings": {"store": "bytes"}, "descriptors": 2 * np.ones((5, 8), np.float32)},
+    ],
+)  # fmt: skip
+def test_features_that_cannot_be_saved_are_refused(change, tmp_path):
+    with refuses(ArgumentError):
+        save_features(replace(made_features(), **change), tmp_path / "f.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def parts_of_a_file(**changed):
+    """The arrays of an .npz as docs/match.md lists them; any program may write such a file."""
+    arrays = {
+        "centers": np.array([[3.0, 4.0]]),
+        "shapes": np.array([[[6.0, 0.0], [0.0, 6.0]]]),
+        "descriptors": np.ones((1, 4), np.float32),
+        "scores": np.ones(1, np.float32),
+        "facts": np.array(json.dumps({"image_size": [100, 80], "model": "mine", "settings": {}})),
+    }
+    return arrays | changed
+
+
+def test_the_layout_of_an_npz_is_the_documented_one(tmp_path):
+    np.savez(tmp_path / "f.npz", **parts_of_a_file())
+    found = load_features(tmp_path / "f.npz")
+    assert (found.keypoints.tolist(), found.model) == ([[3.0, 4.0]], "mine")
+    assert found.scales == pytest.approx([1.0])
+
+
+def huge_array():
+    """An array whose header claims 400 TB."""
+    header = io.BytesIO()
+    claim = {"descr": "<f4", "fortran_order": False, "shape": (10**7, 10**7)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    return header.getvalue() + bytes(160)
+
+
+BAD_NPZ = {
+    "no file": None,
+    "empty": b"",
+    "text": b"hello",
+    "other arrays": {"a": np.ones(3)},
+    "objects": parts_of_a_file(centers=np.array([{}], dtype=object)),
+    "rows of another number": parts_of_a_file(descriptors=np.ones((2, 4), np.float32)),
+    "text instead of numbers": parts_of_a_file(scores=np.array(["a"])),
+    "facts without a model": parts_of_a_file(facts=np.array("{}")),
+    "floats that should be bytes": parts_of_a_file(
+        facts=np.array(json.dumps({"image_size": [9, 9], "model": "mine", "settings": {"store": "bytes"}}))
+    ),
+    **{
+        f"{name} that are not finite": parts_of_a_file(**{name: np.full_like(parts_of_a_file()[name], np.nan)})
+        for name in ("centers", "shapes", "descriptors", "scores")
+    },
+}
+
+
+@pytest.mark.parametrize("content", BAD_NPZ.values(), ids=BAD_NPZ.keys())
+def test_an_npz_that_cannot_be_read_is_refused(content, tmp_path):
+    if isinstance(content, dict):
+        np.savez(tmp_path / "f.npz", **content)
+    elif content is not None:
+        (tmp_path / "f.npz").write_bytes(content)
+    with refuses(FileError):
+        load_features(tmp_path / "f.npz")
+
+
+def test_sizes_in_a_header_are_checked_before_memory_is_taken(tmp_path):
+    save_features(made_features(), tmp_path / "f.npz")
+    with zipfile.ZipFile(tmp_path / "f.npz") as file, zipfile.ZipFile(tmp_path / "g.npz", "w") as other:
+        for name in file.namelist():
+            other.writestr(name, huge_array() if name == "descriptors.npy" else file.read(name))
+    with refuses(FileError):
+        load_features(tmp_path / "g.npz")
+
+
+@given(data=st.data())
+def test_a_damaged_npz_raises_our_errors_only(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("damaged") / "f.npz"
+    store = data.draw(st.sampled_from(["float32", "float16", "bytes"]))
+    save_features(made_features(2, D=3, store=store), path)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    else:
+        for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+            content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(FileError):
+        assert isinstance(load_features(path), Features)
+    path.unlink()
+
+
+# features.h5
+
+
+def hloc_reader(path, name):
+    """What hloc's FeaturePairsDataset does with a group: every entry must become an array of numbers."""
+    with h5py.File(path, "r") as file:
+        return {key: np.asarray(value) for key, value in file[name].items()}
+
+
+@pytest.mark.parametrize("K", [0, 1, 50])
+def test_an_h5_holds_float32(tmp_path, K):
+    """Angles pass through degrees."""
+    path, before = tmp_path / "features.h5", made_features(K, magnification=6.0)
+    append_features(path, "db/day 1/a.jpg", before)
+    after = read_features(path, "db/day 1/a.jpg")
+    assert np.abs(after.keypoints - before.keypoints).max(initial=0) < 1e-5
+    assert np.abs(after.frames.shapes - before.frames.shapes).max(initial=0) < 1e-3
+    assert np.array_equal(after.descriptors, before.descriptors)
+    assert np.array_equal(after.scores, before.scores)
+    assert (after.image_size, after.model, after.settings) == (before.image_size, before.model, before.settings)
+
+
+def test_the_layout_of_an_h5_is_hlocs(tmp_path):
+    path, features = tmp_path / "features.h5", made_features(7, magnification=3.0)
+    append_features(path, "db/a.jpg", features)
+    found = hloc_reader(path, "db/a.jpg")
+    assert {key: value.shape for key, value in found.items()} == {
+        "keypoints": (7, 2), "descriptors": (8, 7), "scores": (7,), "scales": (7,), "oris": (7,), "image_size": (2,)
+    }  # fmt: skip
+    assert found["keypoints"].dtype == found["descriptors"].dtype == np.float32
+    assert found["scales"] == pytest.approx(features.frames.half_widths / 3.0, rel=1e-6)
+    assert np.deg2rad(found["oris"]) == pytest.approx(features.frames.angles, abs=1e-5)
+    assert found["image_size"].tolist() == [100, 80]
+    with h5py.File(path, "r") as file:
+        assert file["db/a.jpg/keypoints"].attrs["uncertainty"] == 1.0
+
+
+def test_a_blob_is_in_the_file_where_it_was_drawn(tmp_path):
+    """hloc has our origin and adds its half pixel later."""
+    y, x = np.mgrid[:100, :140]
+    image = np.round(30 + 200 * np.exp(-((x - 70) ** 2 + (y - 52) ** 2) / 50)).astype(np.uint8)
+    append_features(tmp_path / "f.h5", "blob.png", extract(image, "rootsift", keypoints=1))
+    assert hloc_reader(tmp_path / "f.h5", "blob.png")["keypoints"][0].tolist() == pytest.approx([70, 52], abs=0.01)
+    assert read_features(tmp_path / "f.h5", "blob.png").keypoints[0].tolist() == pytest.approx([70, 52], abs=0.01)
+
+
+def test_regions_that_are_not_square_keep_their_shape(tmp_path):
+    features = made_features()
+    stretched = Frames(features.frames.centers, features.frames.shapes @ np.array([[1.0, 0.4], [0.0, 0.6]]))
+    append_features(tmp_path / "f.h5", "a.jpg", replace(features, frames=stretched))
+    after = read_features(tmp_path / "f.h5", "a.jpg")
+    assert after.frames.shapes == pytest.approx(stretched.shapes, rel=1e-6, abs=1e-5)
+    assert hloc_reader(tmp_path / "f.h5", "a.jpg")["shapes"].shape == (5, 2, 2)
+
+
+def test_the_paths_that_were_documented_before_still_import():
+    assert (hloc.read_features, hloc.write_matches) == (read_features, write_matches)
+    assert pairs_file.write_pairs == write_pairs
+
+
+def test_images_are_added_and_replaced(tmp_path):
+    path = tmp_path / "features.h5"
+    write_features(path, [("b.jpg", made_features(3)), ("a/c.jpg", made_features(4)), ("a/b.jpg", made_features(0))])
+    assert image_names(path) == ["a/b.jpg", "a/c.jpg", "b.jpg"]
+    append_features(path, "b.jpg", made_features(9))
+    assert (len(read_features(path, "b.jpg")), len(read_features(path, "a/c.jpg"))) == (9, 4)
+
+
+def test_a_file_written_by_hloc_is_read(tmp_path):
+    """float16, no facts of ours: hloc's own DoG extractor."""
+    with h5py.File(tmp_path / "f.h5", "w", libver="latest") as file:
+        group = file.create_group("a.jpg")
+        group.create_dataset("keypoints", data=np.array([[10.0, 20.0], [30.5, 40.0]], np.float16))
+        group.create_dataset("descriptors", data=np.full((128, 2), 0.0883883, np.float16))
+        group.create_dataset("scales", data=np.array([2.0, 3.0], np.float16))
+        group.create_dataset("oris", data=np.array([0.0, 90.0], np.float16))
+        group.create_dataset("image_size", data=np.array([640, 480]))
+    features = read_features(tmp_path / "f.h5", "a.jpg")
+    assert features.keypoints.tolist() == [[10, 20], [30.5, 40]]
+    assert features.frames.half_widths == pytest.approx([12, 18])
+    assert features.frames.angles == pytest.approx([0, np.pi / 2], abs=1e-6)
+    assert features.model == "unknown"
+    with h5py.File(tmp_path / "f.h5", "a") as file:
+        del file["a.jpg/scales"]
+    with refuses(FileError):
+        read_features(tmp_path / "f.h5", "a.jpg")
+
+
+@pytest.mark.parametrize("name", ["", "/a.jpg", "a//b.jpg", "../a.jpg", "a/.", "a\0b", "a", "a/b.jpg/c.jpg", "a\udce9"])
+def test_names_that_an_h5_cannot_hold_are_refused(tmp_path, name):
+    append_features(tmp_path / "f.h5", "a/b.jpg", made_features(1))
+    before = (tmp_path / "f.h5").read_bytes()
+    with refuses(ArgumentError):
+        append_features(tmp_path / "f.h5", name, made_features(1))
+    assert (tmp_path / "f.h5").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
+
+
+def test_files_that_are_not_hdf5_are_refused_and_kept(tmp_path):
+    (tmp_path / "text.h5").write_text("not HDF5")
+    for act in (
+        lambda: image_names(tmp_path / "absent.h5"),
+        lambda: image_names(tmp_path / "text.h5"),
+        lambda: read_features(tmp_path / "text.h5", "a"),
+        lambda: append_features(tmp_path / "text.h5", "a", made_features(1)),
+    ):
+        with refuses(FileError):
+            act()
+    assert (tmp_path / "text.h5").read_text() == "not HDF5"
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("keypoints", np.zeros((3, 3))), ("keypoints", np.full((3, 2), np.nan)), ("descriptors", np.zeros((3, 128))),
+        ("scales", np.zeros(4)), ("oris", np.array([b"a", b"b", b"c"])), ("image_size", np.zeros(3)),
+        ("scales", np.full(3, np.inf)), ("image_size", np.full(2, np.nan)), ("keypoints", None),
+    ],
+)  # fmt: skip
+def test_wrong_contents_of_an_h5_are_refused(tmp_path, key, values):
+    append_features(tmp_path / "f.h5", "a.jpg", made_features(3))
+    with h5py.File(tmp_path / "f.h5", "a") as file:
+        del file["a.jpg"][key]
+        if values is None:  # claims terabytes
+            file["a.jpg"].create_dataset(key, (10**12, 2), np.float32, chunks=(1000, 2))
+        else:
+            file["a.jpg"].create_dataset(key, data=values)
+    with refuses(FileError):
+        read_features(tmp_path / "f.h5", "a.jpg")
+
+
+FUZZ = """
+import resource, sys
+import numpy as np
+from matchkernel.errors import FileError
+from matchkernel.photos.files import image_names, read_features, read_matches
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+path, kind = sys.argv[1:]
+whole = open(path, "rb").read()
+random, refused = np.random.default_rng(0), 0
+for trial in range(300):
+    content = bytearray(whole)
+    if random.random() < 0.3:
+        content = content[: random.integers(0, len(content))]
+    else:
+        for _ in range(random.integers(1, 8)):
+            content[random.integers(0, len(content))] = random.integers(0, 256)
+    with open(path + ".bad", "wb") as file:
+        file.write(content)
+    try:
+        if kind == "matches":
+            read_matches(path + ".bad", "a.jpg", "b.jpg")
+        else:
+            for name in image_names(path + ".bad"):
+                read_features(path + ".bad", name)
+    except FileError as error:
+        refused += 1
+        assert "\\n" not in str(error), error
+print(refused)
+"""
+
+
+@pytest.mark.parametrize("kind", ["features", "matches"])
+def test_a_damaged_h5_gives_our_error_or_the_features(tmp_path, kind):
+    """Cut anywhere, bytes changed anywhere; in a process of its own, because the reader of HDF5 is C."""
+    path = tmp_path / "f.h5"
+    if kind == "features":
+        write_features(path, [("a.jpg", made_features(20, D=128)), ("db/b.jpg", made_features(0))])
+    else:
+        write_matches(path, [(PairMatches(("a.jpg", "b.jpg"), np.array([[0, 5], [3, 1]]), np.ones(2)), 600)])
+    done = subprocess.run([sys.executable, "-c", FUZZ, str(path), kind], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 150
+
+
+def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path):
+    path, features = tmp_path / "f.h5", made_features(50)
+    append_features(path, "a.jpg", features)
+    content = bytearray(path.read_bytes())
+    place = bytes(content).find(np.ascontiguousarray(features.descriptors.T).tobytes()[:64])
+    assert place > 0
+    content[place + 3] ^= 1
+    path.write_bytes(content)
+    with refuses(FileError):
+        read_features(path, "a.jpg")
+
+
+def test_missing_h5py_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with refuses(MissingExtraError):
+        image_names(tmp_path / "f.h5")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    """A real limit on the size of files, in a process of its own."""
+    path = tmp_path / "f.h5"
+    append_features(path, "a.jpg", made_features(10))
+    before = path.read_bytes()
+    code = f"""
+    import resource, signal, sys
+    sys.path.insert(0, {str(Path(__file__).parent)!r})
+    from made_features import made_features
+    from matchkernel.errors import WriteError
+    from matchkernel.photos.files import append_features
+    features = made_features(2000, D=128)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    try:
+        append_features({str(path)!r}, "b.jpg", features)
+    except WriteError as error:
+        print("refused:", error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stdout.startswith(f"refused: {path}: "), done.stdout + done.stderr
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
+
+
+# matches.h5
+
+
+def hloc_get_matches(path, name0, name1):
+    """As hloc/utils/io.py reads them, whatever whole number type they have."""
+    with h5py.File(path, "r") as file:
+        group = file[f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"]
+        matches0, scores0 = np.asarray(group["matches0"]), np.asarray(group["matching_scores0"])
+    rows = np.where(matches0 != -1)[0]
+    return np.stack([rows, matches0[rows]], -1), scores0[rows]
+
+
+def test_matches_are_read_as_written_and_the_other_way_round(tmp_path):
+    path, pairs = tmp_path / "matches.h5", np.array([[0, 5], [3, 1], [4, 4]])
+    write_matches(path, [(PairMatches(("db/a.jpg", "b.jpg"), pairs, np.array([0.5, 0.75, 1.0])), 6)])
+    indices, scores = hloc_get_matches(path, "db/a.jpg", "b.jpg")
+    assert (indices.tolist(), scores.tolist()) == (pairs.tolist(), [0.5, 0.75, 1.0])
+    assert read_matches(path, "db/a.jpg", "b.jpg").indices.tolist() == pairs.tolist()
+    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[1, 3], [4, 4], [5, 0]]
+    write_matches(path, [(PairMatches(("b.jpg", "db/a.jpg"), pairs[:1], np.ones(1)), 2)])  # replaces the pair
+    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[0, 5]]
+    with h5py.File(path, "r") as file:
+        assert file["b.jpg/db-a.jpg/matches0"].dtype == np.int16
+        assert "db-a.jpg/b.jpg" not in file
+    with refuses(FileError):
+        read_matches(path, "a.jpg", "b.jpg")
+
+
+@pytest.mark.parametrize(("scores", "wanted"), [([0.5, 0.75, 1], [[0, 2], [1, 1]]), ([0.5, 0.5, 1], [[0, 2], [1, 0]])])
+def test_matches_that_are_not_mutual_read_the_other_way_round(tmp_path, scores, wanted):
+    """Each row of the image named first once, in order, with its best match; of equal ones the first."""
+    path, pairs = tmp_path / "matches.h5", np.array([[0, 1], [1, 1], [2, 0]])
+    write_matches(path, [(PairMatches(("a", "b"), pairs, np.array(scores)), 3)])
+    turned = read_matches(path, "b", "a")
+    assert turned.indices.tolist() == wanted
+    assert turned.scores.tolist() == [scores[row] for _, row in wanted]
+    write_matches(path, [(turned, 2)])
+    assert read_matches(path, "b", "a").indices.tolist() == wanted
+
+
+@pytest.mark.parametrize("pairs", [np.empty((0, 2), int), np.array([[1, 40_000], [32_768, 32_767]])])
+def test_no_matches_and_more_keypoints_than_int16_counts(tmp_path, pairs):
+    """hloc's writer would make -25,536 of 40,000; int32 passes through its reader unharmed."""
+    path = tmp_path / "matches.h5"
+    write_matches(path, [(PairMatches(("a", "b"), pairs, np.ones(len(pairs))), 50_000)])
+    assert hloc_get_matches(path, "a", "b")[0].tolist() == pairs.tolist()
+    found = read_matches(path, "a", "b")
+    assert (found.indices.tolist(), found.scores.shape) == (pairs.tolist(), (len(pairs),))
+
+
+@pytest.mark.parametrize(
+    ("indices", "scores"), [([[6, 0]], [1]), ([[-1, 0]], [1]), ([[1, 2], [1, 3]], [1, 1]), ([[1, 2]], [1, 1])]
+)
+def test_matches_of_keypoints_that_do_not_exist_or_have_two_are_refused(tmp_path, indices, scores):
+    with refuses(ArgumentError):
+        write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array(indices), np.array(scores)), 6)])
+    assert not list(tmp_path.iterdir())
+
+
+# Lists of pairs
+
+
+def test_pairs_are_written_as_hloc_reads_them(tmp_path):
+    pairs = [("b.jpg", "db/a.jpg"), ("c.jpg", "b.jpg")]
+    assert write_pairs(tmp_path / "pairs.txt", pairs) == 2
+    text = (tmp_path / "pairs.txt").read_text()
+    assert text == "b.jpg db/a.jpg\nc.jpg b.jpg\n"
+    assert [tuple(line.split()) for line in text.splitlines()] == pairs  # hloc's own way
+    assert read_pairs(tmp_path / "pairs.txt") == pairs
+
+
+def test_a_name_with_a_space_makes_the_line_one_with_a_tab(tmp_path):
+    pairs = [("IMG (2).jpg", "b.jpg"), ("b.jpg", "c.jpg"), (" a", "b ")]
+    write_pairs(tmp_path / "pairs.txt", pairs)
+    assert (tmp_path / "pairs.txt").read_text() == "IMG (2).jpg\tb.jpg\nb.jpg c.jpg\n a\tb \n"
+    assert read_pairs(tmp_path / "pairs.txt") == pairs
+
+
+def test_a_pair_is_kept_once_as_it_came_first(tmp_path):
+    pairs = [("b", "a"), ("c", "a"), ("a", "b"), ("b", "a")]
+    assert write_pairs(tmp_path / "pairs.txt", pairs) == 2
+    (tmp_path / "twice.txt").write_text("b a\nc a\na b\nb a\n")
+    assert read_pairs(tmp_path / "twice.txt") == read_pairs(tmp_path / "pairs.txt") == pairs[:2]
+    assert list(unique_pairs(pairs, [("d", "c"), ("a", "c")])) == [("b", "a"), ("c", "a"), ("d", "c")]
+
+
+@pytest.mark.parametrize(
+    ("content", "pairs"),
+    [
+        (b"", []),
+        # Windows line ends, a byte order mark, blank lines, several spaces, no newline at the end.
+        (b"\xef\xbb\xbfa b\r\n\r\n  \n  a   c\nc d\te", [("a", "b"), ("a", "c"), ("c d", "e")]),
+        # Comments and columns; names that begin like comments stay names.
+        (b"# a comment\n#x b\na \t b\nb\t\tc\n#y #z w\n# b\n", [("#x", "b"), ("a", "b"), ("b", "c")]),
+    ],
+)
+def test_lists_of_other_programs_are_read(content, pairs, tmp_path):
+    (tmp_path / "pairs.txt").write_bytes(content)
+    assert read_pairs(tmp_path / "pairs.txt", ["a", "b", "c", "c d", "e", "#x"]) == pairs
+
+
+BAD_LISTS = {
+    "one name": b"a b\nc\n",
+    "three names": b"a b c\n",
+    "three names and tabs": b"a\tb\tc\n",
+    "an image with itself": b"a b\n\na a\n",
+    "an empty name": b"\ta\n",
+    "not UTF-8": b"a b\nc\xff d\n",
+    "a NUL": b"a\0 b\n",
+    "an endless line": b"a b\n" + b"x" * 10**6,
+    "an unknown image": b"a d\n",
+    "an unknown image with a space": b"a\tc d\n",
+}
+
+
+@pytest.mark.parametrize("content", BAD_LISTS.values(), ids=BAD_LISTS.keys())
+def test_lists_that_cannot_be_read_are_refused(tmp_path, content):
+    (tmp_path / "pairs.txt").write_bytes(content)
+    with refuses(FileError):
+        read_pairs(tmp_path / "pairs.txt", "abc")
+
+
+def test_files_that_are_no_lists_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "absent", tmp_path, tmp_path / "pipe", "a\0b"):
+        with refuses(FileError):
+            read_pairs(path)
+
+
+def test_a_pair_of_unknown_images_is_named_with_its_line(tmp_path):
+    (tmp_path / "pairs.txt").write_text("a b\nb c\n")
+    with pytest.raises(FileError, match=r"line 2.*'c'"):
+        read_pairs(tmp_path / "pairs.txt", "ab")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "a"])
+def test_names_that_a_list_cannot_hold_are_refused(tmp_path, name):
+    (tmp_path / "pairs.txt").write_text("old\n")
+    with refuses(ArgumentError):
+        write_pairs(tmp_path / "pairs.txt", [("a", "b"), ("a", name)])
+    assert (tmp_path / "pairs.txt").read_text() == "old\n"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+names = st.text(st.characters(exclude_characters="\t\n\r\0\ufeff", exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name.strip()
+)
+
+
+@given(st.lists(st.tuples(names, names).filter(lambda pair: pair[0] != pair[1])))
+def test_any_names_come_back(tmp_path_factory, pairs):
+    path = tmp_path_factory.getbasetemp() / "written.txt"
+    write_pairs(path, pairs)
+    assert read_pairs(path) == list(unique_pairs(pairs))
+
+
+@given(st.binary(max_size=200) | st.text("ab \t\r\n\0é\u2028", max_size=60).map(str.encode))
+def test_any_bytes_give_our_error_or_pairs_that_can_be_written(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
+    path.write_bytes(content)
+    with contextlib.suppress(FileError, ArgumentError):
+        pairs = read_pairs(path)
+        write_pairs(path, pairs)
+        assert read_pairs(path) == pairs
