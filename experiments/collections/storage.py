@@ -21,7 +21,7 @@ from one_folder import shared_points
 from recall import PARTNER
 
 from matchkernel.cli.console import run_script
-from matchkernel.evaluation.photos.poses import View, score_pose
+from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import read_scene
 from matchkernel.evaluation.photos.scores import accuracy
 from matchkernel.evaluation.uncertainty import estimate, paired_difference
@@ -68,7 +68,7 @@ def main() -> None:
                         again = len(first.intersection(map(tuple, matches.tolist())))
                         same[model][store].append(again / max(1, len(first)))
                         counts[model][store] += len(matches)
-                        views = View(cameras[a], one.image_size), View(cameras[b], two.image_size)
+                        views = (cameras[a], cameras[b]), (one.image_size, two.image_size)
                         ends = one.keypoints[matches[:, 0]], two.keypoints[matches[:, 1]]
                         orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(ORDERS)]
                         errors = [score_pose(ends[0][o], ends[1][o], *views, INLIER_PIXELS).worst for o in orders]

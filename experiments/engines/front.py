@@ -29,9 +29,9 @@ from timing import interleaved_medians, processor, using_threads, versions
 import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_patch_set
-from matchkernel.evaluation.int8 import export_int8
 from matchkernel.evaluation.method import Method
 from matchkernel.evaluation.methods import MOVED, baseline
+from matchkernel.evaluation.smaller import export_int8
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.storage.files import write_json
 

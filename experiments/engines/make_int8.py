@@ -27,8 +27,8 @@ import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.int8 import calibrate_int8
 from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.smaller import calibrate_int8
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine

@@ -23,8 +23,8 @@ import matchkernel
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.held_out import shown_and_held_out
 from matchkernel.evaluation.method import Method
+from matchkernel.evaluation.smaller import shown_and_held_out
 from matchkernel.model.describe import describe
 from matchkernel.model.reduce import principal_directions
 from matchkernel.model.weights import state_digest

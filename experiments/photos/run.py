@@ -28,10 +28,9 @@ import torch
 from matchkernel.cli.console import run_script
 from matchkernel.errors import FileError
 from matchkernel.evaluation.methods import MOVED
-from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos, threads
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
-from matchkernel.evaluation.photos.work import Protocol, threads
 from matchkernel.geometry.detect import Detector
 from matchkernel.storage.files import replacing
 from matchkernel.storage.images import read_colour, read_gray

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from matchkernel.evaluation.photos.calibrate import RATIO, threshold_of
-from matchkernel.evaluation.photos.poses import View, relative_pose
-from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
+from matchkernel.evaluation.photos.poses import relative_pose
+from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera, Size
+from matchkernel.evaluation.photos.scores import RATIO, threshold_of
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.two_view import essential_matrix, sampson_distances
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.extract import extract
-from matchkernel.photos.features import Features
 from matchkernel.photos.match import match
 from matchkernel.storage.work import Progress
 
@@ -37,7 +36,8 @@ def calibrate_limits(
     for a, b in scene.pairs:
         found = match(features[a], features[b])
         points = features[a].keypoints[found.indices[:, 0]], features[b].keypoints[found.indices[:, 1]]
-        errors = epipolar_errors(*points, *(_view(scene.cameras[name], features[name]) for name in (a, b)))
+        cameras = scene.cameras[a], scene.cameras[b]
+        errors = epipolar_errors(*points, cameras, (features[a].image_size, features[b].image_size))
         parts.append(np.column_stack([found.distances, errors < PIXELS, found.ratios]))
         progress(len(features) + len(parts), total)
     if sum(float(part[:, 1].sum()) for part in parts) < MIN_CORRECT:
@@ -46,12 +46,11 @@ def calibrate_limits(
     return (None if distance is None else round(distance, 3)), (None if ratio is None else round(ratio, 3))
 
 
-def epipolar_errors(points_a: np.ndarray, points_b: np.ndarray, a: View, b: View) -> np.ndarray:
+def epipolar_errors(
+    points_a: np.ndarray, points_b: np.ndarray, cameras: tuple[PoseCamera, PoseCamera], sizes: tuple[Size, Size]
+) -> np.ndarray:
     """(M,) Sampson distances of matches in pixels; infinite where a camera does not reach."""
-    R, t = relative_pose(a.camera, b.camera)
-    E = essential_matrix(R, t)
-    return sampson_distances(E, a.rays(points_a), b.rays(points_b)) * (a.focal + b.focal) / 2
-
-
-def _view(camera: PoseCamera, features: Features) -> View:
-    return View(camera, features.image_size)
+    (a, b), (size_a, size_b) = cameras, sizes
+    E = essential_matrix(*relative_pose(a, b))
+    rays = a.rays(points_a, size_a), b.rays(points_b, size_b)
+    return sampson_distances(E, *rays) * (a.focal(size_a) + b.focal(size_b)) / 2

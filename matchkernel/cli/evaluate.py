@@ -224,9 +224,8 @@ def photos(
     engine: Engine = TORCH,
 ) -> None:
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
-    from matchkernel.evaluation.photos.evaluate import evaluate_photos
+    from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
     from matchkernel.evaluation.photos.scenes import read_scenes
-    from matchkernel.evaluation.photos.work import Protocol
     from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
 

@@ -29,7 +29,7 @@ def export(
     import torch
 
     from matchkernel.data.patch_set import open_patch_set
-    from matchkernel.evaluation.int8 import export_int8
+    from matchkernel.evaluation.smaller import export_int8
     from matchkernel.model.descriptors import build
     from matchkernel.model.weights import load
     from matchkernel.photos.adapters.onnx import export_onnx

@@ -13,10 +13,10 @@ import typer
 
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.onnx import AUTO, ENGINES
 
 if TYPE_CHECKING:
+    from matchkernel.geometry.detect import Detector
     from matchkernel.storage.pool import Workers
 
 Verb = Callable[..., None]
@@ -119,8 +119,10 @@ def speed(items: int, seconds: float, unit: str) -> dict[str, float]:
     return {"elapsed": round(seconds, 3), f"{unit}_per_second": round(items / seconds, 3) if seconds > 0 else 0.0}
 
 
-def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
+def detector_options(default: "Detector | None" = None) -> Callable[[Verb], Verb]:
     """Replace a verb's argument `detector` with one option for each field of Detector that has a help text."""
+    from matchkernel.geometry.detect import Detector
+
     fields = [field for field in dataclasses.fields(Detector) if field.metadata.get("help")]
     kind, usual = inspect.Parameter.KEYWORD_ONLY, default or Detector()
     options = [
@@ -137,9 +139,7 @@ def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
         @functools.wraps(verb)
         def run(**values: Any) -> None:
             detector = Detector(**{field.name: values.pop(field.name) for field in fields})
-            ignored = [f"--{name}" for name in DOG_ONLY if getattr(detector, name) != getattr(usual, name)]
-            if detector.keynet is not None and ignored:
-                raise ArgumentError(f"{' and '.join(ignored)} cannot be combined with --keynet, which replaces DoG")
+            _check_used(detector, usual)
             verb(detector=detector, **values)
 
         parameters: list[inspect.Parameter] = []
@@ -150,3 +150,10 @@ def detector_options(default: Detector | None = None) -> Callable[[Verb], Verb]:
         return run
 
     return decorate
+
+
+def _check_used(detector: "Detector", usual: "Detector") -> None:
+    """Refuse options of DoG beside Key.Net, which would ignore them."""
+    ignored = [f"--{name}" for name in DOG_ONLY if getattr(detector, name) != getattr(usual, name)]
+    if detector.keynet is not None and ignored:
+        raise ArgumentError(f"{' and '.join(ignored)} cannot be combined with --keynet, which replaces DoG")

@@ -19,7 +19,7 @@ def reduce(
 ) -> None:
     """Shorten the descriptors of trained weights, as new weights, and measure the loss."""
     from matchkernel.data.patch_set import open_patch_set
-    from matchkernel.evaluation.reduce import reduce_rows
+    from matchkernel.evaluation.smaller import reduce_rows
     from matchkernel.model.weights import load, save
     from matchkernel.storage.files import check_output
 

@@ -172,12 +172,6 @@ def make_pairs(
 ) -> list[Pair]:
     """The pairs of images to match, each once.
 
-    Example:
-        >>> from matchkernel.collection.choice import parse_choice
-        >>> from matchkernel.collection.pairs import make_pairs
-        >>> make_pairs(["a.jpg", "b.jpg", "c.jpg"], parse_choice("sequential:1", images=3))
-        [('a.jpg', 'b.jpg'), ('b.jpg', 'c.jpg')]
-
     Args:
         names: of all images.
         choice: which pairs; its `top` is also the number of partners from the sources, which take the place of our
@@ -189,7 +183,8 @@ def make_pairs(
         progress: called with the number of images done and the total.
 
     Example:
-        >>> from matchkernel.collection.pairs import PairChoice, make_pairs
+        >>> from matchkernel.collection.choice import PairChoice
+        >>> from matchkernel.collection.pairs import make_pairs
         >>> make_pairs(["1.jpg", "2.jpg", "10.jpg"], PairChoice(sequential=1))
         [('1.jpg', '2.jpg'), ('2.jpg', '10.jpg')]
     """

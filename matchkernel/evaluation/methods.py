@@ -16,7 +16,7 @@ import numpy as np
 from matchkernel.data.patch_set import open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
-from matchkernel.evaluation.baselines.opencv import beblid, brief, orb, rootsift, sift, teblid, vgg
+from matchkernel.evaluation.baselines.opencv import OPENCV, opencv
 from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.evaluation.method import RESIZED, Method
 from matchkernel.model.describe import describe
@@ -30,15 +30,12 @@ from matchkernel.storage.work import Progress
 
 Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
 UNKNOWN = "the training set of these weights is not known; it may include this test set"
-WITHOUT_FILE = {
-    "sift": sift, "rootsift": rootsift, "orb": orb, "brief": brief, "vgg": vgg, "beblid": beblid, "teblid": teblid,
-}  # fmt: skip
 WITH_FILE: dict[str, Callable[[Path], Method]] = {
     **{f"mkd-{name}": partial(mkd_published, name) for name in MKD_SETS},
     "tfeat": partial(network, "tfeat", "TFeat"),
     "hardtfeat": hard_tfeat,
 }
-BASELINES = (*WITHOUT_FILE, "mkd", *WITH_FILE)
+BASELINES = (*OPENCV, "mkd", *WITH_FILE)
 # Training sets of learned numbers that are the same in every copy of a method.
 TRAINED_ON = {
     **{f"mkd-{name}": name for name in MKD_SETS},
@@ -51,6 +48,11 @@ MOVED = {
     **{f"desdis-{width}": f"experiments.baselines.desdis:desdis_{width}" for width in (8, 16, 24, 32)},
 }
 KORNIA = "kornia:"
+NEEDS = {
+    "weights": "a weight file: weights (--baseline-weights)",
+    "training_patches": "patches to learn its whitening on: training_patches (--training-set)",
+    "": "neither a weight file nor training patches",
+}
 
 
 def baseline(name: str, *, weights: Path | None = None, training_patches: np.ndarray | None = None) -> Method:
@@ -67,28 +69,20 @@ def baseline(name: str, *, weights: Path | None = None, training_patches: np.nda
     if name in MOVED:
         raise ArgumentError(f"{name} is no longer part of the package: in a checkout of its source, give {MOVED[name]}")
     is_function = ":" in name and not name.startswith(KORNIA)
-    needs_weights = name in WITH_FILE or name.startswith(KORNIA)
-    if name not in BASELINES and not needs_weights and not is_function:
-        listed = ", ".join(BASELINES)
-        raise ArgumentError(
-            f"no baseline {name!r}; there are {listed}, {KORNIA}<class> and <package.module>:<function>"
-        )
-    if name == "mkd" and training_patches is None:
-        raise ArgumentError(
-            "mkd learns its whitening: give training_patches (--training-set), or use mkd-liberty with its file"
-        )
-    if name != "mkd" and training_patches is not None:
-        raise ArgumentError(f"{name} learns nothing: training_patches (--training-set) are for mkd only")
-    if needs_weights and weights is None:
-        raise ArgumentError(f"{name} needs a weight file: give its path as weights (--baseline-weights)")
-    if not needs_weights and not is_function and weights is not None:
-        raise ArgumentError(f"{name} takes no weight file (--baseline-weights), got {weights}")
+    if name not in BASELINES and not name.startswith(KORNIA) and not is_function:
+        listed = ", ".join([*BASELINES, f"{KORNIA}<class>"])
+        raise ArgumentError(f"no baseline {name!r}; there are {listed} and <package.module>:<function>")
+    needed = "training_patches" if name == "mkd" else "" if name in OPENCV or is_function else "weights"
+    if (training_patches is None) == (needed == "training_patches"):
+        raise ArgumentError(f"{name} needs {NEEDS[needed]}")
+    if (weights is None) == (needed == "weights") and not is_function:
+        raise ArgumentError(f"{name} needs {NEEDS[needed]}")
     if training_patches is not None:
         return mkd(training_patches)
     if is_function:
         return _call(name, () if weights is None else (Path(weights),))
     if weights is None:
-        return WITHOUT_FILE[name]()
+        return opencv(name)
     open_file = WITH_FILE.get(name) or partial(network, name, name.removeprefix(KORNIA))
     return open_file(Path(weights))
 
@@ -206,41 +200,38 @@ def model_methods(
     methods: list[Method] = []
     places: Counter[tuple[str, str | None]] = Counter()
     for train_set, weights in models:
-        method = _model_method(train_set, weights, name, (device, engine), places)
-        key = ("train_set", "seed", "configuration")
-        twin = next((m for m in methods if all(m.facts.get(k) == method.facts.get(k) for k in key)), None)
-        if twin is not None:
-            where = f"{method.facts['configuration']}, trained on {method.facts.get('train_set', '(not recorded)')}"
+        method = _model_method(train_set, weights, name, device, engine)
+        configuration, sets = method.facts["configuration"], method.facts.get("train_set")
+        method.facts.setdefault("seed", places[configuration, sets])
+        places[configuration, sets] += 1
+        same = ("train_set", "seed", "configuration")
+        if any(all(other.facts.get(key) == method.facts.get(key) for key in same) for other in methods):
+            where = f"{configuration}, trained on {sets or '(not recorded)'}"
             raise ArgumentError(f"{weights}: a second one of {where}, seed {method.facts['seed']}")
-        if name and methods and methods[0].facts["configuration"] != method.facts["configuration"]:
-            both = f"{methods[0].facts['configuration']} and {method.facts['configuration']}"
+        if name and methods and methods[0].facts["configuration"] != configuration:
+            both = f"{methods[0].facts['configuration']} and {configuration}"
             raise ArgumentError(f"{name!r} (--name) would stand for two configurations, {both}")
         methods.append(method)
     return methods
 
 
 def _model_method(
-    train_set: str | None,
-    weights: str | Path,
-    name: str | None,
-    where: tuple[str | None, str],
-    places: Counter[tuple[str, str | None]],
+    train_set: str | None, weights: str | Path, name: str | None, device: str | None, engine: str
 ) -> Method:
-    model, (device, engine) = load(weights), where
+    """A model; its facts have a seed if the weight file records it."""
+    model = load(weights)
     runner = open_engine(model, engine, device=device or "cpu")
     card = model.card
     train_set = _agreed(train_set, card.trained_on or ", ".join(dict(card.training_sets)), f"{weights}: its card")
     configuration = configuration_name(model.config)
-    place = places[configuration, train_set]
-    places[configuration, train_set] += 1
     facts = {
         "configuration": configuration,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "hand_crafted": False,
-        "seed": place if (seed := card.training_seed) is None else seed,
         "weights": Path(weights).name,
         "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.sha256, **runner.settings},
         **({"train_set": train_set} if train_set else {}),
+        **({} if card.training_seed is None else {"seed": card.training_seed}),
     }
 
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
@@ -248,9 +239,8 @@ def _model_method(
 
     names = card.set_names | frozenset(listed_names(train_set))
     hashes = frozenset(sha for _, sha in card.training_sets if sha)
-    warnings = () if names else (UNKNOWN,)
     own = str(weights) if str(weights) in available() else configuration
-    return Method(name or own, "l2", facts, compute, names, hashes, warnings)
+    return Method(name or own, "l2", facts, compute, names, hashes, () if names else (UNKNOWN,))
 
 
 def _agreed(given: str | None, recorded: str | None, source: str) -> str | None:

@@ -60,8 +60,15 @@ def evaluate_patch_sets(
             f"nothing to test on: {methods[0].name if methods else 'no method'} was trained on every set given"
         )
     if before is not None:
-        draw = {"retrieval_queries": queries, "retrieval_seed": seed}
-        before([draw | _planned(*job) for job in jobs])
+        draw = {"kind": "phototourism", "retrieval_queries": queries, "retrieval_seed": seed}
+        before(
+            [
+                draw
+                | {"test_set": name, "data_sha256": data_digest(patches), "descriptor": method.name, "distance": chosen}
+                | method.facts
+                for method, chosen, name, patches in jobs
+            ]
+        )
     results = []
     for method, chosen, name, patches in jobs:
         say(f"{method.name} on {name}")
@@ -130,9 +137,8 @@ def score_patch_set(
             key: _score_pairs(rows, pairs, distance, f"{patches.folder}, {key}") for key, pairs in patches.pairs.items()
         },
     }
-    has_matches = len(np.unique(patches.labels)) < len(patches)
-    lowest, highest = (None, None)
-    if has_matches:
+    lowest, highest = None, None
+    if len(np.unique(patches.labels)) < len(patches):
         lowest, highest = retrieval_map(descriptors, patches.labels, queries=queries, seed=seed, distance=distance)
     result.update(retrieval_map=lowest, retrieval_map_highest=highest, retrieval_queries=queries, retrieval_seed=seed)
     result["warnings"] = _warnings(result)
@@ -187,11 +193,19 @@ def _precisions(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Some queries at a time: their numbers, and their average precision with ties as errors and as successes."""
     rows = comparable_rows(descriptors, distance).double()
-    labels = _checked_labels(labels, len(rows))
-    groups = group_by_label(labels)
+    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.shape != (len(rows),) or values.dtype.kind not in "ui":
+        raise ArgumentError(f"expected {len(rows)} labels, whole numbers, got {values.dtype} of shape {values.shape}")
+    groups = group_by_label(values)
     ranks = groups.ranks()
     starts, sizes = groups.starts[ranks], groups.sizes[ranks]  # of each patch's label
-    chosen = _chosen_queries(sizes, queries, seed)
+    chosen = np.flatnonzero(sizes > 1)
+    if not len(chosen):
+        raise ArgumentError(f"none of the {len(rows)} patches shares its label with another: nothing can be retrieved")
+    if queries is not None and queries < 1:
+        raise ArgumentError(f"queries must be 1 or more, got {queries}")
+    if queries is not None and queries < len(chosen):
+        chosen = np.sort(np.random.default_rng(seed).choice(chosen, queries, replace=False))
     distances = Distances(rows, rows, distance)
     step = max(1, TILE // max(1, len(rows)))
     for start in range(0, len(chosen), step):
@@ -199,12 +213,6 @@ def _precisions(
         closer, as_close = _count_part(distances, part, (groups.order, starts[part], sizes[part]))
         lowest, highest = (precision_area(before, sizes[part] - 1, "step") for before in (as_close, closer))
         yield part, lowest, highest
-
-
-def _planned(method: Method, distance: Distance, name: str, patches: PatchSet) -> dict[str, Any]:
-    """The settings of a result, known before the work."""
-    data = {"kind": "phototourism", "test_set": name, "data_sha256": data_digest(patches)}
-    return {**data, "descriptor": method.name, "distance": distance, **method.facts}
 
 
 def _score_pairs(rows: Tensor, pairs: np.ndarray, distance: Distance, where: str) -> dict[str, Any]:
@@ -242,41 +250,15 @@ def data_digest(patches: PatchSet) -> str:
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
+    ties = [(f"{key}: FPR@95", part["fpr95"], part["fpr95_lowest"]) for key, part in result["pairs"].items()]
+    if result["retrieval_map"] is not None:
+        ties.append(("retrieval: mAP", result["retrieval_map"], result["retrieval_map_highest"]))
     warnings = [
-        f"{key}: tied distances leave FPR@95 between {100 * part['fpr95_lowest']:.3f} and {100 * part['fpr95']:.3f} %; "
-        "the higher one is the result"
-        for key, part in result["pairs"].items()
-        if part["fpr95"] - part["fpr95_lowest"] > NOTICEABLE
+        f"{what} is {100 * worst:.3f} %; another order of tied distances could give {100 * best:.3f} %"
+        for what, worst, best in ties
+        if abs(worst - best) > NOTICEABLE
     ]
-    if result["blank"]:
-        warnings.append(blank_warning(result["blank"], result["patches"]))
-    low, high = result["retrieval_map"], result["retrieval_map_highest"]
-    if low is not None and high - low > NOTICEABLE:
-        warnings.append(
-            f"retrieval: tied distances leave the mAP between {100 * low:.3f} and {100 * high:.3f} %; "
-            "the lower one is the result"
-        )
-    return warnings
-
-
-def _checked_labels(labels: np.ndarray | Tensor, count: int) -> np.ndarray:
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.shape != (count,) or values.dtype.kind not in "ui":
-        raise ArgumentError(
-            f"expected {count} labels, one whole number per patch, got {values.dtype} of shape {values.shape}"
-        )
-    return values
-
-
-def _chosen_queries(sizes: np.ndarray, queries: int | None, seed: int) -> np.ndarray:
-    able = np.flatnonzero(sizes > 1)
-    if not len(able):
-        raise ArgumentError(f"none of the {len(sizes)} patches shares its label with another: nothing can be retrieved")
-    if queries is None or queries >= len(able):
-        return able
-    if queries < 1:
-        raise ArgumentError(f"queries must be 1 or more, got {queries}")
-    return np.sort(np.random.default_rng(seed).choice(able, queries, replace=False))
+    return warnings + ([blank_warning(result["blank"], result["patches"])] if result["blank"] else [])
 
 
 def _count_part(

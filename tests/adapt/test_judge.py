@@ -10,7 +10,6 @@ from matchkernel.adapt.learn import Learned
 from matchkernel.adapt.limits import epipolar_errors
 from matchkernel.adapt.result import Adapted
 from matchkernel.data.patch_set import PatchSet
-from matchkernel.evaluation.photos.poses import View
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 
 
@@ -85,15 +84,16 @@ def test_epipolar_errors_are_the_pixels_that_a_match_is_off():
     turned = np.array([[0.96, 0, 0.28], [0, 1, 0], [-0.28, 0, 0.96]])
     parameters = np.array([500.0, 500, 320, 240])
     a, b = (
-        View(PoseCamera(R, np.array(t), "PINHOLE", parameters, (640, 480)), (640, 480))
+        PoseCamera(R, np.array(t), "PINHOLE", parameters, (640, 480))
         for R, t in ((np.eye(3), [0.0, 0, 0]), (turned, [-1.0, 0.1, 0.2]))
     )
     places = random.uniform([-1, -1, 4], [1, 1, 8], (50, 3))
     seen = []
-    for view in (a, b):
-        inside = places @ view.camera.R.T + view.camera.t
+    for camera in (a, b):
+        inside = places @ camera.R.T + camera.t
         seen.append(inside[:, :2] / inside[:, 2:] * 500 + [320, 240] - 0.5)
-    assert epipolar_errors(*seen, a, b).max() < 1e-6
-    moved = epipolar_errors(seen[0], seen[1] + [0, 6.0], a, b)  # the epipolar lines are nearly level
+    truth = (a, b), ((640, 480), (640, 480))
+    assert epipolar_errors(*seen, *truth).max() < 1e-6
+    moved = epipolar_errors(seen[0], seen[1] + [0, 6.0], *truth)  # the epipolar lines are nearly level
     assert 3 < np.median(moved) <= 6
-    assert np.isinf(epipolar_errors(np.full((1, 2), np.nan), seen[1][:1], a, b)).all()
+    assert np.isinf(epipolar_errors(np.full((1, 2), np.nan), seen[1][:1], *truth)).all()

@@ -73,11 +73,8 @@ def test_rank_1_on_patches_of_a_photo(name, seen, strips, made):
     assert rank_1(made(name), strips, STRIPS) == pytest.approx(seen, abs=0.021)
 
 
-def test_rootsift_is_that_of_the_data_tools(patches):
+def test_sift_is_what_opencv_says_and_rootsift_that_of_the_data_tools(patches):
     assert np.abs(baseline("rootsift").describe(patches) - to_rootsift(patch_sift(patches))).max() < 1e-7
-
-
-def test_sift_is_what_opencv_says(patches):
     point = cv2.KeyPoint(32, 32, 10.8, 0)
     expected = np.stack([cv2.SIFT_create().compute(patch, [point])[1][0] for patch in patches[:9]])
     assert (baseline("sift").describe(patches[:9]) == expected).all()
@@ -180,7 +177,7 @@ def test_constant_training_patches_are_left_out(patches, made):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_what_a_baseline_records_and_the_shape_of_its_rows(name, patches, made):
+def test_what_a_baseline_records_and_the_shape_of_its_rows(name, patches, made, baseline_weights):
     method = made(name)
     bits = {"orb": 256, "brief": 512, "beblid": 512, "teblid": 512}
     assert method.name == name
@@ -193,9 +190,6 @@ def test_what_a_baseline_records_and_the_shape_of_its_rows(name, patches, made):
     assert rows.dtype == (np.uint8 if name in bits else np.float32)
     assert rows.shape == (3, bits[name] // 8 if name in bits else 120 if name == "vgg" else 128)
     assert rows.any(1).all()
-
-
-def test_parameters_of_tfeat_are_the_numbers_of_its_file(baseline_weights):
     state = torch.load(baseline_weights / FILES["tfeat"], weights_only=True, map_location="cpu")
     assert sum(tensor.numel() for tensor in state.values()) == 599_808
 
@@ -210,12 +204,16 @@ def test_a_row_depends_on_its_patch_alone(name, patches, made):
     assert (method.describe(some[order]) == rows[order]).all()
     for start, size in ((0, 1), (69, 1), (3, 7), (5, 65)):
         assert (method.describe(some[start : start + size]) == rows[start : start + size]).all()
+    strided = np.ascontiguousarray(np.moveaxis(patches[:4], 0, 2))
+    strided.flags.writeable = False
+    assert (method.describe(np.moveaxis(strided, 2, 0)) == rows[:4]).all()
 
 
 @pytest.mark.parametrize("name", DISTINCT)
-def test_nothing_and_constant_patches_of_any_side(name, made):
-    """A constant patch has a zero row and is counted; the other rows stay as they were."""
+def test_only_constant_patches_of_any_side_have_rows_of_zeros(name, strips, made):
+    """The other rows stay as they were."""
     method = made(name)
+    assert method.describe(strips["t5"]).any(1).all()
     for side in (1, 31, 64, 100):
         assert len(method.describe(np.zeros((0, side, side), np.uint8))) == 0
         grays = [np.full((side, side), gray, np.uint8) for gray in (0, 1, 128, 255)]
@@ -225,26 +223,12 @@ def test_nothing_and_constant_patches_of_any_side(name, made):
         assert (rows[4:] == method.describe(texture[None])).all(), side
 
 
-@pytest.mark.parametrize("name", DISTINCT)
-def test_a_photo_leaves_no_patch_out(name, strips, made):
-    assert made(name).describe(strips["t5"]).any(1).all()
-
-
 @pytest.mark.parametrize("name", ["sift", "rootsift", "orb", "brief", "vgg", "beblid"])
 def test_a_patch_that_resizes_to_a_constant_is_not_described(name):
     """Stripes of 1 px at four times the side: each new pixel is the mean of as many 0s as 1s."""
     side = 4 * int(baseline(name).facts["settings"]["patch"].split()[0])
     stripes = np.broadcast_to(np.arange(side, dtype=np.uint8) % 2, (1, side, side))
     assert not baseline(name).describe(stripes).any()
-
-
-@pytest.mark.parametrize("name", DISTINCT)
-def test_other_strides_and_read_only_patches(name, patches, made):
-    method = made(name)
-    rows = method.describe(patches[:4])
-    strided = np.ascontiguousarray(np.moveaxis(patches[:4], 0, 2))
-    strided.flags.writeable = False
-    assert (method.describe(np.moveaxis(strided, 2, 0)) == rows).all()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from slow_metrics import average_precision, roc_area
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import matching
-from matchkernel.evaluation.hpatches.retrieval import POOLS, distractor_warnings, retrieval, retrieval_counts
+from matchkernel.evaluation.hpatches.retrieval import distractor_warnings, retrieval_counts
 from matchkernel.evaluation.hpatches.verification import verification
 
 NOISES = "eht"
@@ -205,28 +205,6 @@ def test_a_perfect_descriptor():
         assert {*intra["balanced"].values(), *intra["imbalanced"].values()} == {1}
     # By the official rules an "inter" negative may be the very patch: a tie with the positives, and a warning.
     assert len(result["warnings"]) == 1
-
-
-def test_chance():
-    counts = {"i_a": 300, "v_b": 300}
-    random = np.random.default_rng(0)
-    descriptors = stack_descriptors("noise", {name: random.normal(size=(16, n, 16)) for name, n in counts.items()})
-    lists = made_tasks(counts).verification
-    found = verification(descriptors, lists)
-    # 60 pairs a list and six lists: a deviation of about 0.05 / sqrt(6).
-    assert found["mean"]["auc"] == pytest.approx(0.5, abs=0.1)
-    assert matching(descriptors, list(counts))["mean"]["all"]["ap_trapezoid"] < 0.01
-    assert retrieval(descriptors, made_tasks(counts).queries, made_tasks(counts).distractors)["python"]["mean"][
-        "20000"
-    ]["ap_trapezoid"] == pytest.approx(5 / 205, abs=0.02)
-
-
-def test_pools_that_end_before_and_behind_the_list():
-    tasks = made_tasks()
-    result = retrieval(made_descriptors("float"), tasks.queries, tasks.distractors)
-    values = [result["python"]["mean"][str(pool)]["ap_trapezoid"] for pool in POOLS]
-    assert values == [values[0]] * len(POOLS)
-    assert result["matlab"]["mean"]["2000"] == result["matlab"]["mean"]["all"]
 
 
 def test_retrieval_without_distractors_from_other_sequences_is_a_warning():

@@ -13,12 +13,10 @@ from helpers import refuses, write_sequence
 
 from matchkernel.errors import ArgumentError, FileError, WeightsError
 from matchkernel.evaluation.photos import evaluate
-from matchkernel.evaluation.photos.calibrate import RATIO, shares_of_right, threshold_of
-from matchkernel.evaluation.photos.evaluate import evaluate_photos
+from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import read_scene
-from matchkernel.evaluation.photos.scores import difference, errors_of
-from matchkernel.evaluation.photos.work import Protocol
+from matchkernel.evaluation.photos.scores import RATIO, difference, errors_of, shares_of_right, threshold_of
 from matchkernel.evaluation.results import file_name, read_result, write_result
 from matchkernel.evaluation.tables import labels_of
 from matchkernel.geometry.detect import Detector
@@ -44,7 +42,7 @@ def without_seconds(result):
     return json.dumps({key: value for key, value in result.items() if key != "seconds"}, sort_keys=True)
 
 
-def test_real_matches_of_rendered_photos_find_their_cameras(result, scene):
+def test_real_matches_of_rendered_photos_find_their_cameras(result, scene, tmp_path):
     part = result["scenes"]["planes"]
     assert part["maa10"] > 0.6
     assert part["maa10"] == result["mean"]["maa10"]["mean"]
@@ -52,9 +50,6 @@ def test_real_matches_of_rendered_photos_find_their_cameras(result, scene):
     assert all(0 < row["inliers"][0] <= row["matches"] <= min(row["keypoints"]) <= 300 for row in part["pairs"])
     assert result["licence"] == "Apache-2.0 (OpenCV)"
     assert set(result["seconds"]) == {"per_image", "per_match", "per_estimate", "threads"}
-
-
-def test_the_result_is_written_and_read(result, tmp_path):
     write_result(tmp_path / "result.json", result)
     assert read_result(tmp_path / "result.json") == json.loads(json.dumps(result))
     assert file_name(result).startswith("photos-rootsift-300-ratio_0.85-")
@@ -102,7 +97,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(scene, result, tmp_path, m
     (rows,) = (tmp_path / "work" / "pairs").iterdir()
     rows.write_text(rows.read_text() + '{"images": ["000')  # killed while writing
     done = []
-    monkeypatch.setattr(evaluate, "score_pair", lambda task, work=evaluate.score_pair: done.append(task) or work(task))
+    score = evaluate.score_pair
+    monkeypatch.setattr(evaluate, "score_pair", lambda *task: done.append(task) or score(*task))
     (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
     assert len(done) == len(scene.pairs) - 2
     assert without_seconds(found) == without_seconds(result)
@@ -233,22 +229,26 @@ def test_the_budget_is_filled_again_and_not_cut(scene, result):
     assert labels_of([found, result]) == ["rootsift, 40 keypoints", "rootsift, 300 keypoints"]
 
 
-def test_what_cannot_be_scored_is_refused(scene, rendered, tmp_path):
-    for text, error in (
-        ("nothing", WeightsError),
-        ("hloc:nowhere.h5", FileError),
-        ("hloc:a.h5,b.h5,c.h5", ArgumentError),
-        ("nobody:weights.pth", ArgumentError),
-    ):
-        with refuses(error):
-            evaluate_photos([scene], [MethodSpec(text, Detector())])
-    with refuses(ArgumentError):
-        evaluate_photos([], [ROOTSIFT])
-    with refuses(ArgumentError):
-        evaluate_photos([scene], [ROOTSIFT], workers=0)
+@pytest.mark.parametrize(
+    ("text", "workers", "error"),
+    [
+        ("nothing", 1, WeightsError),
+        ("hloc:nowhere.h5", 1, FileError),
+        ("hloc:a.h5,b.h5,c.h5", 1, ArgumentError),
+        ("nobody:weights.pth", 1, ArgumentError),
+        ("rootsift", 0, ArgumentError),
+        (None, 1, ArgumentError),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(text, workers, error, scene):
+    with refuses(error):
+        evaluate_photos([scene], [MethodSpec(text, Detector())] if text else [], workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_photo_is_refused(workers, rendered, tmp_path):
     shutil.copytree(rendered, tmp_path / "scene")
     photo = tmp_path / "scene" / "images" / "001.png"
     photo.write_bytes(photo.read_bytes()[:-200])  # its header is whole
-    for workers in (1, 2):
-        with refuses(FileError):
-            evaluate_photos([read_scene(tmp_path / "scene")], [ROOTSIFT], ONCE, workers=workers)
+    with refuses(FileError):
+        evaluate_photos([read_scene(tmp_path / "scene")], [ROOTSIFT], ONCE, workers=workers)

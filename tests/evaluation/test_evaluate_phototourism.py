@@ -10,7 +10,7 @@ from helpers import refuses
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.methods import configuration_name, model_methods
+from matchkernel.evaluation.methods import model_methods
 from matchkernel.evaluation.metrics import fpr95
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map, score_patch_set
 from matchkernel.evaluation.results import read_result, write_result
@@ -77,17 +77,17 @@ def test_sets_without_pairs_or_without_matches():
     assert result["retrieval_map"] is None
 
 
-def test_what_does_not_fit_is_named():
-    one_class = some_pairs()
-    one_class[:, 2] = 0
-    rows = np.ones((90, 4))
+@pytest.mark.parametrize(
+    ("rows", "pairs"),
+    [
+        (np.ones((90, 4)), {"m50": some_pairs() * [1, 1, 0]}),  # one class
+        (np.ones((89, 4)), {}),
+        (np.full((90, 4), np.nan), {}),
+    ],
+)
+def test_what_does_not_fit_is_refused(rows, pairs):
     with refuses(ArgumentError):
-        score_patch_set("mine", rows, patch_set({"m50": one_class}))
-    with refuses(ArgumentError):
-        score_patch_set("mine", rows[1:], patch_set({}))
-    rows[17, 2] = np.nan
-    with refuses(ArgumentError):
-        score_patch_set("mine", rows, patch_set({}))
+        score_patch_set("mine", rows, patch_set(pairs))
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,3 @@ def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
     found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
     assert found["pairs"] == wanted["pairs"]
     assert found["retrieval_map"] == wanted["retrieval_map"]
-
-
-def test_names_of_configurations():
-    assert configuration_name(build("dual", s=1).config) == "dual-s1-n32"
-    assert configuration_name(build("fc").config) == "fc-n32"

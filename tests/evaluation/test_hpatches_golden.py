@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from slow_metrics import precision_recall_points, roc_points
 
-from matchkernel.data.hpatches import NOISES, read_retrieval, read_tasks
+from matchkernel.data.hpatches import NOISES, read_tasks
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.files import read_descriptors
@@ -126,7 +126,3 @@ def test_files_read_as_the_arrays_they_were_written_from(golden):
     read, wanted = read_descriptors(golden / "descriptors" / "ties"), stored(golden, "ties")
     assert read.counts == wanted.counts
     assert np.array_equal(read.rows, wanted.rows)
-
-
-def test_lists_of_the_golden_set_have_their_documented_lengths(golden):
-    assert [len(part) for part in read_retrieval(golden / "tasks", "b")] == [30, 151]

@@ -175,14 +175,16 @@ def test_no_frames(texture):
         assert laf_descriptor(matchkernel.build("sum"))(as_tensor(texture), lafs).shape == (1, 0, 128)
 
 
-def test_what_is_refused():
-    with refuses(ArgumentError):
-        frames_from_lafs(torch.zeros(2, 5, 2, 3))
-    with refuses(ArgumentError):
-        frames_from_lafs(np.zeros((5, 3, 2)))
-    with refuses(ArgumentTypeError):
-        frames_from_lafs([[1, 2, 3]])
-    assert len(frames_from_lafs(np.zeros((5, 2, 3)))) == 5
+@pytest.mark.parametrize(
+    ("lafs", "error"),
+    [
+        (torch.zeros(2, 5, 2, 3), ArgumentError), (np.zeros((5, 3, 2)), ArgumentError),
+        ([[1, 2, 3]], ArgumentTypeError),
+    ],
+)  # fmt: skip
+def test_what_are_not_the_lafs_of_one_image_is_refused(lafs, error):
+    with refuses(error):
+        frames_from_lafs(lafs)
 
 
 def test_missing_kornia_is_named(monkeypatch):

@@ -4,41 +4,54 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import matchkernel
-from matchkernel.errors import ArgumentError, WorkError
+from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.evaluation.methods import Planned
-from matchkernel.evaluation.photos.methods import MethodSpec, PhotoMethod
+from matchkernel.evaluation.photos.methods import MATCHING, MethodSpec, PhotoMethod
+from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
-from matchkernel.evaluation.photos.work import (
-    SECONDS,
-    ImageTask,
-    PairTask,
-    Protocol,
-    extract_image,
-    score_pair,
-    threads,
-)
 from matchkernel.evaluation.results import FORMAT
+from matchkernel.geometry.two_view import corner_error
+from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.files import Pair
+from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.runtime.onnx import ENGINE, TORCH
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.files import file_hash, json_digest, write_errors
+from matchkernel.storage.files import json_digest, write_errors
 from matchkernel.storage.folders import exclusive
+from matchkernel.storage.images import read_colour
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
+from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress, Say
 
-# A function and its tasks -> each task with its result, as they finish.
-Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
+SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
+RIGHT_PIXELS = 3.0  # maximum error of a right match of two images with a known homography
+
+Task = Callable[[], Any]  # can be sent to other processes
+Run = Callable[[Mapping[Any, Task]], Iterator[tuple[Any, Any]]]  # tasks by name -> their results, as they finish
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How matches are scored."""
+
+    pixels: float = setting(0.5, above=0, high=1000, about="threshold of MAGSAC for poses, in pixels")
+    repeats: int = setting(3, low=1, high=1000, about="orders of the matches that a score is averaged over")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def evaluate_photos(
@@ -72,32 +85,35 @@ def evaluate_photos(
         raise ArgumentError("give at least one scene and one method")
     if workers < 1 or threads_each < 1:
         raise ArgumentError(f"workers and threads must be 1 or more, got {workers} and {threads_each}")
-    _check_names(scenes, specs)
-    hashes = {scene.name: {name: file_hash(path) for name, path in scene.images.items()} for scene in scenes}
+    names = [name for scene in scenes for name in scene.images]
+    if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ArgumentError(f"two scenes have an image {twice}; with features from a file, score one scene at a time")
     # A method with a matcher of its own ignores the filter: with several filters it is scored once.
     opened = {json_digest([(m := spec.open()).name, m.settings]): (spec, m) for spec in reversed(specs)}
-    specs, methods = zip(*reversed(opened.values()), strict=True)
-    plans = [_plan(spec, method, scenes, hashes, protocol) for spec, method in zip(specs, methods, strict=True)]
+    methods = list(reversed(opened.values()))
+    plans = [_plan(spec, method, scenes, protocol) for spec, method in methods]
     if before is not None:
         before(plans)
     results = []
     with _folder(work) as folder, _runner(workers, threads_each) as run:
-        for spec, method, plan in zip(specs, methods, plans, strict=True):
-            rows, seconds = _score(spec, method, scenes, hashes, protocol, folder, run, say, progress)
+        for (spec, method), plan in zip(methods, plans, strict=True):
+            label = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
+            say(f"extracting from {len(names)} images for {label}")
+            files, per_image = _extract(spec, method, scenes, folder, run, progress)
+            say(f"matching {sum(len(scene.pairs) for scene in scenes)} pairs for {label}")
+            rows, per_pair = _score(spec, method, scenes, files, protocol, folder, run, progress)
             scored = summary(rows, scenes, method.trained_on)
-            results.append({**plan, **scored, SECONDS: {**seconds, "threads": threads_each}})
+            seconds = {"per_image": per_image, "per_match": per_pair[0], "per_estimate": per_pair[1]}
+            rounded = {name: round(value, 4) for name, value in seconds.items()}
+            results.append({**plan, **scored, SECONDS: {**rounded, "threads": threads_each}})
     return results
 
 
 def _plan(
-    spec: MethodSpec,
-    method: PhotoMethod,
-    scenes: Sequence[EvaluationScene],
-    hashes: dict[str, dict[str, str]],
-    protocol: Protocol,
+    spec: MethodSpec, method: PhotoMethod, scenes: Sequence[EvaluationScene], protocol: Protocol
 ) -> dict[str, Any]:
     """What is known about a result before the work."""
-    digests = [[scene.name, _truth(scene), hashes[scene.name]] for scene in scenes]
     return {
         "format": FORMAT,
         "kind": "photos",
@@ -108,7 +124,7 @@ def _plan(
         "engine": method.settings.get(ENGINE, TORCH),
         "settings": json.loads(json.dumps(method.settings)),
         "protocol": asdict(protocol),
-        "data_sha256": json_digest(digests),
+        "data_sha256": json_digest([scene.content for scene in scenes]),
         "versions": _versions(),
         "machine": platform.machine(),
     }
@@ -118,66 +134,59 @@ def _versions() -> dict[str, str]:
     return {"matchkernel": matchkernel.__version__, "numpy": np.__version__, "opencv": need_opencv().__version__}
 
 
-def _check_names(scenes: Sequence[EvaluationScene], specs: Sequence[MethodSpec]) -> None:
-    """Refuse scenes whose images have the same names, if features are looked up by name."""
-    names = [name for scene in scenes for name in scene.images]
-    if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ArgumentError(f"two scenes have an image {twice}; with features from a file, score one scene at a time")
+def _extract(
+    spec: MethodSpec,
+    method: PhotoMethod,
+    scenes: Sequence[EvaluationScene],
+    folder: Path,
+    run: Run,
+    progress: Progress,
+) -> tuple[dict[tuple[str, str], Path], float]:
+    """The files of features by scene and image, and median seconds per image."""
+    key = json_digest({key: value for key, value in method.settings.items() if key not in MATCHING})[:16]
+    files, tasks = {}, {}
+    for scene in scenes:
+        for name, path in scene.images.items():
+            file = json_digest([scene.name, name, scene.hashes[name]])[:32]
+            files[scene.name, name] = target = folder / "features" / key / f"{file}.npz"
+            tasks[scene.name, name] = partial(extract_image, spec, name, path, target)
+    seconds: list[float] = []
+    for _, value in run(tasks):
+        seconds.append(value)
+        progress(len(seconds), len(tasks))
+    return files, float(np.median(seconds))
 
 
 def _score(
     spec: MethodSpec,
     method: PhotoMethod,
     scenes: Sequence[EvaluationScene],
-    hashes: dict[str, dict[str, str]],
+    files: Mapping[tuple[str, str], Path],
     protocol: Protocol,
     folder: Path,
     run: Run,
-    say: Say,
     progress: Progress,
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
-    """The rows of all pairs by scene, and median seconds per image and per pair."""
-    key = json_digest(method.feature_settings)[:16]
-    files = {
-        (scene.name, name): folder / "features" / key / f"{json_digest([scene.name, name, digest])[:32]}.npz"
-        for scene in scenes
-        for name, digest in hashes[scene.name].items()
-    }
-    images = [
-        ImageTask(spec, name, path, files[scene.name, name]) for scene in scenes for name, path in scene.images.items()
-    ]
-    label = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
-    say(f"extracting from {len(images)} images for {label}")
-    extracting = []
-    for _, seconds in run(extract_image, images):
-        extracting.append(seconds)
-        progress(len(extracting), len(images))
+) -> tuple[dict[str, list[dict[str, Any]]], list[float]]:
+    """The rows of all pairs by scene, and median seconds of matching and of estimating per pair."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    done, pairs = 0, sum(len(scene.pairs) for scene in scenes)
-    say(f"matching {pairs} pairs for {label}")
+    done, total = 0, sum(len(scene.pairs) for scene in scenes)
     for scene in scenes:
-        tasks = {}
+        tasks: dict[Pair, Task] = {}
         for a, b in scene.pairs:
-            cameras = None if scene.homographies else (scene.cameras[a], scene.cameras[b])
             features = files[scene.name, a], files[scene.name, b]
-            tasks[a, b] = PairTask(spec, (a, b), features, protocol, cameras, scene.homographies.get((a, b)))
-        digest = json_digest(
-            [method.settings, asdict(protocol), _versions(), scene.name, _truth(scene), hashes[scene.name]]
-        )
+            tasks[a, b] = partial(score_pair, spec, (a, b), features, scene.truth((a, b)), protocol)
+        digest = json_digest([method.settings, asdict(protocol), _versions(), *scene.content])
         scored = {}
         for pair, row in _resumed(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
             scored[pair] = row
             done += 1
-            progress(done, pairs)
+            progress(done, total)
         rows[scene.name] = [scored[pair] for pair in scene.pairs]
-    per_pair = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
-    names = ("per_image", "per_match", "per_estimate")
-    values = (float(np.median(extracting)), *per_pair.tolist())
-    return rows, {name: round(value, 4) for name, value in zip(names, values, strict=True)}
+    seconds = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
+    return rows, seconds.tolist()
 
 
-def _resumed(path: Path, tasks: dict[Pair, PairTask], run: Run) -> Iterator[tuple[Pair, dict[str, Any]]]:
+def _resumed(path: Path, tasks: Mapping[Pair, Task], run: Run) -> Iterator[tuple[Pair, dict[str, Any]]]:
     """The rows of pairs: those that an earlier run wrote to a file, one per line, then the others, added to it."""
     known: dict[Pair, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
@@ -190,10 +199,80 @@ def _resumed(path: Path, tasks: dict[Pair, PairTask], run: Run) -> Iterator[tupl
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in known.values()), encoding="utf-8")
         with path.open("a", encoding="utf-8") as file:
-            for task, row in run(score_pair, [task for pair, task in tasks.items() if pair not in known]):
+            for pair, row in run({pair: task for pair, task in tasks.items() if pair not in known}):
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-                yield task.names, row
+                yield pair, row
+
+
+def extract_image(spec: MethodSpec, name: str, path: Path, target: Path) -> float:
+    """Write the features of an image unless they are there; returns the seconds that extracting them took."""
+    if target.is_file():
+        with suppress(FileError, LookupError, TypeError, ValueError):  # damaged: extracted again
+            return float(load_features(target).settings[SECONDS])
+    method, pixels = spec.open(), read_colour(path)
+    start = time.perf_counter()
+    features = method.extract(pixels, name)
+    seconds = time.perf_counter() - start
+    save_features(replace(features, settings={**features.settings, SECONDS: seconds}), target)
+    return seconds
+
+
+def score_pair(
+    spec: MethodSpec,
+    names: Pair,
+    files: tuple[Path, Path],
+    truth: np.ndarray | tuple[PoseCamera, PoseCamera],
+    protocol: Protocol,
+) -> dict[str, Any]:
+    """The row of a pair: names, keypoints, matches, and for each order of the matches the errors; null is infinite."""
+    a, b = (_features(path) for path in files)
+    start = time.perf_counter()
+    matches = spec.open().match(a, b)
+    middle = time.perf_counter()
+    row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
+    ends = a.keypoints[matches.indices[:, 0]], b.keypoints[matches.indices[:, 1]]
+    # MAGSAC's draws depend on the order of the matches.
+    orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
+    if isinstance(truth, tuple):
+        sizes = a.image_size, b.image_size
+        errors = [score_pose(ends[0][order], ends[1][order], truth, sizes, protocol.pixels) for order in orders]
+        row["inliers"] = [error.inliers for error in errors]
+        row["rotation"] = [_number(error.rotation) for error in errors]
+        row["direction"] = [_number(error.direction) for error in errors]
+    else:
+        is_right = transfer_errors(truth, *ends) <= RIGHT_PIXELS
+        found = [verify(ends[0][order], ends[1][order], "homography") for order in orders]
+        row["right"] = int(is_right.sum())
+        row["inliers"] = [int(part.inliers.sum()) for part in found]
+        row["corners"] = [_number(corner_error(part.model, truth, a.image_size)) for part in found]
+        if spec.filter == "none" and not spec.guided:  # limits are calibrated with these
+            seen = np.column_stack([matches.distances, is_right, matches.ratios])
+            row["seen"] = [[round(float(value), 6) for value in values] for values in seen]
+    return {**row, SECONDS: [middle - start, time.perf_counter() - middle]}
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if np.isfinite(value) else None
+
+
+@lru_cache(maxsize=64)
+def _features(path: Path) -> Features:
+    return load_features(path)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Inside the block PyTorch and OpenCV use this number of threads."""
+    cv2 = need_opencv()
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    torch.set_num_threads(count)
+    cv2.setNumThreads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        cv2.setNumThreads(before[1])
 
 
 @contextmanager
@@ -215,15 +294,15 @@ def _runner(workers: int, threads_each: int) -> Iterator[Run]:
     """Do tasks in this process or in several."""
     if workers == 1:
         with threads(threads_each):
-            yield lambda function, tasks: ((task, function(task)) for task in tasks)
+            yield lambda tasks: ((name, task()) for name, task in tasks.items())
         return
     with LocalWorkers(workers).pool(Work(partial(_open_worker, threads_each), memory=0), tasks=workers) as pool:
 
-        def run(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-            for (item,), result in pool.run([[(function, task)] for task in tasks]):
+        def run(tasks: Mapping[Any, Task]) -> Iterator[tuple[Any, Any]]:
+            for ((name, _),), result in pool.run([[entry] for entry in tasks.items()]):
                 if isinstance(result, Failure):
                     raise WorkError(f"{result.reason}; if the memory is full, use fewer --workers")
-                yield item[1], result
+                yield name, result
 
         yield run
 
@@ -234,16 +313,5 @@ def _open_worker(threads_each: int, *_: object) -> tuple[dict[str, Any], Callabl
     return {}, _do_task
 
 
-def _do_task(items: Sequence[tuple[Callable[[Any], Any], Any]]) -> Any:
-    function, task = items[0]
-    return function(task)
-
-
-def _truth(scene: EvaluationScene) -> list[Any]:
-    """Pairs and their true cameras or homographies, as JSON."""
-    cameras = {name: _camera(camera) for name, camera in scene.cameras.items()}
-    return [scene.pairs, cameras, [H.tolist() for H in scene.homographies.values()]]
-
-
-def _camera(camera: PoseCamera) -> list[Any]:
-    return [camera.model, camera.parameters.tolist(), camera.size, camera.R.tolist(), camera.t.tolist()]
+def _do_task(items: Sequence[tuple[Any, Task]]) -> Any:
+    return items[0][1]()

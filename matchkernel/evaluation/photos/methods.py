@@ -54,11 +54,6 @@ class PhotoMethod:
     match: Callable[[Features, Features], Matches] = field(repr=False)
     trained_on: frozenset[str] = frozenset()
 
-    @property
-    def feature_settings(self) -> dict[str, Any]:
-        """The settings that determine the features."""
-        return {key: value for key, value in self.settings.items() if key not in MATCHING}
-
 
 @dataclass(frozen=True)
 class MethodSpec:
@@ -87,13 +82,12 @@ class MethodSpec:
 
     def open(self) -> PhotoMethod:
         """The method; opened once per process."""
-        method = open_method(replace(self, name=None))
+        method = _open(replace(self, name=None))
         return method if self.name is None else replace(method, name=self.name)
 
 
 @lru_cache(maxsize=8)
-def open_method(spec: MethodSpec) -> PhotoMethod:
-    """Open a method; see MethodSpec.open."""
+def _open(spec: MethodSpec) -> PhotoMethod:
     text, filter_ = spec.text, parse_filter(spec.filter)
     if text.startswith("hloc:"):
         method = _hloc(text.removeprefix("hloc:"), spec.detector.keypoints, filter_)

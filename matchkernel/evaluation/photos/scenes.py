@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +13,20 @@ from matchkernel.colmap.model import covisible_images, read_reconstruction
 from matchkernel.colmap.scene import fits_camera
 from matchkernel.data.from_homographies import read_homography
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.geometry.cameras import PROJECTABLE, focal_length
+from matchkernel.geometry.cameras import PROJECTABLE, focal_and_centre, focal_length, unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
 from matchkernel.geometry.two_view import check_homography
 from matchkernel.photos.files import Pair, read_pairs
-from matchkernel.storage.files import LONG_TEXT, read_small_text
+from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
 from matchkernel.storage.images import open_image
 
 CAMERAS, PAIRS = "cameras.txt", "pairs.txt"
 SHARED_POINTS = 15
+ASSUMED_FOCAL = 1.2  # of the longer side, where the intrinsics are not known, as COLMAP assumes
 NOT_A_ROTATION = 1e-3  # maximum difference of R R^T from the identity
 LAYOUTS = "images/ with sparse/ or cameras.txt, or images 1, 2, ... with H_1_2, ..."
+
+Size = tuple[int, int]  # width and height
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,35 @@ class PoseCamera:
     t: np.ndarray
     model: str | None = None
     parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
-    size: tuple[int, int] | None = None
+    size: Size | None = None
+
+    def focal(self, image_size: Size) -> float:
+        """Mean focal length in pixels of a file of this size, assumed where it is not known."""
+        if self.model is None:
+            return ASSUMED_FOCAL * max(image_size)
+        return focal_length(self.model, self.parameters) * float(self._scale(image_size).mean())
+
+    def rays(self, points: np.ndarray, image_size: Size) -> np.ndarray:
+        """(M, 2) x / z and y / z of points (M, 2) of the file; NaN beyond the reach of the camera's distortion.
+
+        The centre of the first pixel is (0, 0). Unknown intrinsics are assumed: see `focal`; the centre of the image.
+        """
+        if self.model is None:
+            return (points - (np.array(image_size) - 1) / 2) / self.focal(image_size)
+        return unproject(self.model, self.parameters, (points + COLMAP_ORIGIN) / self._scale(image_size))
+
+    def matrix(self, image_size: Size) -> np.ndarray:
+        """K in pixels of the file; distortion is left out."""
+        if self.model is None:
+            centre, focal = (np.array(image_size) - 1) / 2, np.full(2, self.focal(image_size))
+        else:
+            scale, (focal, centre) = self._scale(image_size), focal_and_centre(self.model, self.parameters)
+            focal, centre = focal * scale, centre * scale - COLMAP_ORIGIN
+        return np.array([[focal[0], 0, centre[0]], [0, focal[1], centre[1]], [0, 0, 1]])
+
+    def _scale(self, image_size: Size) -> np.ndarray:
+        """(2,) pixels of the file / pixels of the camera."""
+        return np.ones(2) if self.size is None else np.array(image_size) / np.array(self.size)
 
 
 @dataclass(frozen=True)
@@ -65,6 +98,24 @@ class EvaluationScene:
     def kind(self) -> str:
         """What is scored: "poses" or "homographies"."""
         return "homographies" if self.homographies else "poses"
+
+    def truth(self, pair: Pair) -> np.ndarray | tuple[PoseCamera, PoseCamera]:
+        """The homography of a pair, or its two cameras."""
+        return self.homographies[pair] if self.homographies else (self.cameras[pair[0]], self.cameras[pair[1]])
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """sha256 of each image file."""
+        return {name: file_hash(path) for name, path in self.images.items()}
+
+    @cached_property
+    def content(self) -> list[Any]:
+        """Everything that scores depend on, as JSON: name, pairs with cameras or homographies, and `hashes`."""
+        cameras = {
+            name: [camera.model, camera.parameters.tolist(), camera.size, camera.R.tolist(), camera.t.tolist()]
+            for name, camera in self.cameras.items()
+        }
+        return [self.name, [self.pairs, cameras, [H.tolist() for H in self.homographies.values()]], self.hashes]
 
 
 def read_scene(
@@ -110,16 +161,12 @@ def read_scene(
 
 
 def read_scenes(
-    folders: Sequence[str | Path],
-    *,
-    shared_points: int = SHARED_POINTS,
-    most_pairs: int | None = None,
-    pairs: str | Path | None = None,
+    folders: Sequence[str | Path], *, pairs: str | Path | None = None, **options: Any
 ) -> list[EvaluationScene]:
-    """Read several scenes, which must have different names; see read_scene."""
+    """Read several scenes, which must have different names; for the options see read_scene."""
     if pairs is not None and len(folders) > 1:
         raise ArgumentError(f"--pairs is for one scene; with several, give each a {PAIRS} of its own in its folder")
-    scenes = [read_scene(folder, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs) for folder in folders]
+    scenes = [read_scene(folder, pairs=pairs, **options) for folder in folders]
     names = [scene.name for scene in scenes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -133,13 +133,6 @@ def test_other_mistakes_are_refused(features, matches, tmp_path):
             call()
 
 
-def test_nothing_matches_nothing(tmp_path):
-    write(tmp_path / "f.h5", {"a.jpg": entries(0), "b.jpg": entries(20)})
-    method = opened(tmp_path / "f.h5")
-    a, b = method.extract(PIXELS, "a.jpg"), method.extract(PIXELS, "b.jpg")
-    assert len(method.match(a, b)) == len(method.match(b, a)) == len(method.match(a, a)) == 0
-
-
 NUMBERS = st.sampled_from([np.float16, np.float32, np.float64, np.int16, np.int64, np.uint8, np.dtype("S3"), np.bool_])
 
 

@@ -90,16 +90,6 @@ def test_what_stands_in_for_torchvision_is_gone_afterwards(monkeypatch):
     assert {name for name in sys.modules if name.startswith("torchvision")} == before
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3)])
-def test_an_image_is_given_as_it_is(shape):
-    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    image, factors = peers._prepared(pixels)
-    assert image.shape == (1, 3, 4, 6)
-    assert image[0].permute(1, 2, 0).numpy() == pytest.approx(np.broadcast_to(pixels.T, (3, 6, 4)).T / 255
-                                                              if len(shape) == 2 else pixels / 255)  # fmt: skip
-    assert factors.tolist() == [1, 1]
-
-
 def test_large_images_are_reduced(monkeypatch):
     monkeypatch.setattr(peers, "LONGEST", 50)
     image, factors = peers._prepared(np.full((80, 100), 51, np.uint8))
