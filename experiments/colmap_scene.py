@@ -23,7 +23,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.describers import open_describer
 from matchkernel.photos.match import parse_filter
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 SIFT = "COLMAP's own SIFT"
 COLUMNS = ("images", "keypoints", "registered", "points", "observations", "track_length", "error", "seconds")
@@ -56,8 +56,7 @@ def main() -> None:
     (options.out / "result.json").write_text(json.dumps(results, indent=1) + "\n")
     if options.results:
         known = json.loads(options.results.read_text()) if options.results.is_file() else {}
-        with replacing(options.results) as part:
-            part.write_text(json.dumps({**known, **results}, indent=1) + "\n", encoding="utf-8")
+        write_json(options.results, {**known, **results})
 
 
 def with_sift(images: Path, workspace: Path) -> dict[str, Any]:

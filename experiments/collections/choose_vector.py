@@ -12,7 +12,6 @@ photos of the training scenes.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.collection.vectors import assign, learn_centres, sum_by_centre
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 TEST, VALIDATION = {"truck", "statue"}, {"sceaux", "british_museum"}
 MODELS = ["light-wide", "rootsift"]
@@ -151,8 +150,7 @@ def main() -> None:
                 results.setdefault(f"{sums}; {way}", {})[files.place.name] = found
                 print(f"{files.place.name:12} {sums:28} {way:34} {found}", flush=True)
     ordered = sorted(results.items(), key=lambda item: -np.mean([found["score"] for found in item[1].values()]))
-    with replacing(TARGET) as part:
-        part.write_text(json.dumps(dict(ordered), indent=1) + "\n", encoding="utf-8")
+    write_json(TARGET, dict(ordered))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import model_folders
 from matchkernel.errors import WorkError
 from matchkernel.geometry.detect import Detector
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 ONE_PLACE = {"castle": "castle and fountain", "fountain": "castle and fountain"}
 MODEL = "light-wide"
@@ -66,8 +66,7 @@ def main() -> None:
         results["scenes"][scene.name] = row
         print(scene.name, row, flush=True)
     print({key: value for key, value in results.items() if key != "scenes"})
-    with replacing(TARGET) as part:
-        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(TARGET, results)
 
 
 def alone(scene: Path, work: Path, features: Path, original: dict[str, list[str]]) -> int:

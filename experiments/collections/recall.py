@@ -12,18 +12,16 @@ Training photos are among them: the network and the vocabulary saw those, so tha
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
-import torch
 from mixed_features import features_of
 from one_folder import Mixed, mix
 
 from matchkernel.cli.console import run_script
 from matchkernel.collection.vectors import image_vectors, similarities, vocabulary_for
 from matchkernel.evaluation.uncertainty import estimate, paired_difference
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 PARTNER = 30  # shared points
 AT, BEST = (10, 20), 5
@@ -76,8 +74,8 @@ def main() -> None:
     mixed = mix(arguments.scenes, arguments.work / "mixed")
     found = {}
     for files in features_of(mixed.images, mixed.names, arguments.work, MODELS):
-        vectors = torch.from_numpy(image_vectors(files, vocabulary_for(files)))
-        found[files.place.name] = recalls(mixed, files.names, similarities(vectors, vectors).numpy())
+        vectors = image_vectors(files, vocabulary_for(files))
+        found[files.place.name] = recalls(mixed, files.names, similarities(vectors, vectors))
     ours, theirs = (found[model] for model in MODELS)
     kept = {scene for group in GROUPS.values() for scene in group}
     groups = {"all": sorted(ours), "training": sorted(set(ours) - kept), **GROUPS}
@@ -94,8 +92,7 @@ def main() -> None:
         model: {scene: {key: round(float(v.mean()), 4) for key, v in keys.items()} for scene, keys in part.items()}
         for model, part in found.items()
     }
-    with replacing(TARGET) as part:
-        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(TARGET, results)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ pairs and scenes; its difference from float32 on the same pairs, with the spread
 """
 
 import argparse
-import json
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
@@ -29,7 +28,7 @@ from matchkernel.evaluation.uncertainty import estimate, paired_difference
 from matchkernel.photos.features import STORE, Features, Store, load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.verify import INLIER_PIXELS
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 MODELS = ["light-wide", "rootsift"]
 ORDERS, DEGREES = 5, 10
@@ -89,8 +88,7 @@ def main() -> None:
                 "spread of the change": round(change.std, 4),
             }
             print(model, store, results[model][store], flush=True)
-    with replacing(TARGET) as part:
-        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(TARGET, results)
 
 
 if __name__ == "__main__":

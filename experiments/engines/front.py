@@ -33,7 +33,7 @@ from matchkernel.evaluation.method import Method
 from matchkernel.evaluation.methods import MOVED, baseline
 from matchkernel.evaluation.smaller import export_int8
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 TARGET = RESULTS / "front.json"
 PATCHES, REPEATS = 128, 9
@@ -58,8 +58,7 @@ def main() -> None:
         print(f"{name:28} {taken:8.1f} us", flush=True)
     matching = {name: known["matching"].get(name) or matching_of(name, options) for name in DESDIS}
     about = {"processor": processor(), "versions": versions(), "cores": os.cpu_count()}
-    with replacing(TARGET) as part:
-        part.write_text(json.dumps({**about, "us": found, "matching": matching}, indent=1) + "\n", encoding="utf-8")
+    write_json(TARGET, {**about, "us": found, "matching": matching})
 
 
 def own_jobs(options: argparse.Namespace, patches: np.ndarray, folder: Path) -> dict[str, Callable[[], object]]:

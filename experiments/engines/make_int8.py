@@ -37,7 +37,7 @@ from matchkernel.photos.match import match
 from matchkernel.runtime.config import INT8
 from matchkernel.runtime.onnx import ranges_file
 from matchkernel.runtime.weights import SHIPPED
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 TARGET = RESULTS / "int8.json"
 TASKS = ("verification", "matching", "retrieval")
@@ -136,8 +136,7 @@ def main() -> None:
     for name in options.only:
         results[name] = make(name, options, results.get(name, {}))
         print(line(name, results[name]), flush=True)
-        with replacing(options.target) as part:
-            part.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
+        write_json(options.target, dict(sorted(results.items())))
     total = sum(path.stat().st_size for path in SHIPPED.iterdir())
     print(f"all files of {SHIPPED.name}/: {total / 1e6:.2f} MB")
 

@@ -29,7 +29,7 @@ from matchkernel.model.describe import describe
 from matchkernel.model.reduce import principal_directions
 from matchkernel.model.weights import state_digest
 from matchkernel.storage.arrays import rows_as_bytes, rows_from_bytes
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import write_json
 
 TARGET = RESULTS / "short_rows.json"
 TASKS = ("verification", "matching", "retrieval")
@@ -80,8 +80,7 @@ def main() -> None:
     for name in options.only:
         if results.get(name, {}).get("weights") != state_digest(matchkernel.load(name)):
             results[name] = measure(name, options)
-            with replacing(TARGET) as part:
-                part.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
+            write_json(TARGET, dict(sorted(results.items())))
 
 
 if __name__ == "__main__":

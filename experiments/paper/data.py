@@ -33,7 +33,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.geometry.two_view import warp_frames
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import replacing, write_json
 from matchkernel.storage.images import read_gray
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -206,8 +206,7 @@ def measure_regions(sets: Path, target: Path = RESULTS / "regions.json") -> None
         "median side": float(np.median(sides)),
         "share below": {str(size): float((sides < size).mean()) for size in (32, 64)},
     }
-    with replacing(target) as part:
-        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_json(target, found)
 
 
 def main() -> None:

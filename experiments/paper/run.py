@@ -43,7 +43,7 @@ from matchkernel.data.patch_set import open_test_sets
 from matchkernel.errors import FileError
 from matchkernel.model.weights import load, state_digest
 from matchkernel.runtime.weights import read_card
-from matchkernel.storage.files import replacing
+from matchkernel.storage.files import replacing, write_json
 from matchkernel.training.checkpoint import find_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import read_log
@@ -246,8 +246,7 @@ def others(group: str, sets: Path) -> list[tuple[str, Path]]:
 def write(path: Path, results: dict[str, Any]) -> None:
     """Write the results of an experiment."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
-        part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(path, results)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
 from matchkernel.photos.describers import Describer, open_describer
 from matchkernel.photos.features import THRESHOLD
-from matchkernel.storage.files import check_output, replacing
+from matchkernel.storage.files import check_output, write_json
 
 KINDS = {
     "validation": {
@@ -89,8 +89,7 @@ def main() -> None:
     facts |= {"split": options.split, "detector": BASE.settings(), "magnifications": options.magnifications}
     facts |= {"machine": platform.machine(), "seconds": round(time.perf_counter() - start)}
     if options.out:
-        with replacing(options.out) as part:
-            part.write_text(json.dumps({**facts, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, {**facts, "pairs": pairs})
 
 
 def read_thresholds(path: Path) -> dict[str, float]:

@@ -149,12 +149,9 @@ class _Cluster:
     """What the workers of a pool share: the connection, the work, and what each actor needs."""
 
     def __init__(self, ray: Any, work: Any, needs: dict[str, int], say: Say) -> None:
-        self.ray, self.work, self.say = ray, work, say
-        self.needs, self.threads, self.gpu = (
-            needs,
-            needs["num_cpus"] if needs["num_gpus"] else 1,
-            bool(needs["num_gpus"]),
-        )
+        self.ray, self.work, self.needs, self.say = ray, work, needs, say
+        self.gpu = bool(needs["num_gpus"])
+        self.threads = needs["num_cpus"] if self.gpu else 1
         self.actor = ray.remote(RayActor).options(
             max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", **needs
         )

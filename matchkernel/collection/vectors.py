@@ -57,7 +57,7 @@ def vocabulary_for(files: FeatureFiles) -> Vocabulary:
     rows = []
     for name in files.names[::step]:
         features = files.load(name)
-        _check_same_kind(files, first, name, features)
+        _check_same_kind(files, first, name, features, first.descriptors.shape[1])
         rows.append(_spread(_with_content(features.descriptors), share))
     learned = np.concatenate(rows)
     if not len(learned):
@@ -85,9 +85,7 @@ def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progres
     for number, name in enumerate(files.names):
         features = files.load(name)
         first = features if first is None else first
-        _check_same_kind(files, first, name, features)
-        if features.descriptors.shape[1] != vocabulary.centres.shape[1]:
-            raise ArgumentError(_other_width(files, name, features, vocabulary.centres.shape[1]))
+        _check_same_kind(files, first, name, features, vocabulary.centres.shape[1])
         vectors[number] = global_vector(features.descriptors, vocabulary.centres)
         if progress is not None:
             progress(number + 1, len(files.names))
@@ -192,17 +190,15 @@ def _spread(rows: np.ndarray, count: int) -> np.ndarray:
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)] if len(rows) else rows
 
 
-def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: Features) -> None:
-    """Refuse features that cannot be compared with those of the first image: of another model, or of other length."""
+def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: Features, width: int) -> None:
+    """Refuse features that cannot be compared with those of the first image: of another model, or of another width."""
     kinds = [(one.model, one.settings.get(WEIGHTS)) for one in (first, features)]
     if kinds[0] != kinds[1]:
         raise ArgumentError(
             f"{files.place}: features of {files.names[0]} are from {first.model!r}, those of {name} from "
             f"{features.model!r} (or from other weights): extract all photos with one model"
         )
-    if first.descriptors.shape[1] != features.descriptors.shape[1]:
-        raise ArgumentError(_other_width(files, name, features, first.descriptors.shape[1]))
-
-
-def _other_width(files: FeatureFiles, name: str, features: Features, wanted: int) -> str:
-    return f"{files.place}: features of {name} have {features.descriptors.shape[1]} dimensions, others {wanted}"
+    if features.descriptors.shape[1] != width:
+        raise ArgumentError(
+            f"{files.place}: features of {name} have {features.descriptors.shape[1]} dimensions, others {width}"
+        )

@@ -1,9 +1,10 @@
-"""A small scene and its reconstruction."""
+"""A small scene and its reconstruction; SIFT."""
 
 import pytest
 from made_reconstruction import SETTINGS
 
 from matchkernel.collection.reconstruct import reconstruct
+from matchkernel.photos.describers import open_describer
 
 
 @pytest.fixture(scope="module")
@@ -16,3 +17,8 @@ def scene(rendered):
 def workspace(scene, tmp_path_factory):
     folder = tmp_path_factory.mktemp("colmap") / "workspace"
     return folder, reconstruct(scene, folder, "rootsift", SETTINGS)
+
+
+@pytest.fixture
+def sift():
+    return open_describer("sift")

@@ -78,15 +78,14 @@ def test_a_photo_that_kills_its_worker_is_named_once_and_costs_no_other(tmp_path
     assert counts[-1] == (6, 6)
 
 
-def test_a_full_disk_ends_the_run_and_what_is_done_stays(tmp_path, small_disk):
-    images = write_photos(tmp_path / "photos", 5)
-    mount = small_disk("120k")
+def test_a_full_disk_ends_the_run_and_what_is_done_stays(small_disk, tmp_path):
+    images, out = write_photos(tmp_path / "photos", 5), small_disk("120k") / "f.h5"
     with refuses(WriteError):
-        extract_images(images, mount / "f.h5", open_describer("sift"), DETECTOR, workers=LocalWorkers(1))
-    left = list((mount / "f.h5.parts").glob("[!.]*.npz"))
+        extract_images(images, out, open_describer("sift"), DETECTOR, workers=LocalWorkers(1))
+    left = list((out.parent / "f.h5.parts").glob("[!.]*.npz"))
     assert left
     small_disk("9m")
-    report = extract_images(images, mount / "f.h5", open_describer("sift"), DETECTOR)
+    report = extract_images(images, out, open_describer("sift"), DETECTOR)
     assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
 
 

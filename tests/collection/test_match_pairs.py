@@ -202,12 +202,12 @@ def test_features_that_cannot_be_compared_are_named(made, tmp_path):
 def test_a_full_disk_is_said_and_the_run_resumes(made, small_disk):
     """In a process: what fits stays, and with room the rest is done."""
     place, _, pairs = made
-    mount = small_disk("12k")
+    out = small_disk("12k") / "m.txt"
     with refuses(WriteError):
-        match_pairs(place, pairs, [mount / "m.txt"], SETTINGS, workers=LocalWorkers(1))
-    left = len(list((mount / "m.txt.parts").glob("[!.]*.npz")))
+        match_pairs(place, pairs, [out], SETTINGS, workers=LocalWorkers(1))
+    left = len(list((out.parent / "m.txt.parts").glob("[!.]*.npz")))
     small_disk("9m")
-    report = match_pairs(place, pairs, [mount / "m.txt"], SETTINGS)
+    report = match_pairs(place, pairs, [out], SETTINGS)
     assert (report.kept > 0) == (left > 0)
     assert report.done + report.kept == 15
 

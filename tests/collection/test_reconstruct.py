@@ -27,7 +27,6 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError, Work
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.photos.extract import extract
 from matchkernel.photos.files import read_matches
-from matchkernel.photos.match import Filter
 
 
 def colmap(stage, **options):
@@ -58,14 +57,9 @@ def test_a_rendered_scene_is_reconstructed_from_our_features(workspace, scene):
     assert not (folder.parent / "workspace.part").exists()
 
 
-def test_a_scene_is_filtered_by_ratio_unless_told_otherwise():
-    assert str(ReconstructSettings().filter) == "ratio"
-    assert ReconstructSettings(filter="either:0.9,0.7").filter == Filter("either", 0.9, 0.7)
-
-
 @needs_colmap
-def test_the_database_holds_our_keypoints(workspace, scene):
-    """In six columns: our frames come back, places to float32."""
+def test_the_database_holds_our_keypoints_and_matches(workspace, scene):
+    """Keypoints in six columns, which give our frames; the matches of a pair in the order smaller id, larger id."""
     folder, _ = workspace
     stored = read_database_keypoints(folder / "database.db")
     assert sorted(stored) == sorted(path.name for path in scene.iterdir())
@@ -74,12 +68,6 @@ def test_the_database_holds_our_keypoints(workspace, scene):
         back = frames_from_colmap(rows)
         assert np.abs(back.centers - features.keypoints).max() < 1e-4
         assert np.abs(back.shapes - features.frames.shapes).max() < 1e-3
-
-
-@needs_colmap
-def test_the_database_holds_our_matches(workspace):
-    """The raw matches of a pair, column for column, in the order smaller id, larger id."""
-    folder, _ = workspace
     with closing(sqlite3.connect(folder / "database.db")) as connection:
         ids = dict(connection.execute("SELECT name, image_id FROM images"))
         pair_id = 2147483647 * min(ids["000.png"], ids["001.png"]) + max(ids["000.png"], ids["001.png"])
@@ -180,22 +168,13 @@ def test_settings_that_are_refused(wrong):
 
 
 @needs_colmap
-def test_the_global_mapper_needs_a_newer_colmap(scene, tmp_path):
-    if "global_mapper" in subprocess.run([find_colmap(), "help"], capture_output=True, text=True, check=True).stdout:
-        pytest.skip("this COLMAP has it")
+@pytest.mark.parametrize("lacking", [{"mapper": "global"}, {"camera_model": "EUCM"}], ids=str)
+def test_what_this_colmap_lacks_is_refused_first(lacking, scene, tmp_path):
+    """3.8 has one mapper and eleven camera models; a later one may have these too."""
+    if "COLMAP 3.8" not in subprocess.run([find_colmap(), "help"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("what this COLMAP has is not known")
     with refuses(MissingExtraError):
-        reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(mapper="global"))
-    assert not list(tmp_path.iterdir())
-
-
-@needs_colmap
-def test_a_camera_model_that_this_colmap_lacks_is_refused_first(scene, tmp_path):
-    """3.8 has eleven; a later one may have this too."""
-    version = subprocess.run([find_colmap(), "help"], capture_output=True, text=True, check=True).stdout
-    if "COLMAP 3.8" not in version:
-        pytest.skip("which camera models this COLMAP has is not known")
-    with refuses(MissingExtraError):
-        reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(camera_model="EUCM"))
+        reconstruct(scene, tmp_path / "ws", "rootsift", ReconstructSettings(**lacking))
     assert not list(tmp_path.iterdir())
 
 
@@ -230,11 +209,12 @@ def test_photos_in_no_model_are_named_and_pairs_of_unreadable_ones_left_out(scen
 
 
 @needs_colmap
-def test_images_that_do_not_overlap_are_failed_work(tmp_path):
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_images_that_do_not_overlap_or_have_no_match_are_failed_work(is_noise, tmp_path):
     (tmp_path / "images").mkdir()
     for number in range(2):
         noise = np.random.default_rng(number).integers(0, 256, (150, 150), dtype=np.uint8)
-        Image.fromarray(noise).save(tmp_path / "images" / f"{number}.png")
+        Image.fromarray(noise if is_noise else np.full_like(noise, 90)).save(tmp_path / "images" / f"{number}.png")
     with refuses(WorkError):
         reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
     assert not (tmp_path / "ws").exists()
@@ -255,15 +235,6 @@ def test_a_scene_without_a_model_tells_how_many_matches_there_were(tmp_path):
     assert inliers > 100
     counts = f"3 image pairs with matches, 3 verified by COLMAP; {matches:,} matches, {inliers:,} inliers"
     assert str(failed.value).endswith(f"mapper.log); {counts}")
-
-
-@needs_colmap
-def test_images_of_one_colour_have_no_match(tmp_path):
-    (tmp_path / "images").mkdir()
-    for number in range(2):
-        Image.new("L", (150, 150), 90).save(tmp_path / "images" / f"{number}.png")
-    with refuses(WorkError):
-        reconstruct(tmp_path / "images", tmp_path / "ws", "rootsift", SETTINGS)
 
 
 @pytest.fixture
