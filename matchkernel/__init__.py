@@ -56,4 +56,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_MODULES]
+    return sorted({*globals(), *_MODULES})

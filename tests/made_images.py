@@ -55,9 +55,9 @@ def write_bad_images(folder: Path) -> dict[str, str]:
     (folder / "bomb.png").write_bytes(png_claiming(30_000, 30_000))
     return {
         "missing.png": "no such file",
-        "empty.png": "not a whole image",
-        "words.jpg": "not a whole image",
-        "cut.png": "not a whole image",
+        "empty.png": "truncated or corrupt image",
+        "words.jpg": "truncated or corrupt image",
+        "cut.png": "truncated or corrupt image",
         "bomb.png": "more than",
     }
 

@@ -147,8 +147,8 @@ def main() -> None:
             cells = np.stack([summed(choose(photos[name]), learned[count], shares) for name in names])
             for way, similar in WAYS.items():
                 found = score(mixed, names, similar(cells))
-                results.setdefault(f"{sums}; {way}", {})[files.place.name] = found
-                print(f"{files.place.name:12} {sums:28} {way:34} {found}", flush=True)
+                results.setdefault(f"{sums}; {way}", {})[files.path.name] = found
+                print(f"{files.path.name:12} {sums:28} {way:34} {found}", flush=True)
     ordered = sorted(results.items(), key=lambda item: -np.mean([found["score"] for found in item[1].values()]))
     write_json(TARGET, dict(ordered))
 

@@ -43,7 +43,7 @@ def main() -> None:
     original = json.loads((arguments.work / "mixed" / TRUTH).read_text(encoding="utf-8"))
     settings = ReconstructSettings(Detector(), pairs=arguments.pairs)
     workspace = arguments.work / "workspace"
-    summary = reconstruct(mixed.images, workspace, MODEL, settings, features=features.place, say=say)
+    summary = reconstruct(mixed.images, workspace, MODEL, settings, features=features.path, say=say)
     parts = [read_reconstruction(folder).images.values() for folder in model_folders(workspace)]
     models = [Counter(mixed.scene[image.name] for image in part) for part in parts]
     places = [{ONE_PLACE.get(scene, scene) for scene in model} for model in models]
@@ -62,7 +62,7 @@ def main() -> None:
         row = {"photos": count, "largest": largest, "any": len(anywhere)}
         row["models"] = sum(scene.name in model for model in models)
         if count <= arguments.smaller:
-            row["alone"] = alone(scene, arguments.work, features.place, original)
+            row["alone"] = alone(scene, arguments.work, features.path, original)
         results["scenes"][scene.name] = row
         print(scene.name, row, flush=True)
     print({key: value for key, value in results.items() if key != "scenes"})

@@ -75,7 +75,7 @@ def main() -> None:
     found = {}
     for files in features_of(mixed.images, mixed.names, arguments.work, MODELS):
         vectors = image_vectors(files, vocabulary_for(files))
-        found[files.place.name] = recalls(mixed, files.names, similarities(vectors, vectors))
+        found[files.path.name] = recalls(mixed, files.names, similarities(vectors, vectors))
     ours, theirs = (found[model] for model in MODELS)
     kept = {scene for group in GROUPS.values() for scene in group}
     groups = {"all": sorted(ours), "training": sorted(set(ours) - kept), **GROUPS}

@@ -57,7 +57,7 @@ def main() -> None:
             names = sorted(path.name for path in (scene / "images").iterdir())
             pairs = sorted(pair for pair, count in shared_points(scene / "sparse").items() if count >= PARTNER)
             for files in features_of(scene / "images", names, arguments.work / scene.name, MODELS):
-                model, found = files.place.name, {}
+                model, found = files.path.name, {}
                 for store in get_args(Store):
                     back = {name: stored(files.load(name), store, Path(temporary)) for name in names}
                     sizes[model][store] += sum(size for _, size in back.values())

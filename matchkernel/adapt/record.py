@@ -24,7 +24,7 @@ class Record(dict[str, Any]):
             try:
                 self.update(json.loads(read_small_text(self.path)))
             except (ValueError, TypeError, RecursionError):
-                raise FileError(f"{self.path}: cannot be read; choose another --out") from None
+                raise FileError(f"{self.path}: is not a valid JSON object; choose another --out") from None
 
     def finish(self, stage: str, result: Any) -> None:
         """Keep the result of a stage."""

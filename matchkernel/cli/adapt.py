@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def adapt(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of everything; run the command again to resume")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="output folder; run the command again to resume")],
     base: Annotated[str, typer.Option(help="weights to adapt: a name, or a .safetensors file")] = "light",
     model: Annotated[
         Path | None, typer.Option(help="folder of a COLMAP model of the photos (default: reconstruct them)")
@@ -56,8 +56,19 @@ def adapt(
     from matchkernel.adapt.stages import adapt as adapt_to
     from matchkernel.adapt.stages import best_so_far
 
-    mixed, checked = tuple(map(str, mix or ())), tuple(map(str, check or ()))
-    settings = AdaptSettings(base, minutes, layers, rate, pairs, remember, mixed, checked, keep, geometric, seed)
+    settings = AdaptSettings(
+        base=base,
+        minutes=minutes,
+        layers=layers,
+        rate=rate,
+        pairs=pairs,
+        remember=remember,
+        mix=tuple(map(str, mix or ())),
+        check=tuple(map(str, check or ())),
+        keep=keep,
+        geometric=geometric,
+        seed=seed,
+    )
     try:
         with progress_bar("adapting") as bar:
             result = adapt_to(

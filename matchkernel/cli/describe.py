@@ -34,11 +34,11 @@ def describe(
     check_output(out, patches, *weight_files(model))
     network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
     weights = "random weights, only for trying things out" if untrained else f"weights {model}"
-    stack, D, trained = read_patches(patches), network.config.D, network.config.patch_size
-    size = trained if resize else int(stack.shape[-1])
+    stack, D, trained_size = read_patches(patches), network.config.D, network.config.patch_size
+    size = trained_size if resize else int(stack.shape[-1])
     check_patch_size(network.config, size)
-    if size != trained and not untrained:
-        say(f"the patches have {size} px, {model} was trained on {trained} px: --resize resizes them first")
+    if size != trained_size and not untrained:
+        say(f"the patches have {size} px, {model} was trained on {trained_size} px: --resize resizes them first")
     runner = open_engine(network, engine, size=size, device=device)
     with progress_bar("describing", len(stack), unit="patches") as progress:
         valid = describe_file(

@@ -199,7 +199,8 @@ def photos(
         bool, typer.Option("--guided", help="match again among keypoints that agree with an epipolar geometry")
     ] = False,
     budget: Annotated[
-        list[int] | None, typer.Option(min=0, help="instead of --keypoints; may be repeated, each has its own rows")
+        list[int] | None,
+        typer.Option(min=0, help="keypoint budget to compare, one table row each; may be repeated"),
     ] = None,
     detector: Detector,
     shared_points: Annotated[int, typer.Option(min=1, help="3-D points that the two images of a pair share")] = 15,
@@ -209,10 +210,10 @@ def photos(
     ] = None,
     pairs: Annotated[Path | None, typer.Option(help="file of pairs, two names per line")] = None,
     pixels: Annotated[float, typer.Option(help="threshold of MAGSAC for poses, in pixels")] = 0.5,
-    repeats: Annotated[int, typer.Option(help="orders of the matches that scores are averaged over")] = 3,
+    repeats: Annotated[int, typer.Option(help="number of random match orders to average over")] = 3,
     work: Annotated[
         Path | None,
-        typer.Option(help="folder that keeps features and scored pairs for later runs (default: until this one ends)"),
+        typer.Option(help="folder that keeps features and scored pairs for later runs (default: a temporary folder)"),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="number of processes (default: all cores; on a GPU, one)")

@@ -22,7 +22,7 @@ from matchkernel.photos.describers import Describer
 from matchkernel.photos.extract import check_same_settings, describe_detection, feature_facts
 from matchkernel.photos.features import IMAGE_HASH, Features, Store, label_of, load_features, read_facts, save_features
 from matchkernel.photos.files import (
-    SUFFIX,
+    NPZ_SUFFIX,
     check_h5_name,
     is_h5,
     need_h5py,
@@ -40,7 +40,7 @@ from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.shards import check_visible, key_of, visible_mark
 from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage, use_threads
 
-FILE_SUFFIXES = (SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these is meant to be a file
+FILE_SUFFIXES = (NPZ_SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these must be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
@@ -245,10 +245,10 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
     """The photos, with what the .h5 knows of them; a place that holds features of another kind is refused."""
     known = recorded_facts(out) if is_h5(out) and out.exists() else {}
     if not is_h5(out):  # the extractor reads every file; one is enough to refuse the folder before anything is written
-        first = next((name for name in images if os.path.isfile(out / f"{name}{SUFFIX}")), None)  # noqa: PTH113 - long names
+        first = next((name for name in images if os.path.isfile(out / f"{name}{NPZ_SUFFIX}")), None)  # noqa: PTH113 - long names
         with suppress(FileError):  # damaged: reported by the extractor
             if first is not None:
-                check_same_settings(*read_facts(out / f"{first}{SUFFIX}"), facts, first, out)
+                check_same_settings(*read_facts(out / f"{first}{NPZ_SUFFIX}"), facts, first, out)
     for name, found in known.items():
         if "model" in found:
             check_same_settings(found["model"], found["settings"], facts, name, out)
@@ -357,7 +357,7 @@ class Extractor:
                 return Outcome(photo.name, photo.keypoints)
             settings = {**self.facts["settings"], IMAGE_HASH: digest}
             key = key_of(self.facts["name"], settings) if is_h5(self.job.out) else photo.name
-            target = self.job.folder / f"{key}{SUFFIX}"
+            target = self.job.folder / f"{key}{NPZ_SUFFIX}"
             known = self._load_known(target, digest, photo.name) if target.is_file() else None
             if known is not None:
                 return Outcome(photo.name, len(known), file=target.name)
@@ -432,8 +432,8 @@ def _check_name(name: str, in_h5: bool) -> None:
             check_h5_name(name)
         except ArgumentError as error:
             raise FileError(f"{name!a}: {error}") from None
-    elif len(os.fsencode(PurePosixPath(name).name)) + len(SUFFIX) > NAME_BYTES:
-        raise FileError(f"{name}: the name is too long for a {SUFFIX} file; rename the image")
+    elif len(os.fsencode(PurePosixPath(name).name)) + len(NPZ_SUFFIX) > NAME_BYTES:
+        raise FileError(f"{name}: the name is too long for a {NPZ_SUFFIX} file; rename the image")
 
 
 def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.describers import open_place
 from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
-    SUFFIX,
+    NPZ_SUFFIX,
     FeatureFiles,
     Pair,
     PairMatches,
@@ -152,7 +152,7 @@ def match_pairs(
             path.unlink(missing_ok=True)
         tasks, skipped = _tasks(files, wanted, chosen, say)
         kept = _kept(h5, tasks, chosen)
-        job = MatchJob(files.place, chosen, folder, device)
+        job = MatchJob(files.path, chosen, folder, device)
         left = [task for task in tasks if task.key not in kept]
         progress(len(kept), len(tasks))
         blocks, failed = match_blocks(job, left, workers, say, lambda done, _: progress(len(kept) + done, len(tasks)))
@@ -169,7 +169,7 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
     if not targets or len({path.suffix.lower() for path in targets}) < len(targets):
         raise ArgumentError("matches are written to one .h5, one .txt, or one of each")
     for target in targets:
-        check_output(target, files.place, suffixes=MATCH_SUFFIXES)
+        check_output(target, files.path, suffixes=MATCH_SUFFIXES)
         if not is_h5(target):
             check_match_names(name for pair in pairs for name in pair)
             continue
@@ -202,7 +202,7 @@ def _tasks(
     elif pairs:
         names = [name for name in files.names if name not in missing]  # the images may have other names there
         hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
-        raise FileError(f"{files.place}: has the features of no pair{hint}")
+        raise FileError(f"{files.path}: has the features of no pair{hint}")
     return tasks, missing
 
 
@@ -217,15 +217,15 @@ def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[st
     present, wanted = set(files.names), sorted(set(names))
     for start in range(0, len(wanted), FACTS_AT_A_TIME):
         some = wanted[start : start + FACTS_AT_A_TIME]
-        known = recorded_facts(files.place, present.intersection(some)) if is_h5(files.place) else {}
+        known = recorded_facts(files.path, present.intersection(some)) if is_h5(files.path) else {}
         for name in some:
             try:
                 if name not in present:
-                    raise FileError(f"{files.place}: contains no features of {name}")
-                if is_h5(files.place):
+                    raise FileError(f"{files.path}: contains no features of {name}")
+                if is_h5(files.path):
                     model, settings = known[name].get("model"), known[name].get("settings", {})
                 else:
-                    model, settings = read_facts(files.place / f"{name}{SUFFIX}")
+                    model, settings = read_facts(files.path / f"{name}{NPZ_SUFFIX}")
                 found[name] = key_of(model, settings) if IMAGE_HASH in settings else _digest(files.load(name))
             except FileError as error:
                 missing[name] = str(error)
@@ -262,7 +262,7 @@ def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -
 class MatchJob:
     """What is matched and where the shards are written: see match_pairs."""
 
-    place: Path
+    features: Path
     settings: MatchSettings
     folder: Path
     device: str = "cpu"
@@ -311,7 +311,7 @@ def _run(
 def match_work(job: MatchJob, mark: Path) -> Work:
     """What workers need to match blocks of pairs; all of them must see the file `mark`."""
     uses_gpu = job.device == "auto" or job.device.startswith("cuda")
-    absolute = replace(job, place=job.place.absolute(), folder=job.folder.absolute())
+    absolute = replace(job, features=job.features.absolute(), folder=job.folder.absolute())
     return Work(partial(_open_in_worker, mark.absolute(), absolute), MEMORY, uses_gpu)
 
 
@@ -327,14 +327,14 @@ class Matcher:
 
     def __init__(self, job: MatchJob, device: str) -> None:
         self.job, self.device = job, device
-        self._files = FeatureFiles(job.place, [])
+        self._files = FeatureFiles(job.features, [])
         self._cache: OrderedDict[str, Features] = OrderedDict()
         self._cached = 0  # bytes
 
     def match_block(self, tasks: Sequence[PairTask]) -> MatchedBlock:
         """Match the pairs of a block and write their matches, unless they are written already."""
         key = key_of([pair.key for pair in tasks])
-        path = self.job.folder / f"{key}{SUFFIX}"
+        path = self.job.folder / f"{key}{NPZ_SUFFIX}"
         try:
             return _summary(path, is_new=False)
         except FileError:

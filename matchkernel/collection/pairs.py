@@ -12,7 +12,7 @@ from matchkernel.collection.vectors import image_vectors, similarities, vocabula
 from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.files import (
-    SUFFIX,
+    NPZ_SUFFIX,
     FeatureFiles,
     Pair,
     is_h5,
@@ -145,7 +145,7 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 
 def has_features(place: Path) -> bool:
     """True if a place holds features rather than photos."""
-    return is_h5(place) or (place.is_dir() and any(place.rglob(f"*{SUFFIX}")))
+    return is_h5(place) or (place.is_dir() and any(place.rglob(f"*{NPZ_SUFFIX}")))
 
 
 def names_at(place: Path, say: Say = lambda line: None) -> list[str]:
@@ -213,8 +213,8 @@ def _from_features(
         raise ArgumentError("the most similar images cannot be found without features")
     missing = set(names) - set(features.names)
     if missing:
-        raise FileError(f"{features.place}: has no features of {min(missing)} ({len(missing)} images have none)")
-    files = FeatureFiles(features.place, list(names))
+        raise FileError(f"{features.path}: has no features of {min(missing)} ({len(missing)} images have none)")
+    files = FeatureFiles(features.path, list(names))
     vocabulary = vocabulary_for(files)
     say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
     return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities, progress=progress)

@@ -26,7 +26,7 @@ from matchkernel.photos.describers import Describer, Model, open_describer
 from matchkernel.photos.extract import check_same_settings, feature_facts
 from matchkernel.photos.features import IMAGE_HASH, load_features, read_facts
 from matchkernel.photos.files import (
-    SUFFIX,
+    NPZ_SUFFIX,
     FeatureFiles,
     Pair,
     check_pair_names,
@@ -291,7 +291,7 @@ def _given_features(job: _Job, place: str | Path | None, digests: dict[str, str]
     if place is None:
         return {}
     place, facts = Path(place), feature_facts(job.describer, job.settings.detector, job.settings.store)
-    paths = {name: place / f"{name}{SUFFIX}" for name in digests}
+    paths = {name: place / f"{name}{NPZ_SUFFIX}" for name in digests}
     found = {name: path for name, path in paths.items() if _photo_of(path) == digests[name]}
     for name, path in found.items():
         check_same_settings(*read_facts(path), facts, name, place, advice="give the same settings here")
@@ -304,8 +304,8 @@ def _reuse(
 ) -> None:
     """Keep features of unchanged photos: of an interrupted run, of the finished workspace, and of the user's folder."""
     features = folder / "features"
-    for path in sorted(features.rglob(f"*{SUFFIX}")):
-        name = path.relative_to(features).as_posix().removesuffix(SUFFIX)
+    for path in sorted(features.rglob(f"*{NPZ_SUFFIX}")):
+        name = path.relative_to(features).as_posix().removesuffix(NPZ_SUFFIX)
         if name not in digests or _photo_of(path) != digests[name]:
             (folder / "photos" / name).unlink(missing_ok=True)
             path.unlink(missing_ok=True)  # last: its presence shows that something may have to be removed
@@ -317,10 +317,10 @@ def _reuse(
         if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
             job.say(f"trying again what was skipped ({len(again)})")
         for name in same:
-            link_or_copy(finished.folder / "features" / f"{name}{SUFFIX}", features / f"{name}{SUFFIX}")
+            link_or_copy(finished.folder / "features" / f"{name}{NPZ_SUFFIX}", features / f"{name}{NPZ_SUFFIX}")
         link_or_copy(finished.folder / MATCHES, folder / MATCHES)
     for name, path in given.items():
-        link_or_copy(path, features / f"{name}{SUFFIX}")
+        link_or_copy(path, features / f"{name}{NPZ_SUFFIX}")
 
 
 def _photo_of(features: Path) -> str | None:
@@ -340,7 +340,7 @@ def _is_pair(text: str, names: Collection[str]) -> bool:
 def _extract(job: _Job, folder: Path, digests: dict[str, str]) -> dict[str, str]:
     """First phase: features of the photos that have none yet; returns the photos that cannot be used, and why."""
     features = folder / "features"
-    known = sum((features / f"{name}{SUFFIX}").exists() for name in digests)
+    known = sum((features / f"{name}{NPZ_SUFFIX}").exists() for name in digests)
     count = f"{len(digests) - known} of {len(digests)} images" if known else f"{len(digests)} images"
     job.say(f"extracting {job.describer.label} features ({count})")
     report = extract_images(
@@ -394,7 +394,7 @@ def _map(job: _Job, build: Build, program: str, photos: dict[str, str], pairs: l
     cameras |= {} if settings.camera_params is None else {"camera_params": settings.camera_params}
 
     def keypoints(name: str) -> np.ndarray:
-        return frames_to_colmap(load_features(build.folder / "features" / f"{name}{SUFFIX}").frames, magnification)
+        return frames_to_colmap(load_features(build.folder / "features" / f"{name}{NPZ_SUFFIX}").frames, magnification)
 
     def matches(of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
         return ((*found.names, found.indices) for found in read_matches_of(build.folder / MATCHES, of))

@@ -61,7 +61,7 @@ def vocabulary_for(files: FeatureFiles) -> Vocabulary:
         rows.append(_spread(_with_content(features.descriptors), share))
     learned = np.concatenate(rows)
     if not len(learned):
-        raise ArgumentError(f"{files.place}: no image has a descriptor, so no two can be compared")
+        raise ArgumentError(f"{files.path}: no image has a descriptor, so no two can be compared")
     count = max(1, min(CENTRES, len(learned) // LEAST_PER_CENTRE))
     return Vocabulary(learn_centres(learned, count), f"learned from {len(learned):,} descriptors of these images")
 
@@ -195,10 +195,10 @@ def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: 
     kinds = [(one.model, one.settings.get(WEIGHTS)) for one in (first, features)]
     if kinds[0] != kinds[1]:
         raise ArgumentError(
-            f"{files.place}: features of {files.names[0]} are from {first.model!r}, those of {name} from "
+            f"{files.path}: features of {files.names[0]} are from {first.model!r}, those of {name} from "
             f"{features.model!r} (or from other weights): extract all photos with one model"
         )
     if features.descriptors.shape[1] != width:
         raise ArgumentError(
-            f"{files.place}: features of {name} have {features.descriptors.shape[1]} dimensions, others {width}"
+            f"{files.path}: features of {name} have {features.descriptors.shape[1]} dimensions, others {width}"
         )

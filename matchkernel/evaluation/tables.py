@@ -18,7 +18,7 @@ HPATCHES = {
 }
 SHOWN = {"poses": "maa10", "homographies": "h3"}  # the score of a scene of photos
 HEADINGS = {
-    "maa5": "mAA(5°)", "maa10": "mAA(10°)", "accuracy": "right", "h1": "H 1 px", "h3": "H 3 px", "h5": "H 5 px",
+    "maa5": "mAA(5°)", "maa10": "mAA(10°)", "accuracy": "correct", "h1": "H 1 px", "h3": "H 3 px", "h5": "H 5 px",
 }  # fmt: skip
 TASK_NOTES = {
     "verification": "Verification: mean of six imbalanced APs, trapezoid.",
@@ -28,13 +28,13 @@ TASK_NOTES = {
 SCENE_NOTES = {
     "poses": "Scenes with cameras: mAA(10°).",
     "homographies": (
-        "Sequences with homographies: share of right matches (3 px), and of homographies with corners within 3 px."
+        "Sequences with homographies: share of correct matches (3 px), and of homographies with corners within 3 px."
     ),
 }
 
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the main numbers in percent; a dash where there is none."""
+    """Table of the main results: headings and rows, scores in percent; a dash where a result has no score."""
     if results and results[0]["kind"] == "photos":
         rows = [_photo_row(label, result, results) for label, result in zip(labels_of(results), results, strict=True)]
     else:
@@ -70,11 +70,12 @@ def note_of(results: Sequence[Mapping[str, Any]]) -> str:
 def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each result on photos: the descriptor, and those settings in which results differ."""
     labels = []
+    varying = {key for key in ("keypoints", "filter") if len({result[key] for result in results}) > 1}
     for result in results:
         parts = [result["descriptor"]]
-        if len({other["keypoints"] for other in results}) > 1:
+        if "keypoints" in varying:
             parts.append(f"{result['keypoints']:,} keypoints")
-        if len({other["filter"] for other in results}) > 1:
+        if "filter" in varying:
             parts.append(result["filter"])
         plain = ("descriptor", "keypoints", "filter")
         alike = [other for other in results if all(other[key] == result[key] for key in plain)]
@@ -82,7 +83,8 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
         for key in sorted({key for other in alike for key in other.get("settings") or {}}):
             values = {json.dumps((other.get("settings") or {}).get(key)) for other in alike}
             if len(values) > 1:
-                parts.append(f"{key} {str(settings.get(key))[:12]}")
+                value = settings.get(key)
+                parts.append(f"no {key}" if value is None else f"{key} {str(value)[:12]}")
         labels.append(", ".join(parts))
     return labels
 
@@ -103,10 +105,10 @@ def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[
             row[heading] = Estimate(**result["mean"][name]).text()
             is_same = result["data_sha256"] == results[0]["data_sha256"]
             if len(results) > 1 and is_same and name in SHOWN.values():
-                row[f"{heading} to first"] = "-"
+                row[f"{heading} vs. first"] = "-"
                 if result is not results[0]:
                     gain = difference(result, results[0], name)
-                    row[f"{heading} to first"] = (
+                    row[f"{heading} vs. first"] = (
                         f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
                     )
     for key in ("matches", "inliers"):

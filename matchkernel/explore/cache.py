@@ -1,4 +1,4 @@
-"""Results in memory: a bounded number of them, and each computed once however many ask at the same time."""
+"""A thread-safe LRU cache."""
 
 import threading
 from collections import OrderedDict
@@ -12,8 +12,10 @@ Value = TypeVar("Value")
 class Cache:
     """The results used last.
 
+    Threads that ask for the same key share one computation, as long as its entry is not evicted before it ends.
+
     Args:
-        limit: how many are kept; one that is being computed counts.
+        limit: maximum number of entries, including pending ones.
     """
 
     def __init__(self, limit: int) -> None:

@@ -12,7 +12,7 @@ from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.files import check_regular
-from matchkernel.storage.images import photo_bytes, read_photo_bytes
+from matchkernel.storage.images import decode_photo, encode_png
 
 PREVIEW_SIDE = 1600
 SAMPLE_NAMES = ("sample, left", "sample, right")
@@ -48,7 +48,7 @@ def decode(data: bytes, name: str, settings: ExploreSettings) -> PagePhoto:
     """A photo from the bytes of its file; one that is too large or damaged is a FileError."""
     if len(data) > settings.upload_bytes:
         raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
-    gray, jpeg = read_photo_bytes(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
+    gray, jpeg = decode_photo(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
     return PagePhoto(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
 
 
@@ -66,7 +66,7 @@ def read_photo(path: Path, settings: ExploreSettings) -> PagePhoto:
 def read_sample(settings: ExploreSettings) -> tuple[PagePhoto, PagePhoto]:
     """The sample pair."""
     photos = zip(load_motorcycle(), SAMPLE_NAMES, strict=False)
-    left, right = (decode(photo_bytes(pixels), name, settings) for pixels, name in photos)
+    left, right = (decode(encode_png(pixels), name, settings) for pixels, name in photos)
     return left, right
 
 

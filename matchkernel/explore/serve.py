@@ -15,8 +15,8 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.work import cores, use_threads
 
 CONNECTIONS = 100
-# At a port of which nobody else is the owner; on Windows the usual option would let two servers share it.
-ALONE = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+# Windows: exclusive bind. Elsewhere: allow rebinding right after a restart.
+BIND_OPTION = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 SECONDS_TO_FINISH = 2
 
 
@@ -29,15 +29,15 @@ def serve(
     """Serve until the process is stopped.
 
     Args:
-        settings: where and with which limits.
+        settings: address and limits.
         pair: photos that the page opens with.
         report: HTML of the page of results.
-        started: called with the page's address once requests are accepted.
+        started: called with the page's address once the port is bound, just before serving starts.
     """
     # Jobs share the cores: threads that wait for each other on busy cores take five times as long.
     use_threads(max(1, cores() // settings.workers))
-    with listen(settings) as place:
-        chosen = replace(settings, port=place.getsockname()[1])
+    with listen(settings) as listener:
+        chosen = replace(settings, port=listener.getsockname()[1])
         app = create_app(chosen, pair, report)
         app.state.explorer.open_model()
         started(address_of(chosen))
@@ -53,7 +53,7 @@ def serve(
             timeout_graceful_shutdown=SECONDS_TO_FINISH,
         )
         try:
-            _Server(config, app.state.explorer).run(sockets=[place])
+            _Server(config, app.state.explorer).run(sockets=[listener])
         finally:
             app.state.explorer.close()
 
@@ -71,26 +71,24 @@ class _Server(uvicorn.Server):
 
 
 def listen(settings: ExploreSettings) -> socket.socket:
-    """A socket at the host and port; one that is taken, or cannot be, is an ArgumentError."""
+    """Open a listening socket. Raises ArgumentError if the address is in use or cannot be bound."""
     try:
         unspecified = ipaddress.ip_address(settings.host).is_unspecified
     except ValueError:
         unspecified = False
     if unspecified:
-        raise ArgumentError(
-            f"host {settings.host} means every address: give the one by which browsers call this machine"
-        )
+        raise ArgumentError(f"{settings.host} binds all interfaces; give the name or address that browsers will use")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
             0
         ]
-        place = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            place.setsockopt(socket.SOL_SOCKET, ALONE, 1)
-            place.bind(address)
-            place.listen(CONNECTIONS)
+            listener.setsockopt(socket.SOL_SOCKET, BIND_OPTION, 1)
+            listener.bind(address)
+            listener.listen(CONNECTIONS)
         except OSError:
-            place.close()
+            listener.close()
             raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -98,7 +96,7 @@ def listen(settings: ExploreSettings) -> socket.socket:
                 f"port {settings.port} is taken: choose another with --port, or 0 for any free one"
             ) from None
         raise ArgumentError(f"cannot serve at {settings.host}:{settings.port} ({error.strerror or error})") from None
-    return place
+    return listener
 
 
 def address_of(settings: ExploreSettings) -> str:

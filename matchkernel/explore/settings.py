@@ -22,7 +22,7 @@ class ExploreSettings:
         kept_photos: photos in memory besides those of the command line; the least recently used are dropped first.
         kept_results: features, matches, maps and curves in memory, of each kind.
         workers: jobs computed at the same time, of each of two kinds, long and short.
-        waiting: jobs that may wait or run, of each kind; more are answered "busy".
+        waiting: maximum number of unfinished jobs of each kind, waiting or running; further ones are answered "busy".
         upload_seconds: a photo that takes longer to arrive is refused.
     """
 

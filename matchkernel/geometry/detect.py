@@ -67,7 +67,7 @@ class Detector:
     )
     keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
     affnet: str | None = setting(None, about="weight file of AffNet, which then stretches the regions")
-    orinet: str | None = setting(None, about="weight file of OriNet, for one orientation per position, from it")
+    orinet: str | None = setting(None, about="weight file of OriNet, which then assigns one orientation per position")
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
     most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)

@@ -25,7 +25,7 @@ class Jitter:
 
     @property
     def reach(self) -> float:
-        """How far the corners of a changed square may be from its centre, as a multiple of those of the square."""
+        """Upper bound on a jittered corner's distance from the original centre, relative to an original corner's."""
         return float(self.shift + 2 ** (self.octaves + self.stretch / 2))
 
 
@@ -63,9 +63,9 @@ def overlaps(first: Frames, second: Frames) -> np.ndarray:
     inside = np.empty(len(first))
     for k in range(len(first)):
         inside[k] = (((disc @ linear[k].T + offset[k]) ** 2).sum(1) <= 1).mean()
-    area = inside * np.abs(np.linalg.det(first.shapes))
-    union = np.abs(np.linalg.det(first.shapes)) + np.abs(np.linalg.det(second.shapes)) - area
-    return area / union
+    intersection = inside * np.abs(np.linalg.det(first.shapes))
+    union = np.abs(np.linalg.det(first.shapes)) + np.abs(np.linalg.det(second.shapes)) - intersection
+    return intersection / union
 
 
 def _turns(angles: np.ndarray) -> np.ndarray:

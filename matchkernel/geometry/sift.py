@@ -13,7 +13,7 @@ from matchkernel.storage.extras import need_opencv
 
 # The region of HPatches' SIFT baseline: a keypoint of this diameter in the middle of a 65 px patch.
 SIFT_SIZE_OF_65 = 10.8
-SIFT_REGION = 6.0  # half side of that patch / sigma of that keypoint
+SIFT_REGION = 6.0  # about half side of that patch / sigma of that keypoint: 32.5 / 5.4
 # Defaults of OpenCV's SIFT_create, from which a keypoint's octave and layer follow.
 FIRST_SIGMA, LAYERS = 1.6, 3
 FRAMES_AT_A_TIME = 8192
@@ -47,7 +47,9 @@ def patch_sift(patches: np.ndarray) -> np.ndarray:
 
 
 def frame_sift(image: np.ndarray, frames: Frames, magnification: float) -> np.ndarray:
-    """SIFT of the regions of an image, equal to that of OpenCV's detectAndCompute; of stretched ones, of their patches.
+    """SIFT of the regions of an image.
+
+    Square regions: identical to detectAndCompute. Stretched regions: SIFT of the rectified patch.
 
     Args:
         image: (H, W) uint8 gray; halved first if it is larger than the detector's limit.

@@ -14,8 +14,8 @@ class SpatialEncoding(nn.Module):
     """Encode every feature together with its position and sum over the map: c vec(Phi^T F) [M12].
 
     c = 64 / n^2 gives the paper's plain sum at n = 8 and the same scale at every n. With `unit_norm` the vector
-    is scaled to mean square 1 instead. F is stored for maps of side n; for another side it is computed in the forward
-    pass, since it contains nothing learned.
+    is normalised instead, and multiplied by the square root of its dimension: its mean square is 1. F is stored for
+    maps of side n; for another side it is computed in the forward pass, since it contains nothing learned.
 
     Shape: (B, d, n, n) -> (B, d * P), channel slow, then first, then second coordinate.
     """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
-PIECES = 2  # pieces whose rows may be on their way back
+PIECES = 2  # maximum number of pieces whose download is pending
 
 
 class Transfer(Generic[Array]):
@@ -37,9 +37,9 @@ class Transfer(Generic[Array]):
             return piece.reshape(len(piece), 1, *piece.shape[-2:])
         return self._copied(start, stop).to(self.device)
 
-    def download(self, start: int, described: Tensor, good: Tensor) -> None:
+    def download(self, start: int, described: Tensor, valid: Tensor) -> None:
         """Store the rows of the piece from `start`."""
-        for target, values in ((self.rows, described), (self.valid, good)):
+        for target, values in ((self.rows, described), (self.valid, valid)):
             part = slice(start, start + len(values))
             if isinstance(target, Tensor):
                 target[part] = values.to(target.device)
@@ -71,7 +71,7 @@ class PinnedTransfer(Transfer[np.ndarray]):
     ) -> None:
         super().__init__(patches, rows, valid, device, dtype)
         self.up, self.down = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self.on_the_way: deque[tuple[int, Tensor, Tensor, torch.cuda.Event]] = deque()
+        self.pending: deque[tuple[int, Tensor, Tensor, torch.cuda.Event]] = deque()
 
     def upload(self, start: int, stop: int) -> Tensor:
         """(b, 1, N, N) on the device, to be used on the current stream."""
@@ -82,27 +82,27 @@ class PinnedTransfer(Transfer[np.ndarray]):
         piece.record_stream(now)
         return piece
 
-    def download(self, start: int, described: Tensor, good: Tensor) -> None:
+    def download(self, start: int, described: Tensor, valid: Tensor) -> None:
         """Begin to copy the rows of the piece from `start`, and store those of an earlier piece."""
         self.down.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.down):
-            copies = [tensor.to("cpu", non_blocking=True) for tensor in (described, good)]  # to pinned memory
+            copies = [tensor.to("cpu", non_blocking=True) for tensor in (described, valid)]  # to pinned memory
             done = self.down.record_event()
-        for tensor in (described, good):
+        for tensor in (described, valid):
             tensor.record_stream(self.down)
-        self.on_the_way.append((start, copies[0], copies[1], done))
-        if len(self.on_the_way) > PIECES:
+        self.pending.append((start, copies[0], copies[1], done))
+        if len(self.pending) > PIECES:
             self._store_oldest()
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        while self.on_the_way:
+        while self.pending:
             self._store_oldest()
 
     def _store_oldest(self) -> None:
-        start, rows, good, done = self.on_the_way.popleft()
+        start, rows, valid, done = self.pending.popleft()
         done.synchronize()
-        super().download(start, rows, good)
+        super().download(start, rows, valid)
 
 
 def open_transfer(
@@ -115,5 +115,5 @@ def open_transfer(
 
 
 def numpy_dtype(dtype: torch.dtype) -> type[Any]:
-    """The same type in numpy."""
+    """The numpy type of output rows: float64 or uint8 as is, otherwise float32."""
     return {torch.uint8: np.uint8, torch.float64: np.float64}.get(dtype, np.float32)

@@ -30,15 +30,15 @@ from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_free_space, read_small_text, replacing
 
 H5_SUFFIXES = (".h5", ".hdf5")
-SUFFIX = ".npz"
-FACTS = "matchkernel"  # name of our attribute
+NPZ_SUFFIX = ".npz"
+ATTRIBUTE = "matchkernel"  # the HDF5 attribute that holds model and settings, or a digest
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
-DEFLATE = 1032  # gzip's maximum compression: a dataset may claim at most this many times the bytes of its file
-VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums
-CHECKED_FROM = 1024  # bytes; larger datasets have checksums of their values as well
-SPARE = 8_000_000  # bytes of disk that are left free while an HDF5 file is written
+MAX_COMPRESSION_RATIO = 1032  # of gzip: a dataset may claim at most this many times the bytes of its file
+HDF5_VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums
+MIN_CHECKSUM_BYTES = 1024  # datasets of this size or more have checksums of their values as well
+RESERVED_BYTES = 8_000_000  # of disk, left free while an HDF5 file is written
 GLOBAL = "global_descriptor"  # hloc's dataset
-LIST_BYTES = 2**31  # maximum size of a list of pairs
+MAX_LIST_BYTES = 2**31  # maximum size of a list of pairs
 
 Pair = tuple[str, str]
 
@@ -48,41 +48,41 @@ class FeatureFiles:
     """The features of a collection.
 
     Attributes:
-        place: a folder of .npz files, or an .h5.
-        names: of the images, sorted.
+        path: a folder of .npz files, or an .h5.
+        names: names of the images, sorted.
     """
 
-    place: Path
+    path: Path
     names: list[str]
 
     def load(self, name: str) -> Features:
-        """The features of one image; keypoints without regions, as most networks write them, get small squares."""
-        if is_h5(self.place):
-            return read_features(self.place, name, need_regions=False)
-        return load_features(self.place / f"{name}{SUFFIX}")
+        """The features of one image; squares of half width 1 if the file has no scales."""
+        if is_h5(self.path):
+            return read_features(self.path, name, need_regions=False)
+        return load_features(self.path / f"{name}{NPZ_SUFFIX}")
 
 
-def open_features(place: str | Path) -> FeatureFiles:
-    """List the images whose features a folder of .npz files or an .h5 holds; a place without features is refused."""
-    place = Path(place)
-    if not is_h5(place) and not place.is_dir():
-        reason = "is neither a folder nor an .h5" if place.exists() else "no such file or folder"
-        raise FileError(f"{place}: {reason}; features are what `matchkernel extract` writes")
-    names = image_names(place) if is_h5(place) else npz_names(place)
+def open_features(path: str | Path) -> FeatureFiles:
+    """List the images whose features a folder of .npz files or an .h5 holds; raises FileError if there are none."""
+    path = Path(path)
+    if not is_h5(path) and not path.is_dir():
+        reason = "is neither a folder nor an .h5" if path.exists() else "no such file or folder"
+        raise FileError(f"{path}: {reason}; features are what `matchkernel extract` writes")
+    names = image_names(path) if is_h5(path) else npz_names(path)
     if not names:
-        raise FileError(f"{place}: contains no features")
-    return FeatureFiles(place, names)
+        raise FileError(f"{path}: contains no features")
+    return FeatureFiles(path, names)
 
 
 def npz_names(folder: Path) -> list[str]:
     """Names of the images that a folder holds .npz files of, sorted."""
-    paths = (path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.name.startswith("."))
-    return sorted(path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths)
+    paths = (path for path in folder.rglob(f"*{NPZ_SUFFIX}") if path.is_file() and not path.name.startswith("."))
+    return sorted(path.relative_to(folder).as_posix().removesuffix(NPZ_SUFFIX) for path in paths)
 
 
-def is_h5(place: Path) -> bool:
+def is_h5(path: Path) -> bool:
     """True if the name is that of an HDF5 file."""
-    return place.suffix.lower() in H5_SUFFIXES
+    return path.suffix.lower() in H5_SUFFIXES
 
 
 # features.h5
@@ -136,7 +136,7 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     _write_array(group, "image_size", np.array(features.image_size, np.int64))
     if not features.frames.are_squares.all():
         _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
-    group.attrs[FACTS] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
+    group.attrs[ATTRIBUTE] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
 
 
 def read_features(path: str | Path, image_name: str, *, need_regions: bool = True) -> Features:
@@ -144,9 +144,9 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
 
     Args:
         path: the file.
-        image_name: as in the file.
-        need_regions: refuse features without scales, as most networks have; otherwise their regions are squares of
-            half width 1.
+        image_name: name of the image in the file.
+        need_regions: raise if the file has no scales (most learned detectors write none); if False, use squares of half
+            width 1.
 
     Example: see append_features.
     """
@@ -162,10 +162,12 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
         model, settings = _group_facts(group) or ("unknown", {})
         if "shapes" in group:
             frames = Frames(centers, _read_array(group, "shapes", K, 2, 2))
-        elif "scales" in group or need_regions:
+        elif "scales" in group:
             half_widths = _read_array(group, "scales", K) * np.float64(settings.get("magnification", MAGNIFICATION))
             degrees = _read_array(group, "oris", K).astype(np.float64) if "oris" in group else np.zeros(K)
             frames = Frames.turned_squares(centers, half_widths, np.deg2rad(degrees))
+        elif need_regions:
+            raise FileError(f"{path}: features of {image_name} have no scales")
         else:
             frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
         return Features(frames, descriptors, scores, (int(width), int(height)), model, settings)
@@ -187,7 +189,7 @@ def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict
 
     Args:
         path: the file.
-        names: of the images to look at (default: all); names that the file does not have are left out.
+        names: images to look at (default: all); those that the file does not contain are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     with _open(path) as file:
@@ -202,7 +204,7 @@ def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict
 
 def _group_facts(group: Any) -> tuple[str, dict[str, Any]] | None:
     """Model and settings of an image; None if another program wrote it."""
-    return parse_facts(group.attrs[FACTS], group.file.filename) if FACTS in group.attrs else None
+    return parse_facts(group.attrs[ATTRIBUTE], group.file.filename) if ATTRIBUTE in group.attrs else None
 
 
 def _is_image(item: Any) -> bool:
@@ -229,10 +231,11 @@ class PairMatches:
     """Matches of two images in a matches.h5.
 
     Attributes:
-        names: of image A and image B.
+        names: names of image A and image B.
         indices: (M, 2) row in A and row in B; a row of A at most once.
         scores: (M,) from 0 to 1, higher is better.
-        key: digest of what the matches were computed from; stored if it is not empty.
+        key: digest of everything the matches were computed from, by which a later run recognises finished pairs; stored
+            as an attribute if it is not empty.
     """
 
     names: Pair
@@ -263,7 +266,7 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
     """
     with _update(path) as file:
         if facts is not None:
-            file.attrs[FACTS] = facts
+            file.attrs[ATTRIBUTE] = facts
         for matches, count in pairs:
             matches0, scores0 = _one_row_per_keypoint(matches, count)
             for names in (matches.names, matches.names[::-1]):
@@ -273,7 +276,7 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
             _write_array(group, "matches0", matches0)
             _write_array(group, "matching_scores0", scores0)
             if matches.key:
-                group.attrs[FACTS] = matches.key
+                group.attrs[ATTRIBUTE] = matches.key
 
 
 def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -293,15 +296,15 @@ def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray,
 
 
 def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | None, dict[Pair, tuple[str, int]]]:
-    """The facts of a matches.h5, and the key and number of matches of those of the pairs that have a key."""
+    """The facts of a matches.h5 and, for each listed pair with a digest, the digest and the number of matches."""
     found = {}
     with _open(path) as file:
-        facts = file.attrs.get(FACTS)
+        facts = file.attrs.get(ATTRIBUTE)
         for pair in pairs:
             group = file.get(pair_key(*pair))
-            if isinstance(group, need_h5py().Group) and FACTS in group.attrs:
+            if isinstance(group, need_h5py().Group) and ATTRIBUTE in group.attrs:
                 matches0 = _read_array(group, "matches0", None, kinds="iu")
-                found[pair] = str(group.attrs[FACTS]), int((matches0 >= 0).sum())
+                found[pair] = str(group.attrs[ATTRIBUTE]), int((matches0 >= 0).sum())
         return None if facts is None else str(facts), found
 
 
@@ -348,7 +351,7 @@ def check_pair_names(names: Iterable[str]) -> None:
     for name in names:
         same = written.setdefault(name.replace("/", "-"), name)
         if same != name:
-            raise ArgumentError(f"hloc has one name for pairs of {same} and of {name}; rename one")
+            raise ArgumentError(f"{same} and {name} get the same key in hloc's matches file; rename one of them")
 
 
 def pair_key(name0: str, name1: str) -> str:
@@ -387,9 +390,10 @@ def _update(path: str | Path) -> Iterator[Any]:
     with replacing(path) as part:
         if path.exists():
             with _open(path):
-                shutil.copyfile(path, part)
+                pass  # a damaged file is refused; the copy is outside the block, so that a full disk is a WriteError
+            shutil.copyfile(path, part)
         try:
-            with h5py.File(part, "a", libver=VERSIONS) as file:
+            with h5py.File(part, "a", libver=HDF5_VERSIONS) as file:
                 yield file
         except WriteError as error:
             raise WriteError(str(error).replace(str(part), str(path))) from None
@@ -400,12 +404,12 @@ def _update(path: str | Path) -> Iterator[Any]:
 
 
 def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
-    """Write a dataset while the disk has room for everything that HDF5 still holds in memory.
+    """Write a dataset after checking free space: HDF5 aborts the process if the disk fills while it flushes its cache.
 
-    A disk that fills up when HDF5 writes its memory ends the process. Every HDF5 reader verifies the checksums.
+    Every HDF5 reader verifies the checksums.
     """
-    check_free_space(group.file.filename, values.nbytes + SPARE)
-    return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= CHECKED_FROM else None)
+    check_free_space(group.file.filename, values.nbytes + RESERVED_BYTES)
+    return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= MIN_CHECKSUM_BYTES else None)
 
 
 def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -> np.ndarray:
@@ -413,13 +417,15 @@ def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -
     dataset = group[name]
     fits = len(dataset.shape) == len(shape) and all(w in (None, n) for w, n in zip(shape, dataset.shape, strict=True))
     is_inside = not (dataset.is_virtual or dataset.external)
-    limit = DEFLATE * os.path.getsize(group.file.filename)  # noqa: PTH202
+    limit = MAX_COMPRESSION_RATIO * os.path.getsize(group.file.filename)  # noqa: PTH202
     if fits and is_inside and dataset.dtype.kind in kinds and dataset.nbytes <= limit:
         values = np.asarray(dataset[()])
         if np.isfinite(values).all():
             return values
     found = f"{dataset.name} has shape {dataset.shape} and type {dataset.dtype}"
-    raise FileError(f"{group.file.filename}: {found}; expected are finite numbers of shape {shape} inside the file")
+    lengths = ", ".join("any" if length is None else str(length) for length in shape)
+    wanted = f"finite numbers of shape ({lengths}), stored in this file"
+    raise FileError(f"{group.file.filename}: {found}; expected {wanted}")
 
 
 def check_h5_name(name: str) -> str:
@@ -450,10 +456,10 @@ def read_pairs(path: str | Path, names: Collection[str] | None = None) -> list[P
 
     Args:
         path: the file.
-        names: the images there are; a pair of any other image is refused.
+        names: all known images; a pair with any other image is refused.
     """
     known = None if names is None else set(names)
-    lines = read_small_text(path, LIST_BYTES, what="a list of pairs").split("\n")
+    lines = read_small_text(path, MAX_LIST_BYTES, what="a list of pairs").split("\n")
     found = (_parse_pair(line, known, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip())
     return list(unique_pairs(filter(None, found)))
 

@@ -56,16 +56,16 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
     if not bool(patch.isfinite().all()) or bool((patch == patch.flatten()[0]).all()):
         raise ArgumentError("the patch is constant, or has pixels that are not finite; choose another by --patch")
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
-    branches, descriptor = follow(model, sized)
-    symbol = mathtext(VARIANTS[model.config.variant].symbol)
-    title = f"{name or model.name or model.config.variant}: {symbol}, s = {model.config.s}"
+    branches, descriptor = trace(model, sized)
+    formula = mathtext(VARIANTS[model.config.variant].symbol)
+    title = f"{name or model.name or model.config.variant}: {formula}, s = {model.config.s}"
     norm = bool(model.config.encoding_norm)
     save_png(draw_overview(sized[0, 0].numpy(), branches, descriptor, title, norm=norm), path)
 
 
 @torch.no_grad()
-def follow(model: Descriptor, patch: Tensor) -> tuple[list[Branch], np.ndarray]:
-    """What a model computes of a (1, 1, N, N) patch on the way to its (D,) descriptor."""
+def trace(model: Descriptor, patch: Tensor) -> tuple[list[Branch], np.ndarray]:
+    """The intermediate results of each branch for a (1, 1, N, N) patch, and the (D,) descriptor."""
     folded = model.fold()
     maps = folded.feature_maps(patch)
     branches = []
@@ -87,22 +87,22 @@ def draw_overview(
         patch: (N, N) gray.
         branches: one for each coordinate system.
         descriptor: (D,) of length 1.
-        title: of the sheet.
+        title: title of the figure.
         norm: whether each product is normalised before M.
     """
     figure = new_figure(14, 3.3 * len(branches) + 0.4)
     grid = figure.add_gridspec(len(branches), 5, width_ratios=(2.4, 2.6, 2.6, 1.9, 3.0), wspace=0.1)
     N, D, is_one = len(patch), len(descriptor), len(branches) == 1
-    whole, last = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[:, 4])
-    whole.imshow(patch, cmap="gray")
-    whole.set(xticks=(), yticks=(), title="patch a", xlabel=f"{N} × {N}")
+    patch_axes, descriptor_axes = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[:, 4])
+    patch_axes.imshow(patch, cmap="gray")
+    patch_axes.set(xticks=(), yticks=(), title="patch a", xlabel=f"{N} × {N}")
     for row, branch in enumerate(branches):
         phi_axes, codes_axes, product_axes = (figure.add_subplot(grid[row, column]) for column in (1, 2, 3))
         (d, n, _), P, (first, second) = branch.phi.shape, len(branch.codes), NAMES[branch.system]
-        tilde = "φ" if np.array_equal(branch.phi, branches[0].phi) else "φ̃"
+        symbol = "φ" if np.array_equal(branch.phi, branches[0].phi) else "φ̃"
         strongest = np.sort(np.argsort(-branch.phi.sum((1, 2)), kind="stable")[:CHANNELS])
         _tiles(phi_axes, branch.phi[strongest], "magma", low=0.0)
-        phi_axes.set_title(f"map Φ = {tilde}(a)")
+        phi_axes.set_title(f"map Φ = {symbol}(a)")
         phi_axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
         _label(phi_axes, "⊗", (1, 0.5), (16, 0), ha="left", fontsize=17)
         _tiles(codes_axes, branch.codes, DIVERGING)
@@ -115,20 +115,20 @@ def draw_overview(
         product_axes.set(xticks=(), yticks=(), title="ΦᵀF")
         product_axes.set_xlabel(f"{d} × {P} = {d * P:,} numbers", fontsize=9)
         if is_one:
-            _arrow(whole, tilde)
+            _arrow(patch_axes, symbol)
             _arrow(product_axes, "ℓ2,\nM, m,\nℓ2" if norm else "M, m,\nℓ2")
         else:
-            _arrow_between(whole, 0.85 - 0.7 * row / (len(branches) - 1), phi_axes)
-            _label(phi_axes, tilde, (0, 0.5), (-24, 6), ha="right")
-            _arrow_between(product_axes, 0.5, last)
+            _arrow_between(patch_axes, 0.85 - 0.7 * row / (len(branches) - 1), phi_axes)
+            _label(phi_axes, symbol, (0, 0.5), (-24, 6), ha="right")
+            _arrow_between(product_axes, 0.5, descriptor_axes)
             _label(product_axes, "ℓ2" if norm else "", (1, 0.5), (16, 0), ha="left")
     if not is_one:
-        _label(last, "joined:\nM, m,\nℓ2", (0, 0.5), (-32, 0), ha="right")
-    last.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
-    last.axhline(0, color=GRAY, linewidth=0.6)
-    last.set(xlim=(-1, D), xticks=(0, D - 1), xticklabels=(1, D), title="descriptor ψ, length 1")
-    last.yaxis.tick_right()
-    last.spines[["top", "left"]].set_visible(False)
+        _label(descriptor_axes, "joined:\nM, m,\nℓ2", (0, 0.5), (-32, 0), ha="right")
+    descriptor_axes.bar(np.arange(D), descriptor, width=1.0, color=BLUE)
+    descriptor_axes.axhline(0, color=GRAY, linewidth=0.6)
+    descriptor_axes.set(xlim=(-1, D), xticks=(0, D - 1), xticklabels=(1, D), title="descriptor ψ, length 1")
+    descriptor_axes.yaxis.tick_right()
+    descriptor_axes.spines[["top", "left"]].set_visible(False)
     figure.suptitle(title, fontsize=12)
     return figure
 
@@ -161,7 +161,7 @@ def _arrow(axes: "Axes", label: str) -> None:
     _label(axes, label, (1, 0.5), (26, 6), ha="center", va="bottom")
 
 
-def _label(axes: "Axes", text: str, place: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
-    """Text at so many points from a place of a panel, which is given as shares of its width and height."""
+def _label(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write text beside a point of a panel; the point is in shares of width and height, the offset in 1/72 inch."""
     units: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(text, place, offset, **units, annotation_clip=False, **{"va": "center", "fontsize": 10, **look})
+    axes.annotate(text, point, offset, **units, annotation_clip=False, **{"va": "center", "fontsize": 10, **look})

@@ -1,4 +1,4 @@
-"""Read photos as gray arrays, and write pictures atomically."""
+"""Decode photos (gray, colour, masks), encode them as JPEG or PNG, and write pictures atomically."""
 
 import io
 import warnings
@@ -45,7 +45,10 @@ def read_mask(path: str | Path) -> np.ndarray:
 
 
 def read_colour(path: str | Path) -> np.ndarray:
-    """Decode a photo as (H, W, 3) uint8 RGB for display; gray if it has no colour or is too large for three."""
+    """Decode a photo as (H, W, 3) uint8 RGB for display.
+
+    It is (H, W) gray if it has no colour or more than MAX_PIXELS // 4 pixels.
+    """
     with open_image(Path(path)) as image:
         is_small = image.width * image.height <= MAX_PIXELS // 4
         return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else _gray(image, path)
@@ -68,7 +71,7 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
         yield image
 
 
-def read_photo_bytes(data: bytes, name: str, *, max_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
+def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
     """Decode a photo that is in memory: (H, W) uint8 gray as read_gray's, and a JPEG of it to look at.
 
     Args:
@@ -84,13 +87,13 @@ def read_photo_bytes(data: bytes, name: str, *, max_pixels: int, preview_side: i
 
 
 def as_jpeg(path: str | Path) -> bytes:
-    """A photo of any format as the contents of a JPEG file, with its EXIF header, which knows the focal length."""
+    """A photo of any format as the contents of a JPEG file, with its EXIF header, which contains the focal length."""
     with open_image(Path(path)) as image:
         exif = image.info.get("exif") or b""
         return _encoded(_shown(image, path), format="JPEG", quality=95, exif=exif)
 
 
-def photo_bytes(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     """(H, W) gray or (H, W, 3) colour uint8 as the contents of a PNG file."""
     return _encoded(_pillow().fromarray(pixels), format="PNG", compress_level=1)
 
@@ -114,7 +117,7 @@ def _decoding(path: str | Path, file: IO[bytes], formats: tuple[str, ...], max_p
     warnings.filterwarnings("ignore", module=r"PIL\b")
     try:
         if not (start := file.read(12)):
-            raise FileError(f"{path}: not a whole image (the file is empty)")
+            raise FileError(f"{path}: truncated or corrupt image (the file is empty)")
         file.seek(0)
         with pillow.open(file, formats=_with_heic(path, start, formats)) as image:
             pixels = f"{image.width} x {image.height} pixels"
@@ -124,14 +127,16 @@ def _decoding(path: str | Path, file: IO[bytes], formats: tuple[str, ...], max_p
     except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
-        raise FileError(f"{path}: not a whole image, or not one of the formats {', '.join(formats)}, HEIC") from None
+        raise FileError(
+            f"{path}: truncated or corrupt image, or not one of the formats {', '.join(formats)}, HEIC"
+        ) from None
     except pillow.DecompressionBombError:
         raise FileError(f"{path}: claims far more than {max_pixels:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
         reason = short_message(error)
         if isinstance(error, MemoryError) or "out of memory" in reason:
             raise FileError(f"{path}: not enough memory to decode {pixels}") from None
-        raise FileError(f"{path}: not a whole image ({reason})") from None
+        raise FileError(f"{path}: truncated or corrupt image ({reason})") from None
 
 
 def _with_heic(path: str | Path, start: bytes, formats: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ def test_rows_are_found_where_they_were_put():
     descriptors = made_descriptors("float")
     patches = PatchList(np.array(["v_one", "i_one", "i_two"]), np.array([0, 5, 2]), np.array([14, 0, 8]))
     for level, noise in enumerate("eht"):
-        rows = descriptors.rows[descriptors.find(patches, noise, "list")]
+        rows = descriptors.rows[descriptors.find_rows(patches, noise, "list")]
         wanted = [
             descriptors.sequence("v_one")[0, 14],
             descriptors.sequence("i_one")[5 * level + 5, 0],
@@ -82,3 +82,15 @@ def test_what_a_description_must_be(strips):
             describe_hpatches("plain", strips, describe, sequences)
     with refuses(FileError):
         made_descriptors("float").sequence("v_none")
+
+
+@pytest.mark.parametrize("later", [lambda rows: rows[:, :1], lambda rows: rows.astype(np.uint8)], ids=["width", "type"])
+def test_a_later_strip_of_another_width_or_type_is_refused(strips, later):
+    calls = []
+
+    def describe(patches):
+        calls.append(len(patches))
+        return later(mean_and_deviation(patches)) if len(calls) == 3 else mean_and_deviation(patches)
+
+    with refuses(ArgumentTypeError):
+        describe_hpatches("plain", strips, describe)

@@ -1,6 +1,7 @@
 """Files of features, matches and pairs: what is written is read, and everything else is refused in one line."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from made_features import made_features
 
 from matchkernel.collection import pairs_file
-from matchkernel.errors import ArgumentError, FileError, MissingExtraError
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WriteError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import hloc
 from matchkernel.photos.extract import extract
@@ -391,6 +392,22 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.stdout.startswith(f"refused: {path}: "), done.stdout + done.stderr
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
+
+
+def test_a_disk_that_fills_during_the_copy_is_a_write_error(tmp_path, monkeypatch):
+    path = tmp_path / "f.h5"
+    append_features(path, "a.jpg", made_features(10))
+    before = path.read_bytes()
+
+    def full(source, target):
+        Path(target).write_bytes(before[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("matchkernel.photos.files.shutil.copyfile", full)
+    with refuses(WriteError):
+        append_features(path, "b.jpg", made_features(10))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
 

@@ -16,7 +16,7 @@ from matchkernel.model.kernel_view import display_map, encodings_by_system, simi
 from matchkernel.model.weights import load, save
 from matchkernel.plots.canvas import mathtext
 from matchkernel.plots.example_patches import SIDE, one_patch, two_patches
-from matchkernel.plots.overview import draw_overview, follow, overview_picture
+from matchkernel.plots.overview import draw_overview, overview_picture, trace
 from matchkernel.plots.scores import Bar, draw_scores
 from matchkernel.plots.similarity import (
     POSITIONS,
@@ -177,7 +177,7 @@ def test_files_without_a_patch_are_refused(name, index, error, patch_files):
 def test_the_parts_of_an_overview_make_the_descriptor(variant, weights, textures):
     """M times the drawn products, plus m, is the drawn descriptor; each product is the drawn map times the codes."""
     model, patch = load(weights[variant]), textures(1)
-    branches, descriptor = follow(model, patch)
+    branches, descriptor = trace(model, patch)
     assert [branch.system for branch in branches] == (
         [variant] if variant in ("cartesian", "polar") else ["cartesian", "polar"]
     )

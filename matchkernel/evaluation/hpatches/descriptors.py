@@ -38,7 +38,7 @@ class HPatchesDescriptors:
         ends = np.cumsum([0, *(16 * count for count in self.counts.values())])
         return dict(zip(self.counts, ends.tolist(), strict=False))
 
-    def find(self, patches: PatchList, noise: str, what: str) -> np.ndarray:
+    def find_rows(self, patches: PatchList, noise: str, what: str) -> np.ndarray:
         """(M,) rows of listed patches at one noise level.
 
         Args:
@@ -46,14 +46,14 @@ class HPatchesDescriptors:
             noise: "e", "h" or "t".
             what: the list's name in the error if a patch does not exist.
         """
-        return self.rows_at(patches, self.numbers(patches, what), noise)
+        return self.rows_in_sequences(patches, self.sequence_numbers(patches, what), noise)
 
-    def numbers(self, patches: PatchList, what: str) -> np.ndarray:
+    def sequence_numbers(self, patches: PatchList, what: str) -> np.ndarray:
         """(M,) the number of each listed patch's sequence; refuses a patch that does not exist, naming the row."""
         return sequence_numbers(patches, self.counts, what)
 
-    def rows_at(self, patches: PatchList, numbers: np.ndarray, noise: str) -> np.ndarray:
-        """As `find`, given the (M,) sequence numbers."""
+    def rows_in_sequences(self, patches: PatchList, numbers: np.ndarray, noise: str) -> np.ndarray:
+        """As `find_rows`, given the (M,) sequence numbers."""
         starts, counts = np.array([*self.starts().values()]), np.array([*self.counts.values()])
         image = np.where(patches.images > 0, patches.images + 5 * NOISES.index(noise), 0)
         return starts[numbers] + image * counts[numbers] + patches.indices
@@ -84,7 +84,7 @@ def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatche
     for key, array in sequences.items():
         with np.errstate(over="ignore"):  # too large becomes infinite, and is refused below
             descriptors.sequence(key)[:] = array
-    check_finite(descriptors)
+    check_values(descriptors)
     return descriptors
 
 
@@ -118,19 +118,26 @@ def describe_hpatches(
             if not isinstance(rows, np.ndarray) or rows.ndim != 2 or len(rows) != counts[key]:
                 shape = getattr(rows, "shape", type(rows).__name__)
                 raise ArgumentTypeError(f"{name}: expected a row for each of the {counts[key]} patches, got {shape}")
+            is_binary = rows.dtype == np.uint8
             if descriptors is None:
-                dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
+                dtype = np.uint8 if is_binary else np.float32
                 descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[1]), dtype), counts)
+            D, was_binary = descriptors.rows.shape[1], descriptors.rows.dtype == np.uint8
+            if rows.shape[1] != D or is_binary != was_binary:
+                raise ArgumentTypeError(
+                    f"{name}: {key}/{strip} has {rows.dtype} rows of width {rows.shape[1]}, the strips before it "
+                    f"{descriptors.rows.dtype} rows of width {D}"
+                )
             descriptors.sequence(key)[image] = rows
             add(len(rows))
     if descriptors is None:
         raise ArgumentError(f"{name}: there are no sequences to describe")
-    check_finite(descriptors)
+    check_values(descriptors)
     return descriptors
 
 
-def check_finite(descriptors: HPatchesDescriptors) -> None:
-    """Refuse a value that is not a number or too large to be squared, naming sequence, image and patch."""
+def check_values(descriptors: HPatchesDescriptors) -> None:
+    """Refuse NaN and values too large to be squared, naming sequence, image and patch."""
     if descriptors.rows.dtype == np.uint8:
         return
     for start in range(0, len(descriptors.rows), PIECE):
@@ -140,4 +147,4 @@ def check_finite(descriptors: HPatchesDescriptors) -> None:
             name, first = [entry for entry in descriptors.starts().items() if entry[1] <= row][-1]
             image, patch = divmod(row - first, descriptors.counts[name])
             where = f"{descriptors.name}: {name}/{IMAGES[image]}, patch {patch}"
-            raise ArgumentError(f"{where} has a value that is not a number or above {LARGEST:g}")
+            raise ArgumentError(f"{where} contains NaN, or a value whose magnitude exceeds {LARGEST:g}")

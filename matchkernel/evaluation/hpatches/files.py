@@ -54,27 +54,27 @@ def read_descriptors(
             what = f"{missing[0]}.csv is missing" if (folder / sequence).is_dir() else "the sequence is missing"
             raise FileError(f"{folder / sequence}: {what}")
     parts: list[np.ndarray] = []
-    found: dict[str, int] = {}
+    expected: dict[str, int] = {}
     for sequence in names:
         for image in IMAGES:
             path = folder / sequence / f"{image}.csv"
             rows = read_descriptor_file(path, bits=bits)
             if image == "ref":
-                found[sequence] = (counts or {}).get(sequence, len(rows))
-            wanted = found[sequence], parts[0].shape[1] if parts else rows.shape[1]
+                expected[sequence] = (counts or {}).get(sequence, len(rows))
+            wanted = (expected[sequence], parts[0].shape[1] if parts else rows.shape[1])
             if rows.shape != wanted:
                 raise FileError(
                     f"{path}: {rows.shape[0]} rows of {rows.shape[1]} values, expected {wanted[0]} of {wanted[1]}"
                 )
             parts.append(rows)
-    return HPatchesDescriptors(name or folder.resolve().name, np.concatenate(parts), found)
+    return HPatchesDescriptors(name or folder.resolve().name, np.concatenate(parts), expected)
 
 
 def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
     """Read one file: rows of numbers separated by commas (or by semicolons, as in some published files).
 
     Returns:
-        (N, D) float32, or uint8 for bits; D >= 2 and every value a number.
+        (N, D) float32, or uint8 for bits; D >= 2, and no value is NaN.
     """
     path = Path(path)
     try:
@@ -94,9 +94,10 @@ def read_descriptor_file(path: str | Path, *, bits: bool = False) -> np.ndarray:
     if len(rows) != len(lines) or rows.shape[1] < 2:
         width = max(2, len(lines[0].split(separator)))
         number = next((k for k, line in enumerate(lines) if not _has_numbers(line.split(separator), width)), 0)
-        raise FileError(f"{path}, row {number + 1}: not {width} numbers separated by commas: {lines[number][:60]!r}")
+        wanted = f"{width} numbers separated by {separator!r}"
+        raise FileError(f"{path}, row {number + 1}: expected {wanted}, got {lines[number][:60]!r}")
     largest, what = (
-        (255, "not a whole number from 0 to 255") if bits else (LARGEST, f"not a number or above {LARGEST:g}")
+        (255, "not a whole number from 0 to 255") if bits else (LARGEST, f"NaN, or its magnitude exceeds {LARGEST:g}")
     )
     good = (np.abs(rows) <= largest).all(1)
     if bits:

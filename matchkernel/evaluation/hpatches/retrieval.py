@@ -138,7 +138,7 @@ def distractor_warnings(queries: PatchList, distractors: PatchList) -> list[str]
 
 
 def _rows(descriptors: HPatchesDescriptors, patches: PatchList, what: str, distance: Distance) -> Tensor:
-    rows = descriptors.rows[descriptors.find(patches, "e", what)]
+    rows = descriptors.rows[descriptors.find_rows(patches, "e", what)]
     if patches.images.any():
         raise ArgumentError(
             f"{what} must be patches of ref, row {int(patches.images.argmax()) + 1} is from another image"
@@ -153,7 +153,7 @@ def _thresholds(descriptors: HPatchesDescriptors, queries: PatchList, query_rows
     for level, noise in enumerate(NOISES):
         for k in range(POSITIVES):
             views = PatchList(queries.sequences, np.full(len(queries), k + 1), queries.indices)
-            rows = descriptors.rows[descriptors.find(views, noise, "retrieval queries")]
+            rows = descriptors.rows[descriptors.find_rows(views, noise, "retrieval queries")]
             positives = comparable_rows(rows, distance, "retrieval positives")
             found[:, level, k] = exact_distances(query_rows, positives, each, each, distance)
     return found.sort(-1).values

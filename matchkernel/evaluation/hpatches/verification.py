@@ -71,7 +71,7 @@ def verification_distances(
         numbers: the lists' sequence numbers, if known from another noise level.
     """
     numbers = numbers or _sequence_numbers(descriptors, lists)
-    places = {key: descriptors.rows_at(getattr(lists, key), numbers[key], noise) for key in numbers}
+    places = {key: descriptors.rows_in_sequences(getattr(lists, key), numbers[key], noise) for key in numbers}
     first = places.pop("first")
     found: dict[str, np.ndarray] = {key: np.empty(len(lists), np.float32) for key in places}
     rows = descriptors.rows
@@ -90,7 +90,7 @@ def _sequence_numbers(descriptors: HPatchesDescriptors, lists: VerificationLists
         patches = getattr(lists, field.name)
         if len(patches) != len(lists):
             raise ArgumentError(f"the list of {field.name} has {len(patches)} rows, the first patches {len(lists)}")
-        numbers[field.name] = descriptors.numbers(patches, f"verification list of {field.name}")
+        numbers[field.name] = descriptors.sequence_numbers(patches, f"verification list of {field.name}")
     return numbers
 
 

@@ -49,7 +49,7 @@ class Protocol:
     """How matches are scored."""
 
     pixels: float = setting(0.5, above=0, high=1000, about="threshold of MAGSAC for poses, in pixels")
-    repeats: int = setting(3, low=1, high=1000, about="orders of the matches that a score is averaged over")
+    repeats: int = setting(3, low=1, high=1000, about="number of random match orders to average over")
 
     def __post_init__(self) -> None:
         check_ranges(self)
