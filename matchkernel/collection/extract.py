@@ -71,7 +71,7 @@ class Photo:
     """A photo to extract features of.
 
     Attributes:
-        name: of the image.
+        name: name of the image.
         path: its file.
         known: sha256 of the file whose features the .h5 holds already.
         keypoints: number of keypoints that the .h5 holds.
@@ -88,7 +88,7 @@ class Outcome:
     """What became of a photo.
 
     Attributes:
-        name: of the image.
+        name: name of the image.
         keypoints: number of its keypoints.
         is_new: True if its features were extracted in this run.
         file: name of the file with its features; None if they are in the .h5 already.

@@ -177,7 +177,7 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
         for pair in pairs:
             same = keys.setdefault(pair_key(*pair), pair)
             if same != pair:
-                raise ArgumentError(f"{target}: hloc has one name for the pairs {same} and {pair}; rename an image")
+                raise ArgumentError(f"{target}: {same} and {pair} get the same key in hloc's file; rename an image")
 
 
 def _recorded(settings: MatchSettings) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def top_pairs(
     with a vector of zeros, in which nothing was found, gets no partners of its own.
 
     Args:
-        names: of the images.
+        names: names of the images.
         vectors: one row per image, of any shape.
-        count: of partners per image.
+        count: number of partners per image.
         similar: gives (n, m) similarities of n and m rows.
         progress: called with the number of images done and the total.
     """
@@ -143,18 +143,18 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
     return [*parts, (2, name)]
 
 
-def has_features(place: Path) -> bool:
-    """True if a place holds features rather than photos."""
-    return is_h5(place) or (place.is_dir() and any(place.rglob(f"*{NPZ_SUFFIX}")))
+def has_features(path: Path) -> bool:
+    """True if the path holds features rather than photos."""
+    return is_h5(path) or (path.is_dir() and any(path.rglob(f"*{NPZ_SUFFIX}")))
 
 
-def names_at(place: Path, say: Say = lambda line: None) -> list[str]:
+def names_at(path: Path, say: Say = lambda line: None) -> list[str]:
     """Names of the images of a folder of photos, or of features; `say` gets a line about other files."""
-    if has_features(place):
-        return open_features(place).names
-    photos = photos_in(place)
+    if has_features(path):
+        return open_features(path).names
+    photos = photos_in(path)
     if not photos.paths:
-        raise FileError(f"{place}: contains neither photos nor features")
+        raise FileError(f"{path}: contains neither photos nor features")
     if photos.ignored:
         say(photos.what_was_ignored())
     return list(photos.paths)
@@ -173,10 +173,10 @@ def make_pairs(
     """The pairs of images to match, each once.
 
     Args:
-        names: of all images.
+        names: names of all images.
         choice: which pairs; its `top` is also the number of partners from the sources, which take the place of our
             vectors if there are any.
-        features: of the images; only our vectors need them.
+        features: features of the images; only our vectors need them.
         sources: other places to look for similar images.
         unusable: further images, which files of pairs may name: their pairs are left out.
         say: called with a line about each source.

@@ -286,16 +286,16 @@ def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | Non
     return _Finished(folder, inputs, facts)
 
 
-def _given_features(job: _Job, place: str | Path | None, digests: dict[str, str]) -> dict[str, Path]:
+def _given_features(job: _Job, folder: str | Path | None, digests: dict[str, str]) -> dict[str, Path]:
     """The features that the user's folder has of these photos; features made with other settings are refused."""
-    if place is None:
+    if folder is None:
         return {}
-    place, facts = Path(place), feature_facts(job.describer, job.settings.detector, job.settings.store)
-    paths = {name: place / f"{name}{NPZ_SUFFIX}" for name in digests}
+    folder, facts = Path(folder), feature_facts(job.describer, job.settings.detector, job.settings.store)
+    paths = {name: folder / f"{name}{NPZ_SUFFIX}" for name in digests}
     found = {name: path for name, path in paths.items() if _photo_of(path) == digests[name]}
     for name, path in found.items():
-        check_same_settings(*read_facts(path), facts, name, place, advice="give the same settings here")
-    job.say(f"taking features of {len(found)} of {len(digests)} photos from {place}")
+        check_same_settings(*read_facts(path), facts, name, folder, advice="give the same settings here")
+    job.say(f"taking features of {len(found)} of {len(digests)} photos from {folder}")
     return found
 
 

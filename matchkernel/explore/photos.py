@@ -28,7 +28,7 @@ class PagePhoto:
 
     Attributes:
         id: digest of its bytes.
-        name: for people.
+        name: name shown on the page.
         gray: (H, W) uint8.
         jpeg: a picture of it, not larger than PREVIEW_SIDE.
     """

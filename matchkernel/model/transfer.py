@@ -19,7 +19,7 @@ class Transfer(Generic[Array]):
         rows: (B, D) to fill.
         valid: (B,) to fill.
         device: where pieces go.
-        dtype: of pieces that are not bytes.
+        dtype: type of pieces that are not bytes.
     """
 
     def __init__(self, patches: Array, rows: Array, valid: Array, device: torch.device, dtype: torch.dtype) -> None:

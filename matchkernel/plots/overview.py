@@ -47,7 +47,7 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
         path: PNG to write.
         model: `cartesian`, `polar`, `combined` or `dual`, with any settings.
         patch: (N, N) floats; resized to the model's patch size.
-        name: of the model in the title (default: its own).
+        name: name of the model in the title (default: its own).
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")

@@ -76,7 +76,7 @@ def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) 
 
     Args:
         data: contents of the file.
-        name: for messages.
+        name: name used in messages.
         max_pixels: a header that claims more is refused before anything is decoded.
         preview_side: maximum side of the JPEG; pixels are in the order of the file, as in the gray array.
     """

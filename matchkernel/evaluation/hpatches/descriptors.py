@@ -63,7 +63,7 @@ def stack_descriptors(name: str, sequences: Mapping[str, np.ndarray]) -> HPatche
     """Stack the descriptors of a set into one array.
 
     Args:
-        name: of the descriptor.
+        name: name of the descriptor.
         sequences: name -> (16, N, D) floats, or uint8 with bits packed; images in the order of IMAGES.
 
     Example:
@@ -98,7 +98,7 @@ def describe_hpatches(
     """Describe a set, strip by strip.
 
     Args:
-        name: of the descriptor.
+        name: name of the descriptor.
         patches: the set.
         describe: (N, 65, 65) uint8 -> (N, D) floats, or uint8 with bits packed.
         sequences: only these (default: all).

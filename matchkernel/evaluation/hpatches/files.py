@@ -30,7 +30,7 @@ def read_descriptors(
         sequences: which to read (default: every folder that holds ref.csv).
         bits: the numbers are bytes of packed bits.
         counts: required number of patches of each sequence (default: that of its ref.csv).
-        name: of the descriptor (default: the folder's name).
+        name: name of the descriptor (default: the folder's name).
 
     Example:
         >>> import numpy as np

@@ -49,7 +49,7 @@ def retrieval(
     """Score the retrieval task in both official conventions.
 
     Args:
-        descriptors: of the sequences listed.
+        descriptors: descriptors of the sequences listed.
         queries: (Q,) patches of ref.
         distractors: (M,) patches of ref.
         distance: "l2", "l1", or "hamming" for bits.
@@ -89,7 +89,7 @@ def retrieval_counts(
     """Count the distractors before each positive.
 
     Args:
-        descriptors: of the sequences listed.
+        descriptors: descriptors of the sequences listed.
         queries: (Q,) patches of ref.
         distractors: (M,) patches of ref.
         distance: "l2", "l1", or "hamming" for bits.
