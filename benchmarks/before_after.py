@@ -26,10 +26,11 @@ import json, time
 import numpy, matchkernel
 patches = numpy.random.default_rng(0).integers(0, 256, ({patches}, 32, 32), dtype=numpy.uint8)
 model = matchkernel.load("{model}")
-matchkernel.describe(patches[:256], model, engine="{engine}")
-start = time.process_time() if "{engine}" != "cuda-half" else time.perf_counter()
-matchkernel.describe(patches, model, engine="{engine}")
-print(json.dumps((time.process_time() if "{engine}" != "cuda-half" else time.perf_counter()) - start))
+device, clock = ("cuda", time.perf_counter) if "{engine}" == "cuda-half" else ("cpu", time.process_time)
+matchkernel.describe(patches[:256], model, engine="{engine}", device=device)
+start = clock()
+matchkernel.describe(patches, model, engine="{engine}", device=device)
+print(json.dumps(clock() - start))
 """
 
 Job = Callable[[Path, Path], dict[str, float]]  # of a checkout, in an empty folder -> what was measured

@@ -56,6 +56,8 @@ def write_commands() -> None:
     group.commands = {name: load_verb(name) for name in VERBS}
     for name, verb in group.commands.items():
         verb.name = name
+        for command in getattr(verb, "commands", {}).values():  # otherwise summaries are cut at 45 characters
+            command.short_help = (command.help or "").partition("\n\n")[0].replace("\n", " ")
     text = get_docs_for_click(obj=group, ctx=typer.Context(group), name="matchkernel")
     text = re.sub(r"^# `matchkernel`", "# Commands", text)
     for name, line in VERBS.items():  # the list of verbs has whole sentences
