@@ -54,21 +54,11 @@ def adapt(
     """Adapt trained weights to your own photos, and measure the gain on photos held out."""
     from matchkernel.adapt.settings import AdaptSettings
     from matchkernel.adapt.stages import adapt as adapt_to
-    from matchkernel.adapt.stages import best_so_far
 
     settings = AdaptSettings(
-        base=base,
-        minutes=minutes,
-        layers=layers,
-        rate=rate,
-        pairs=pairs,
-        remember=remember,
-        mix=tuple(map(str, mix or ())),
-        check=tuple(map(str, check or ())),
-        keep=keep,
-        geometric=geometric,
-        seed=seed,
-    )
+        base=base, minutes=minutes, layers=layers, rate=rate, pairs=pairs, remember=remember,
+        mix=tuple(map(str, mix or ())), check=tuple(map(str, check or ())), keep=keep, geometric=geometric, seed=seed,
+    )  # fmt: skip
     try:
         with progress_bar("adapting") as bar:
             result = adapt_to(
@@ -84,13 +74,19 @@ def adapt(
                 counted=_say_counts,
             )
     except KeyboardInterrupt:
-        best = best_so_far(out)
-        so_far = f"; the best weights so far: {best}" if best else ""
-        raise KeyboardInterrupt(f"run the same command again to resume {out}{so_far}") from None
+        raise KeyboardInterrupt(_how_to_resume(out)) from None
     if result is None:
         say(f"stopped; run the same command again to resume {out}")
         raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
     _show_result(result, base, out, as_json)
+
+
+def _how_to_resume(out: Path) -> str:
+    from matchkernel.adapt.stages import best_so_far
+
+    best = best_so_far(out)
+    so_far = f"; the best weights so far: {best}" if best else ""
+    return f"run the same command again to resume {out}{so_far}"
 
 
 def _say_counts(counts: "dict[str, Counts]") -> None:
