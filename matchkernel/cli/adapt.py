@@ -12,6 +12,7 @@ from matchkernel.cli.options import Device, Json, Seed
 
 if TYPE_CHECKING:
     from matchkernel.adapt.result import Adapted
+    from matchkernel.adapt.settings import AdaptSettings
     from matchkernel.data.split import Counts
     from matchkernel.training.log import LogLine
 
@@ -53,15 +54,37 @@ def adapt(
 ) -> None:
     """Adapt trained weights to your own photos, and measure the gain on photos held out."""
     from matchkernel.adapt.settings import AdaptSettings
-    from matchkernel.adapt.stages import adapt as adapt_to
 
     settings = AdaptSettings(
-        base=base, minutes=minutes, layers=layers, rate=rate, pairs=pairs, remember=remember,
-        mix=tuple(map(str, mix or ())), check=tuple(map(str, check or ())), keep=keep, geometric=geometric, seed=seed,
-    )  # fmt: skip
+        base=base,
+        minutes=minutes,
+        layers=layers,
+        rate=rate,
+        pairs=pairs,
+        remember=remember,
+        mix=tuple(map(str, mix or ())),
+        check=tuple(map(str, check or ())),
+        keep=keep,
+        geometric=geometric,
+        seed=seed,
+    )
+    result = _run(photos, out, settings, model, database, device)
+    if result is None:
+        say(f"stopped; run the same command again to resume {out}")
+        raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
+    _show_result(result, base, out, as_json)
+
+
+def _run(
+    photos: Path, out: Path, settings: "AdaptSettings", model: Path | None, database: Path | None, device: str
+) -> "Adapted | None":
+    """Adapt with a progress bar; Ctrl-C says how to resume."""
+    from matchkernel.adapt.stages import adapt as adapt_to
+    from matchkernel.adapt.stages import best_so_far
+
     try:
         with progress_bar("adapting") as bar:
-            result = adapt_to(
+            return adapt_to(
                 photos,
                 out,
                 settings,
@@ -74,19 +97,9 @@ def adapt(
                 counted=_say_counts,
             )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_how_to_resume(out)) from None
-    if result is None:
-        say(f"stopped; run the same command again to resume {out}")
-        raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
-    _show_result(result, base, out, as_json)
-
-
-def _how_to_resume(out: Path) -> str:
-    from matchkernel.adapt.stages import best_so_far
-
-    best = best_so_far(out)
-    so_far = f"; the best weights so far: {best}" if best else ""
-    return f"run the same command again to resume {out}{so_far}"
+        best = best_so_far(out)
+        so_far = f"; the best weights so far: {best}" if best else ""
+        raise KeyboardInterrupt(f"run the same command again to resume {out}{so_far}") from None
 
 
 def _say_counts(counts: "dict[str, Counts]") -> None:
