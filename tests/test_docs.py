@@ -39,7 +39,7 @@ def write_files(folder, text, request):
         (folder / "liberty").mkdir()
         write_mosaics(folder / "liberty", generator.integers(0, 256, (300, 64, 64), dtype=np.uint8))
         write_tables(folder / "liberty", np.repeat(np.arange(100), 3), np.zeros((300, 5)), {})
-    if " sequences " in text:
+    if " sequences " in text and "sequences/" not in text:
         write_sequence(folder / "sequences" / "v_texture", side=200)
     for place in (folder, folder / "out" / "demo"):
         place.mkdir(parents=True, exist_ok=True)

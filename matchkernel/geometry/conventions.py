@@ -37,7 +37,7 @@ def frames_to_colmap(frames: Frames, magnification: float = MAGNIFICATION) -> np
 
 
 def frames_from_opencv(keypoints: np.ndarray, magnification: float = MAGNIFICATION) -> Frames:
-    """Frames of OpenCV SIFT keypoints given as (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (-1: none).
+    """Frames of OpenCV SIFT keypoints: (K, 4) x, y, size (diameter, 2 sigma), angle in degrees (negative: upright).
 
     Example:
         >>> from matchkernel.geometry.conventions import frames_from_opencv
