@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from helpers import needs_colmap
 from typer.testing import CliRunner
 
 from matchkernel import load
@@ -71,6 +72,7 @@ def test_extraction_goes_on_where_it_was_stopped(out, tmp_path, photos_cc0):
     assert (len(counts["done"]), len(counts["kept"])) == ((1, 2) if out == "features" else (0, 3))
 
 
+@needs_colmap
 @same_detector
 def test_a_workspace_that_is_complete_is_left_as_it_is(tmp_path, photos_cc0):
     workspace = shutil.copytree(BEFORE / "workspace", tmp_path / "workspace")
