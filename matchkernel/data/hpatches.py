@@ -352,20 +352,34 @@ def _listed(patches: Sequence[tuple[str, int]]) -> PatchList:
 
 def _read_lists(path: Path, header: tuple[str, ...]) -> list[PatchList]:
     """The patches of each row: two of a verification list, one of a retrieval list, which has no image column."""
+    rows = csv.reader(read_small_text(path, LONG_TEXT, what="a list").splitlines())
+    width = 3 if "t1" in header else 2  # columns of a patch
+    lists: list[list[tuple[str, int, int]]] = [[] for _ in range(0, len(header), width)]
+    number = 1
     try:
-        first, *rows = csv.reader(read_small_text(path, LONG_TEXT, what="a list").splitlines())
-        columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
-        if tuple(first) != header:
-            raise ValueError(f"its columns are {','.join(first)[:60]}")
-        if max((len(name) for row in rows for name in row), default=0) > LONGEST_NAME:
-            raise ValueError(f"a name of more than {LONGEST_NAME} characters")
-        names = [np.array(columns[name], str) for name in header if name.startswith("s")]
-        images, indices = (
-            [np.array(columns[name], np.int64) for name in header if name.startswith(start)] for start in ("t", "idx")
+        if tuple(next(rows, ())) != header:
+            raise ValueError
+        for number, row in enumerate(rows, 2):  # noqa: B007, named in the error
+            if len(row) != len(header):
+                raise ValueError
+            for k, patches in enumerate(lists):
+                patches.append(_patch(*row[k * width : (k + 1) * width]))
+    except (csv.Error, ValueError):
+        raise FileError(f"{path}, line {number}: not a row of a list with the columns {','.join(header)}") from None
+    return [
+        PatchList(
+            np.array([name for name, *_ in part], str), *np.array([n for _, *n in part], np.int64).reshape(-1, 2).T
         )
-    except (csv.Error, ValueError, OverflowError) as error:
-        raise FileError(f"{path}: not a list with the columns {','.join(header)} ({error})") from None
-    return [PatchList(*parts) for parts in zip(names, images or [np.zeros(len(rows), np.int64)], indices, strict=True)]
+        for part in lists
+    ]
+
+
+def _patch(sequence: str, *numbers: str) -> tuple[str, int, int]:
+    """Sequence, image (0 where a list has none) and index of a patch; ValueError if it cannot exist."""
+    *image, index = map(int, numbers)
+    if len(sequence) > LONGEST_NAME or not 0 <= sum(image) < 6 or not 0 <= index < 2**31:
+        raise ValueError
+    return sequence, sum(image), index
 
 
 def _write_rows(path: Path, header: tuple[str, ...], columns: list[np.ndarray]) -> None:

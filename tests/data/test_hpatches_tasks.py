@@ -199,3 +199,12 @@ def test_splits_that_cannot_be_tested_are_refused(split, error, tmp_path):
         read_split(tmp_path, split)
     with refuses(FileError):
         read_split(tmp_path / "tasks", split)
+
+
+def test_a_damaged_row_of_a_list_is_named_with_its_line(tasks):
+    path = tasks / "verif_pos_split-x.csv"
+    header, *rows = path.read_text().splitlines()
+    for wrong in ("garbage", rows[1].replace(",", ",-", 1), rows[1] + ",1"):
+        path.write_text("\n".join([header, rows[0], wrong, *rows[2:]]) + "\n")
+        with pytest.raises(FileError, match="line 3"):
+            read(tasks, "verif_pos")
