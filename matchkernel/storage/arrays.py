@@ -161,7 +161,7 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except SafetensorError as error:
         with path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(9)
         raise WeightsError(f"{path}: {_not_safetensors(start)} ({error})") from None
     except OSError as error:
         if isinstance(error, MatchKernelError):
@@ -171,7 +171,8 @@ def readable(path: Path) -> Iterator[None]:
 
 def _not_safetensors(start: bytes) -> str:
     """What kind of file this is, by its first bytes, if it is not a complete safetensors file."""
-    if start[:1] == b"\x80" or start[:2] == b"PK":
+    is_header = start[8:] == b"{"  # of safetensors, after eight bytes of its length, which may begin as a pickle does
+    if not is_header and (start[:1] == b"\x80" or start[:2] == b"PK"):
         return "a pickle or PyTorch .pth file, which can run code when loaded and is not read"
     return "not a complete safetensors file" if start else "an empty file"
 
