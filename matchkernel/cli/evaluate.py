@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from matchkernel.cli.console import plain_table, progress_bar, say, show_table, unit_of
-from matchkernel.cli.options import Engine, Json, detector_options, weight_files
+from matchkernel.cli.options import Engine, Json, weight_files, with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.config import TORCH
@@ -51,6 +51,7 @@ Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for a single result")
 ]
 Device = Annotated[str, typer.Option(help="where the model runs: cpu, cuda or auto")]
+DETECTOR = Detector(keypoints=2000)
 
 
 @app.command()
@@ -177,7 +178,7 @@ def _descriptor_files(
 
 
 @app.command()
-@detector_options(Detector(keypoints=2000))
+@with_settings
 def photos(
     *,
     scenes: Annotated[
@@ -202,7 +203,7 @@ def photos(
         list[int] | None,
         typer.Option(min=0, help="keypoint budget to compare, one table row each; may be repeated"),
     ] = None,
-    detector: Detector,
+    detector: Detector = DETECTOR,
     shared_points: Annotated[int, typer.Option(min=1, help="3-D points that the two images of a pair share")] = 15,
     most_pairs: Annotated[
         int | None,
