@@ -30,8 +30,7 @@ import torch
 
 from matchkernel.adapt.judge import describe_set, hard_gain, matching_gain, retrieval_gain
 from matchkernel.adapt.learn import learn, training_config
-from matchkernel.adapt.record import Record
-from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.cli.console import run_script
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap, build_parts
 from matchkernel.data.patch_set import open_patch_set
@@ -173,7 +172,7 @@ def laptop(options: argparse.Namespace) -> None:
             for part in ("training", "validation")
         }
         with tempfile.TemporaryDirectory() as folder:
-            learned = learn(sets, Path(folder), settings, "cpu", lambda line, left: None, Record(Path(folder)))
+            learned = learn(sets, Path(folder), settings, "cpu", Record(Path(folder)), lambda line: None)
             if learned is None:
                 return
             config = training_config(sets, settings, learned.steps)

@@ -1,8 +1,15 @@
-"""How weights are adapted."""
+"""How weights are adapted, and the record of what has been done, so that a later run goes on."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from matchkernel.errors import FileError
+from matchkernel.storage.files import read_small_text, write_json
 from matchkernel.storage.settings import check_ranges, setting
+
+RECORD = "adapt.json"
 
 
 @dataclass(frozen=True)
@@ -27,3 +34,25 @@ class AdaptSettings:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+
+
+class Record(dict[str, Any]):
+    """The results of finished stages by name, as JSON values; the file is written whole after each stage.
+
+    Args:
+        folder: its adapt.json is read if it is there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / RECORD
+        if self.path.exists():
+            try:
+                self.update(json.loads(read_small_text(self.path)))
+            except (ValueError, TypeError, RecursionError):
+                raise FileError(f"{self.path}: is not a valid JSON object; choose another --out") from None
+
+    def finish(self, stage: str, result: Any) -> None:
+        """Keep the result of a stage."""
+        self[stage] = result
+        write_json(self.path, self)

@@ -3,17 +3,13 @@
 import json
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.cli import options
 from matchkernel.cli.console import answer, progress_bar, say
-
-if TYPE_CHECKING:
-    from matchkernel.data.split import Counts
-    from matchkernel.training.log import LogLine
 
 
 @options.with_settings
@@ -45,8 +41,6 @@ def adapt(
                 device=device,
                 say=bar.announce,
                 progress=bar,
-                report=lambda line, seconds: bar.announce(_state(line, seconds)),
-                counted=_say_counts,
             )
     except KeyboardInterrupt:
         best = best_so_far(out)
@@ -64,17 +58,3 @@ def adapt(
         scores = {name: [gain.to_json() for gain in part] for name, part in gains.items()}
         weights = None if result.weights is None else str(result.weights)
         print(json.dumps({"verdict": result.verdict, "weights": weights, **scores}))
-
-
-def _say_counts(counts: "dict[str, Counts]") -> None:
-    for name, count in counts.items():
-        say(f"{name}: {count}")
-
-
-def _state(line: "LogLine", seconds_left: float) -> str:
-    """The state of the training in one line."""
-    score = f"loss {line.loss:.4f}"
-    if line.validation is not None:
-        score = f"validation mAP {100 * line.validation['map']:.2f}"
-    minutes, seconds = divmod(int(seconds_left), 60)
-    return f"step {line.step}/{line.steps}  {score}  {minutes}:{seconds:02d} left"
