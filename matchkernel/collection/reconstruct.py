@@ -35,13 +35,12 @@ from matchkernel.photos.files import (
     write_pairs,
 )
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import LONG_TEXT, file_hash, link_or_copy, read_small_text, resolved, write_json
+from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.images import open_image
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.shards import key_of
 from matchkernel.storage.work import Progress, Say
 
 SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"
