@@ -1,4 +1,4 @@
-"""Draw camera poses against seconds per photo, from the table `photo-test` of the report, which check_reports.py checks.
+"""Draw camera poses against seconds per photo, from the table `photo-test` of the report of photos.
 
 python experiments/photos/chart.py docs/images/photos_poses.png
 """
