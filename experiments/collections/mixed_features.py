@@ -5,8 +5,7 @@ from pathlib import Path
 
 from matchkernel.collection.extract import extract_images
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import describe_frames, recorded_settings
+from matchkernel.photos.extract import describe_frames, open_describer, recorded_settings
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import FeatureFiles, open_features
 from matchkernel.storage.images import read_gray
