@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save as to_bytes
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.photos.describers import SIFTS
+from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.arrays import Stored, digest, read_header, read_tensors, unit_rows
