@@ -18,9 +18,17 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
-from matchkernel.photos.describers import Describer
-from matchkernel.photos.extract import check_same_settings, describe_detection, feature_facts
-from matchkernel.photos.features import IMAGE_HASH, Features, Store, label_of, load_features, read_facts, save_features
+from matchkernel.photos.extract import Describer, describe_detection, feature_facts
+from matchkernel.photos.features import (
+    IMAGE_HASH,
+    Features,
+    Store,
+    check_same_settings,
+    label_of,
+    load_features,
+    read_facts,
+    save_features,
+)
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     check_h5_name,

@@ -19,7 +19,7 @@ from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.describers import open_place
+from matchkernel.photos.extract import open_place
 from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,

@@ -22,9 +22,8 @@ from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_fold
 from matchkernel.colmap.text_files import check_image_name
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
-from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.extract import check_same_settings, feature_facts
-from matchkernel.photos.features import IMAGE_HASH, load_features, read_facts
+from matchkernel.photos.extract import Describer, Model, feature_facts, open_describer
+from matchkernel.photos.features import IMAGE_HASH, check_same_settings, load_features, read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from matchkernel.collection import match
-from matchkernel.photos.describers import Describer
+from matchkernel.photos.extract import Describer
 from matchkernel.storage.pool import LocalWorkers
 
 

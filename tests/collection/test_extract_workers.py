@@ -17,7 +17,7 @@ from made_poison import PoisonedDescriber
 
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import WriteError
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import image_names
 from matchkernel.storage.pool import LocalWorkers
 
