@@ -17,7 +17,7 @@ from matchkernel.runtime.config import AUTO, ENGINES
 from matchkernel.storage.settings import setting
 
 if TYPE_CHECKING:
-    from matchkernel.photos.describers import Describer
+    from matchkernel.photos.extract import Describer
     from matchkernel.storage.pool import Workers
 
 Verb = Callable[..., None]
@@ -60,7 +60,7 @@ class ModelOptions:
     engine: str = setting(AUTO, about=COMPUTES)
 
     def __post_init__(self) -> None:
-        from matchkernel.photos.describers import SIFTS
+        from matchkernel.photos.extract import SIFTS
 
         given = ["--untrained"] * self.untrained + ["--engine"] * (self.engine != AUTO)
         if self.model in SIFTS and given:
@@ -68,7 +68,7 @@ class ModelOptions:
 
     def open(self, *, later: bool = False) -> "Describer":
         """The describer; with `later`, only workers open its engine."""
-        from matchkernel.photos.describers import open_describer
+        from matchkernel.photos.extract import open_describer
 
         return open_describer(self.model, untrained=self.untrained, device=self.device, engine=self.engine, later=later)
 
@@ -87,7 +87,7 @@ class WorkerOptions:
     def open(self, items: int, device: str) -> "tuple[Workers | None, str]":
         """The workers (None for this process), and their name for JSON."""
         from matchkernel.collection.ray_pool import choose_workers
-        from matchkernel.photos.describers import open_place
+        from matchkernel.photos.extract import open_place
 
         has_gpu = self.on == "local" and device != "cpu" and open_place(device).startswith("cuda")
         workers = choose_workers(self.on, self.workers, items=items, has_gpu=has_gpu, say=say)

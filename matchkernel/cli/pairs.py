@@ -13,7 +13,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
 if TYPE_CHECKING:
-    from matchkernel.photos.describers import Describer
+    from matchkernel.photos.extract import Describer
 
 FOR_PHOTOS = {"features", *options.option_names(options.ModelOptions), *options.option_names(Detector)} - {"device"}
 
