@@ -17,9 +17,8 @@ from matchkernel.data.split import PARTS, SHARES, Counts, count_parts, split_pla
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import check_folder, check_new_folder, file_hash
 from matchkernel.storage.images import read_gray

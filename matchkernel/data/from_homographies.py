@@ -13,9 +13,8 @@ from matchkernel.data.patch_set import write_manifest
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.two_view import check_homography, warp_frames
 from matchkernel.storage.files import check_new_folder, file_hash, read_small_text, write_json
 from matchkernel.storage.folders import resumable_build

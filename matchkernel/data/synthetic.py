@@ -7,9 +7,8 @@ import numpy as np
 
 from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set, open_patch_set
 from matchkernel.data.phototourism import PATCH
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress
 

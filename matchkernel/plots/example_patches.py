@@ -10,9 +10,10 @@ from torch import Tensor
 from matchkernel.data.patch_files import read_patches
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos.extract import Image, as_gray
+from matchkernel.geometry.frames import extract_patches
+from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import match_images
+from matchkernel.storage.images import as_gray
 from matchkernel.storage.work import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.photos.extract import Image, as_gray
+from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import ImageMatches
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.images import line_of_text, read_colour, write_png
+from matchkernel.storage.images import as_gray, line_of_text, read_colour, write_png
 
 WIDTH = 1440  # pixels of the picture
 GAP, MARGIN, TITLE = 28, 6, 34  # between the images, around them, and the height of the title

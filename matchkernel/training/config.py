@@ -49,6 +49,7 @@ class Data:
     mix: tuple[str, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
+        check_ranges(self, "data")
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
         if self.mix and not self.train:

@@ -17,7 +17,7 @@ from matchkernel.model.weights import load, save
 from matchkernel.plots.canvas import mathtext
 from matchkernel.plots.example_patches import SIDE, one_patch, two_patches
 from matchkernel.plots.overview import draw_overview, overview_picture, trace
-from matchkernel.plots.scores import Bar, draw_scores
+from matchkernel.plots.scores import Bar, ReportedMethod, draw_scores
 from matchkernel.plots.similarity import (
     POSITIONS,
     MapColumn,
@@ -213,11 +213,11 @@ def test_an_overview_needs_positions_and_a_patch_with_content(weights, textures,
 
 def test_bars_are_sorted_by_parameters_with_others_apart():
     bars = [
-        Bar("large", 900, [Spread((60.0, 64.0))], is_ours=True),
-        Bar("unknown", None, [Spread((5.0,))]),
-        Bar("small", 30, [Spread((50.0,))], is_ours=True),
-        Bar("crafted", 0, [Spread((20.0,))], is_hand_crafted=True),
-        Bar("half", 10, [None]),
+        Bar(ReportedMethod("large", 900, is_ours=True), [Spread((60.0, 64.0))]),
+        Bar(ReportedMethod("unknown"), [Spread((5.0,))]),
+        Bar(ReportedMethod("small", 30, is_ours=True), [Spread((50.0,))]),
+        Bar(ReportedMethod("crafted", 0, hand_crafted=True), [Spread((20.0,))]),
+        Bar(ReportedMethod("half", 10), [None]),
     ]
     figure = draw_scores(bars, ["matching"], "title")
     (axes,) = figure.axes
@@ -226,7 +226,7 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     drawn = [bar for bar in axes.patches if bar.get_width()]  # those of the legend have no width
     assert [bar.get_width() for bar in drawn] == [20, 5, 50, 62]  # none for what has no score
     assert [bool(bar.get_hatch()) for bar in drawn] == [True, False, False, False]
-    (marked,) = draw_scores([Bar("orb", 0, [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
+    (marked,) = draw_scores([Bar(ReportedMethod("orb", 0), [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
     assert "‡" in marked.get_yticklabels()[0].get_text()
     gaps = np.diff(axes.get_yticks())
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
@@ -235,7 +235,8 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
 
 
 def test_zoom_spreads_close_scores():
-    bars = [Bar("a", 1, [Spread((88.0, 88.2))], is_ours=True), Bar("b", 2, [Spread((89.0,))]), Bar("c", 3, [None])]
+    a, b, c = ReportedMethod("a", 1, is_ours=True), ReportedMethod("b", 2), ReportedMethod("c", 3)
+    bars = [Bar(a, [Spread((88.0, 88.2))]), Bar(b, [Spread((89.0,))]), Bar(c, [None])]
     (axes,) = draw_scores(bars, ["matching"], zoom=True).axes
     low, high = axes.get_xlim()
     assert 87.5 < low < 88.0
@@ -243,15 +244,15 @@ def test_zoom_spreads_close_scores():
     points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"}
     assert sorted(points) == pytest.approx([88.1, 89.0])
     assert not [bar for bar in axes.patches if bar.get_width()]
-    (alone,) = draw_scores([Bar("a", 1, [Spread((50.0,))])], ["matching"], zoom=True).axes
+    (alone,) = draw_scores([Bar(a, [Spread((50.0,))])], ["matching"], zoom=True).axes
     assert alone.get_xlim()[0] < 50 < alone.get_xlim()[1]
-    draw_scores([Bar("a", 1, [None])], ["matching"], zoom=True)  # nothing to show is no error
+    draw_scores([Bar(a, [None])], ["matching"], zoom=True)  # nothing to show is no error
 
 
 @pytest.mark.parametrize("count", [0, 61])
 def test_no_bars_and_too_many_are_refused(count):
     with refuses(ArgumentError):
-        draw_scores([Bar("x", 1, [None])] * count, ["matching"])
+        draw_scores([Bar(ReportedMethod("x", 1), [None])] * count, ["matching"])
 
 
 def test_symbols_of_the_paper():
