@@ -101,8 +101,14 @@ class Describer:
         card, runner = self.model.card, self.runner
         assert runner is not None  # it has copies of the weights, so that the digest stays valid if these change
         threshold = {} if card.match_threshold is None else {THRESHOLD: card.match_threshold}
+        if isinstance(self.model, Weights):
+            weights = self.model.state_sha256
+        else:
+            from matchkernel.model.weights import state_digest
+
+            weights = state_digest(self.model)
         return {
-            "weights": _state_sha256(self.model),
+            "weights": weights,
             "patch_size": self.model.config.patch_size,
             "cut": CUT,
             "sampler": DEVICE_SAMPLER if runner.device.startswith("cuda") else SAMPLER,
@@ -273,14 +279,6 @@ def _open_engine(model: "Weights | Descriptor", device: str | None, engine: str)
 
     network = to_descriptor(model) if isinstance(model, Weights) else model
     return open_engine(network, TORCH if problem else engine, device=device)
-
-
-def _state_sha256(model: "Weights | Descriptor") -> str:
-    if isinstance(model, Weights):
-        return model.state_sha256
-    from matchkernel.model.weights import state_digest
-
-    return state_digest(model)
 
 
 def _cutting_and_describing(
