@@ -3,13 +3,16 @@
 import json
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.cli import options
 from matchkernel.cli.console import answer, progress_bar, say
+
+if TYPE_CHECKING:
+    from matchkernel.adapt.judge import Adapted
 
 
 @options.with_settings
@@ -49,12 +52,16 @@ def adapt(
     if result is None:
         say(f"stopped; run the same command again to resume {out}")
         raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
-    gains = {"test": result.gains, "elsewhere": result.elsewhere}
+    _show(result, settings.base, as_json)
+
+
+def _show(result: "Adapted", base: str, as_json: bool) -> None:
     for gain in (*result.gains, *result.elsewhere):
         answer(f"{gain.place}: {gain.text()}", as_json)
     answer(result.verdict, as_json)
-    say(f"-> {result.weights}" if result.weights else f"use {settings.base} as before; report: {out / 'report.html'}")
+    say(f"-> {result.weights}" if result.weights else f"use {base} as before; report: {result.folder / 'report.html'}")
     if as_json:
+        gains = {"test": result.gains, "elsewhere": result.elsewhere}
         scores = {name: [gain.to_json() for gain in part] for name, part in gains.items()}
         weights = None if result.weights is None else str(result.weights)
         print(json.dumps({"verdict": result.verdict, "weights": weights, **scores}))

@@ -4,7 +4,7 @@ import json
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
+
+if TYPE_CHECKING:
+    from matchkernel.collection.reconstruct import Summary
 
 
 @options.with_settings
@@ -35,7 +38,7 @@ def colmap(
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
     from matchkernel.collection.reconstruct import reconstruct
-    from matchkernel.storage.photo_folders import first_names, photos_in
+    from matchkernel.storage.photo_folders import photos_in
 
     describer = model.open()
     count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
@@ -58,6 +61,12 @@ def colmap(
     rate = options.speed(found.images, time.monotonic() - start, "images")
     if as_json:
         print(json.dumps({**asdict(found), "on": label, **rate}))
+    _say_summary(found, f"({describer.label}) -> {out}")
+
+
+def _say_summary(found: "Summary", rest: str) -> None:
+    from matchkernel.storage.photo_folders import first_names
+
     if found.refused:
         say(f"refused by COLMAP: {first_names(found.refused)}")
     if found.unregistered:
@@ -65,4 +74,4 @@ def colmap(
     others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
     counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
     counts += f" seen in {found.track_length:.2f} images on average"
-    say(f"{counts}, mean error {found.error:.3f} px ({describer.label}) -> {out}")
+    say(f"{counts}, mean error {found.error:.3f} px {rest}")

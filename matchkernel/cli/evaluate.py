@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,11 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH
+
+if TYPE_CHECKING:
+    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+    from matchkernel.evaluation.method import Method
+    from matchkernel.evaluation.photos.methods import MethodSpec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
 
@@ -131,8 +136,7 @@ def hpatches(
     engine: Engine = TORCH,
 ) -> None:
     """Score verification, matching and retrieval as the official HPatches benchmark defines them."""
-    from matchkernel.evaluation.hpatches.evaluate import TASKS, DescriptorFiles, evaluate_hpatches
-    from matchkernel.evaluation.method import Method
+    from matchkernel.evaluation.hpatches.evaluate import TASKS, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.results import check_files, check_target
     from matchkernel.storage.files import check_new_folder
@@ -143,15 +147,9 @@ def hpatches(
     check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
     if write_csv is not None:
         check_new_folder(write_csv, *inputs)
-    if bits and descriptors is None:
-        raise ArgumentError("--bits needs --descriptors")
-    source: Method | DescriptorFiles
-    if descriptors is None:
+    source = _descriptor_files(descriptors, bits, name, model or baseline or baseline_weights or training_set)
+    if source is None:
         (source,) = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
-    elif model or baseline or baseline_weights or training_set:
-        raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
-    else:
-        source = DescriptorFiles(descriptors, bits, name or "")
     with progress_bar("reading") as bar:
         results = evaluate_hpatches(
             source,
@@ -167,6 +165,19 @@ def hpatches(
             progress=bar,
         )
     _finish(results, out, as_json)
+
+
+def _descriptor_files(
+    folder: Path | None, bits: bool, name: str | None, method: object
+) -> "Method | DescriptorFiles | None":
+    """The descriptor files to score, if there are any; options of a method cannot be combined with them."""
+    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+
+    if folder is None and bits:
+        raise ArgumentError("--bits needs --descriptors")
+    if folder is not None and method:
+        raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
+    return None if folder is None else DescriptorFiles(folder, bits, name or "")
 
 
 @app.command()
@@ -219,19 +230,13 @@ def photos(
 ) -> None:
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
     from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
-    from matchkernel.evaluation.photos.methods import MethodSpec
     from matchkernel.evaluation.photos.scenes import read_scenes
     from matchkernel.evaluation.results import check_files, check_target
     from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]
-    specs = [
-        MethodSpec(text, detector, kept, device, name, engine, guided)
-        for name, text in map(_named, model)
-        for detector in detectors
-        for kept in filters or ["ratio"]
-    ]
+    specs = _photo_methods(model, detectors, filters or ["ratio"], device=device, engine=engine, guided=guided)
     check_target(out, len(specs) > 1, *scenes, *weight_files(*(spec.text for spec in specs)))
     if work is not None:
         check_folder(work, *scenes)
@@ -252,6 +257,19 @@ def photos(
     _finish(results, out, as_json)
     if parts is not None:
         shutil.rmtree(parts, ignore_errors=True)
+
+
+def _photo_methods(
+    models: list[str], detectors: list[Detector], filters: list[str], **options: Any
+) -> "list[MethodSpec]":
+    from matchkernel.evaluation.photos.methods import MethodSpec
+
+    return [
+        MethodSpec(text, detector, kept, name=name, **options)
+        for name, text in map(_named, models)
+        for detector in detectors
+        for kept in filters
+    ]
 
 
 def _named(text: str) -> tuple[str | None, str]:

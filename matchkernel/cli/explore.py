@@ -2,7 +2,7 @@
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from matchkernel.cli.console import say
 from matchkernel.cli.options import with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.explore.settings import ExploreSettings
+
+if TYPE_CHECKING:
+    from matchkernel.explore.photos import PagePhoto
 
 
 @with_settings
@@ -35,7 +38,6 @@ def explore(
 ) -> None:
     """Explore matches, patches and similarity maps of two photos in a local page, or in one file."""
     from matchkernel.explore.photos import read_photo, read_sample
-    from matchkernel.storage.extras import need
     from matchkernel.storage.files import check_output
 
     photos = [path for path in (a, b) if path is not None]
@@ -44,8 +46,6 @@ def explore(
     if save is None:
         if compare is not None:
             raise ArgumentError("--compare is for --save; on the page that is served, choose the models there")
-        need("starlette", "explore", "the explorer page")
-        need("uvicorn", "explore", "the explorer page")
     else:
         if not open_browser or settings != ExploreSettings(model=settings.model, keypoints=settings.keypoints):
             raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
@@ -57,7 +57,17 @@ def explore(
 
         size = save_page(save, pair or read_sample(settings), settings, compare, matches, report)
         say(f"-> {save}, {size / 1e6:.1f} MB")
-        return
+    else:
+        _serve(settings, pair, report, open_browser)
+
+
+def _serve(
+    settings: ExploreSettings, pair: "tuple[PagePhoto, PagePhoto] | None", report: str | None, open_browser: bool
+) -> None:
+    from matchkernel.storage.extras import need
+
+    need("starlette", "explore", "the explorer page")
+    need("uvicorn", "explore", "the explorer page")
     from matchkernel.explore.serve import serve
 
     def started(address: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,43 +48,46 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.photos.files import is_h5, open_features, read_pairs, write_pairs
-    from matchkernel.storage.files import check_output
+    from matchkernel.photos.files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
-    check_output(out, source, *files)
-    if is_h5(out):
-        raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
+    _check_output(out, source, files)
     names = names_at(source, say)
     wants_top = sources != Sources() or not (exhaustive or sequential or files)
     choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
     extracted = open_features(source) if has_features(source) else None
-    given = [name for name in context.params if name in FOR_PHOTOS and _is_given(context, name)]
-    if extracted is not None and given:
-        raise ArgumentError(f"{source}: holds features already: --{', --'.join(given)} can only be given with photos")
+    if extracted is not None and (given := _given_for_photos(context)):
+        raise ArgumentError(f"{source}: holds features already: {', '.join(given)} can only be given with photos")
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         if extracted is None and choice.top and not exhaustive and sources == Sources():
-            kept = features or Path(temporary) / "features"
-            hint = "" if features else "; --features FOLDER would keep them"
-            say(f"extracting features ({len(names)} images{hint})")
-            skipped = _extract({name: source / name for name in names}, kept, model.open(later=True), detector)
-            names = [name for name in names if name not in skipped]
-            extracted = open_features(kept)
+            say(f"extracting features ({len(names)} images{'' if features else '; --features FOLDER would keep them'})")
+            kept, images = features or Path(temporary) / "features", {name: source / name for name in names}
+            skipped = _extract(images, kept, model.open(later=True), detector)
+            names, extracted = [name for name in names if name not in skipped], open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
             chosen = make_pairs(names, choice, extracted, sources, unusable=skipped, say=say, progress=progress)
-    written, possible = write_pairs(out, chosen), len(names) * (len(names) - 1) // 2
+    written, possible = write_pairs(out, chosen), comb(len(names), 2)
     if as_json:
         print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": choice.text}))
     say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    """True if an option is on the command line, even with its default."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _check_output(out: Path, source: Path, files: tuple[Path, ...]) -> None:
+    from matchkernel.photos.files import is_h5
+    from matchkernel.storage.files import check_output
+
+    check_output(out, source, *files)
+    if is_h5(out):
+        raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
+
+
+def _given_for_photos(context: typer.Context) -> list[str]:
+    """The options on the command line about extracting features, even those that repeat the default."""
+    sources = {name: context.get_parameter_source(name) for name in context.params if name in FOR_PHOTOS}
+    return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def _extract(images: dict[str, Path], out: Path, describer: "Describer", detector: Detector) -> dict[str, str]:
