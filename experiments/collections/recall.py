@@ -87,7 +87,7 @@ def main() -> None:
             row = {model: estimate(values) for model, values in zip(MODELS, each, strict=True)}
             row["difference"] = paired_difference(*each)
             rows[key] = {name: {"mean": round(e.mean, 4), "std": round(e.std, 4)} for name, e in row.items()}
-            print(f"{group:12} {key:14} " + "   ".join(f"{name} {value.text()}" for name, value in row.items()))
+            print(f"{group:12} {key:14} " + "   ".join(f"{name} {value.text(1, 100)}" for name, value in row.items()))
     results["scenes"] = {
         model: {scene: {key: round(float(v.mean()), 4) for key, v in keys.items()} for scene, keys in part.items()}
         for model, part in found.items()

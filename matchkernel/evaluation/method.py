@@ -12,6 +12,7 @@ from torch.nn import functional as nnf
 
 from matchkernel.data.patch_set import PatchSet, known_names, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.describe import resize_patches
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import file_hash
@@ -33,6 +34,7 @@ class Method:
         facts: what its results record besides the scores: `parameters`, `hand_crafted`, `settings`, ...
         compute: (K, N, N) uint8 patches of any size and a progress callback -> (K, D) float32, or (K, D / 8) uint8 with
             packed bits; a patch that cannot be described gets a row of zeros.
+        files: folder of its descriptors of HPatches as CSV files, instead of `compute` (see descriptor_files).
         trained_on: names of sets it must not be tested on.
         trained_sha256: sha256 of the patches of these sets, which identifies renamed copies.
         warnings: repeated in every result.
@@ -41,19 +43,43 @@ class Method:
     name: str
     distance: Distance
     facts: dict[str, Any]
-    compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
+    compute: Callable[[np.ndarray, Progress | None], np.ndarray] | None = field(repr=False)
     trained_on: frozenset[str] = frozenset()
     trained_sha256: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+    files: Path | None = None
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
         """Rows of patches, see `compute`."""
+        if self.compute is None:
+            raise ArgumentError(f"{self.name}: descriptors from files cannot describe other patches")
         return self.compute(patches, progress)
+
+    def chosen_distance(self, wanted: Distance | None) -> Distance:
+        """The requested distance, or its own; refuses Hamming for numbers and other distances for bits."""
+        if wanted is not None and wanted not in DISTANCES:
+            raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
+        if wanted is not None and (wanted == "hamming") != (self.distance == "hamming"):
+            kind = "bits, which need" if self.distance == "hamming" else "numbers, which have no"
+            raise ArgumentError(f"{self.name} gives {kind} Hamming distance, got {wanted}")
+        return wanted or self.distance
 
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
         """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
         names = {name, *known_names(patches)}
         return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+
+
+def descriptor_files(folder: Path, *, bits: bool = False, name: str | None = None) -> Method:
+    """Descriptors of an HPatches set from any source, as CSV files in the official layout.
+
+    Args:
+        folder: see read_descriptors.
+        bits: the numbers are bytes of packed bits, compared by Hamming distance.
+        name: in tables (default: the folder's name).
+    """
+    own = folder.resolve().name
+    return Method(name or own, "hamming" if bits else "l2", {"settings": {"files": own}}, None, files=folder)
 
 
 def patch_method(
