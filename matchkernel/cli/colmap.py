@@ -75,7 +75,7 @@ def colmap(
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
     from matchkernel.collection.reconstruct import reconstruct
     from matchkernel.collection.reconstruct_settings import ReconstructSettings
-    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.extract import open_describer
     from matchkernel.storage.photo_folders import photos_in
 
     check_model_options(model, untrained, engine)

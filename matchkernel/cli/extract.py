@@ -52,7 +52,7 @@ def extract(
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.collection.extract import extract_images
-    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.extract import open_describer
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.work import recording, stage
 

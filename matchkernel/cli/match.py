@@ -51,7 +51,7 @@ def match(
     as_json: Json = False,
 ) -> None:
     """Match two images: detect, describe, match, verify; draw the matches, list them, or print them as JSON."""
-    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.extract import open_describer
     from matchkernel.photos.pipeline import MatchSettings, match_images, save_csv
     from matchkernel.plots.matches import save_picture
     from matchkernel.storage.files import check_output

@@ -92,7 +92,7 @@ class Geometry(StrEnum):
 
 def check_model_options(model: str, untrained: bool, engine: str) -> None:
     """Refuse options of networks for sift and rootsift, which would ignore them."""
-    from matchkernel.photos.describers import SIFTS
+    from matchkernel.photos.extract import SIFTS
 
     given = ["--untrained"] * untrained + ["--engine"] * (engine != AUTO)
     if model in SIFTS and given:
@@ -107,7 +107,7 @@ def weight_files(*models: str) -> list[Path]:
 def open_workers(on: str, count: int | None, items: int, device: str) -> "tuple[Workers | None, str]":
     """The workers that these options ask for (None for this process), and their name for JSON."""
     from matchkernel.collection.ray_pool import choose_workers
-    from matchkernel.photos.describers import open_place
+    from matchkernel.photos.extract import open_place
 
     has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
     workers = choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)

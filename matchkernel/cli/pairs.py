@@ -22,7 +22,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 
 if TYPE_CHECKING:
-    from matchkernel.photos.describers import Describer
+    from matchkernel.photos.extract import Describer
 
 EXTRACTING = ("features", "model", "untrained", "engine")  # options for photos; also those of the detector
 
@@ -60,7 +60,7 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.photos.describers import open_describer
+    from matchkernel.photos.extract import open_describer
     from matchkernel.photos.files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
@@ -120,7 +120,8 @@ class Detector:
             device: where networks run (default: CPU).
         """
         rows, shapes = self._find(gray, mask, device)
-        frames = frames_from_opencv(rows[:, :4], self.magnification)
+        angles = np.where(rows[:, 3] < 0, 0.0, np.deg2rad(rows[:, 3]))
+        frames = Frames.turned_squares(rows[:, :2], self.magnification * rows[:, 2] / 2, angles)
         if shapes is not None:
             frames = Frames(frames.centers, frames.half_widths[:, None, None] * shapes)
         return Detection(frames, rows[:, 4])

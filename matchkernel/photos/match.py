@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.photos.describers import CPU, open_place
+from matchkernel.photos.extract import CPU, open_place
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features, Matches
 from matchkernel.photos.nearest import LARGEST, find_nearest
 from matchkernel.storage.extras import need

@@ -9,8 +9,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import Image, extract_with
+from matchkernel.photos.extract import Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter

@@ -7,7 +7,8 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference
 from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, mean_text, short_licence
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.report.blocks import NOTHING, Block, ReportedMethod, Scatter, Section, TextTable
+from matchkernel.plots.scores import ReportedMethod
+from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable
 from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}

@@ -25,8 +25,7 @@ from matchkernel.data import split
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.scenes import colmap_scene
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
 from matchkernel.runtime.weights import read_card

@@ -4,7 +4,7 @@ import pytest
 from made_reconstruction import SETTINGS
 
 from matchkernel.collection.reconstruct import reconstruct
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 
 
 @pytest.fixture(scope="module")

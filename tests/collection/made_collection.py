@@ -7,7 +7,7 @@ from made_images import save, texture, turned
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 
 DETECTOR = Detector(keypoints=60)
 

@@ -15,8 +15,7 @@ from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import extract
+from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.files import append_features, image_names, open_features, read_features
 

@@ -26,7 +26,7 @@ from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import model_folders
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import read_matches, read_pairs
 from matchkernel.storage.pool import LocalWorkers
 

@@ -21,7 +21,7 @@ from matchkernel.collection.vectors import (
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import state_digest
-from matchkernel.photos.describers import SIFTS
+from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features, save_features
 from matchkernel.photos.files import open_features
 

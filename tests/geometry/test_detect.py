@@ -6,8 +6,8 @@ from helpers import refuses
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.frames import extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.geometry.sampling import extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 
 PLACES = [(60.3, 70.7), (160.0, 60.0), (250.5, 170.25), (80.1, 180.9)]

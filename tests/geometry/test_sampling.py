@@ -9,8 +9,7 @@ from helpers import refuses
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.device_sampling import extract_patches_on
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 
 ROUNDING = 1e-3  # of float32 ramps up to 2,000 and cv2's float32 coordinates
 

@@ -12,8 +12,7 @@ import matchkernel
 from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.geometry.conventions import frames_from_opencv
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.photos.adapters.kornia import frames_from_lafs, laf_descriptor, lafs_from_frames
 
 

@@ -11,15 +11,13 @@ import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
 from matchkernel.geometry.detect import Detector, halved
 from matchkernel.geometry.device_sampling import extract_patches_on
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos import describers
-from matchkernel.photos.describers import CUT, open_describer
-from matchkernel.photos.extract import as_gray, extract
+from matchkernel.geometry.frames import Frames, extract_patches
+from matchkernel.photos import extract as extraction
+from matchkernel.photos.extract import CUT, extract, open_describer
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.images import read_gray
+from matchkernel.storage.images import as_gray, read_gray
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +101,16 @@ def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
     image = texture()
     expected = extract(image, network, engine="torch", keypoints=100)
 
-    class OnDevice(describers.Pyramid):
+    class OnDevice(extraction.Pyramid):
         def cut(self, frames, size):
             return extract_patches_on(torch.from_numpy(image), frames, size).numpy()
 
-    monkeypatch.setattr(describers, "Pyramid", OnDevice)
+    monkeypatch.setattr(extraction, "Pyramid", OnDevice)
     found = extract(image, network, engine="torch", keypoints=100)
     assert (found.descriptors != expected.descriptors).any()
     assert (found.frames.centers == expected.frames.centers).all()
     assert (found.descriptors * expected.descriptors).sum(1).min() > 0.999
-    found.settings["sampler"] = describers.DEVICE_SAMPLER
+    found.settings["sampler"] = extraction.DEVICE_SAMPLER
     assert len(match(expected, found)) == len(expected)
 
 

@@ -18,8 +18,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraErr
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.two_view import warp_points
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import extract
+from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.features import Matches
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.nearest import find_nearest

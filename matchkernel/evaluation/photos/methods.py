@@ -12,10 +12,16 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.methods import baseline
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
-from matchkernel.photos.describers import CUT, FRAMES_AT_A_TIME, SIFTS, Describer, open_describer
-from matchkernel.photos.extract import extract_with, recorded_settings
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
+from matchkernel.photos.extract import (
+    CUT,
+    FRAMES_AT_A_TIME,
+    SIFTS,
+    Describer,
+    extract_with,
+    open_describer,
+    recorded_settings,
+)
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.files import read_features, read_matches
 from matchkernel.photos.guided import guided_matches
