@@ -118,11 +118,11 @@ def describe_hpatches(
             dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
             if descriptors is None:
                 descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[-1]), dtype), counts)
-            wanted = (counts[key], descriptors.rows.shape[1])
-            if rows.shape != wanted or dtype != descriptors.rows.dtype:
+            shape = (counts[key], descriptors.rows.shape[1])
+            if rows.shape != shape or dtype != descriptors.rows.dtype:
                 raise ArgumentTypeError(
                     f"{name}: {key}/{strip} has {rows.dtype} rows of shape {rows.shape}, expected "
-                    f"{descriptors.rows.dtype} of shape {wanted}"
+                    f"{descriptors.rows.dtype} of shape {shape}"
                 )
             descriptors.sequence(key)[image] = rows
             add(len(rows))
