@@ -1,4 +1,4 @@
-"""A method to score: it turns square patches into one row per patch, with a record of how it is computed."""
+"""Methods to score: of square patches (Method) and of photos (PhotoMethod), with a record of how they compute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +14,8 @@ from matchkernel.data.patch_set import PatchSet, known_names, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.describe import resize_patches
+from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.match import match as match_nearest
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.work import Progress, progress_counter
@@ -21,6 +23,7 @@ from matchkernel.storage.work import Progress, progress_counter
 # Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
 # algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
 BATCH = 64
+MATCHING = ("filter", "matcher")  # keys of a photo method's settings that do not change its features
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
 
@@ -68,6 +71,28 @@ class Method:
         """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
         names = {name, *known_names(patches)}
         return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+
+
+@dataclass(frozen=True)
+class PhotoMethod:
+    """A way to find and to match keypoints.
+
+    Attributes:
+        name: in tables.
+        licence: of its weights or code.
+        settings: everything that determines the result, JSON values. Those of MATCHING only concern `match`; there is a
+            "matcher" if the method matches in its own way.
+        extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
+        match: features of two images -> matches, filtered.
+        trained_on: names of the scenes that our weights learned from.
+    """
+
+    name: str
+    licence: str
+    settings: dict[str, Any]
+    extract: Callable[[np.ndarray, str], Features] = field(repr=False)
+    match: Callable[[Features, Features], Matches] = field(default=match_nearest, repr=False)
+    trained_on: frozenset[str] = frozenset()
 
 
 def descriptor_files(folder: Path, *, bits: bool = False, name: str | None = None) -> Method:

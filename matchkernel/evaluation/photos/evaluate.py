@@ -16,7 +16,8 @@ import torch
 
 import matchkernel
 from matchkernel.errors import ArgumentError, FileError, WorkError
-from matchkernel.evaluation.photos.methods import MATCHING, MethodSpec
+from matchkernel.evaluation.method import MATCHING
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary

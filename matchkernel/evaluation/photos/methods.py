@@ -1,8 +1,7 @@
 """Methods that find and match the keypoints of photos: our models, SIFT, hloc's files, and peers."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation.method import PhotoMethod
 from matchkernel.evaluation.methods import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
@@ -37,31 +37,8 @@ PEERS = ("aliked", "disk", "xfeat")  # what the names of peers start with
 OURS, OPENCV = "Apache-2.0", "Apache-2.0 (OpenCV)"
 UNKNOWN = "not stated"
 UNTRAINED = "untrained"
-MATCHING = ("filter", "matcher")  # keys of a method's settings that do not change its features
 MARGIN = 1.0  # pixels that keypoints of hloc's files may lie outside the centres of the outermost pixels
 IMAGE = "image"  # key of an image's name in the settings of its features
-
-
-@dataclass(frozen=True)
-class PhotoMethod:
-    """A way to find and to match keypoints.
-
-    Attributes:
-        name: in tables.
-        licence: of its weights or code.
-        settings: everything that determines the result, JSON values. Those of MATCHING only concern `match`; there is a
-            "matcher" if the method matches in its own way.
-        extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
-        match: features of two images -> matches, filtered.
-        trained_on: names of the scenes that our weights learned from.
-    """
-
-    name: str
-    licence: str
-    settings: dict[str, Any]
-    extract: Callable[[np.ndarray, str], Features] = field(repr=False)
-    match: Callable[[Features, Features], Matches] = field(default=match_nearest, repr=False)
-    trained_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

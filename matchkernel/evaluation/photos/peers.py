@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.evaluation.photos.methods import PhotoMethod
+from matchkernel.evaluation.method import PhotoMethod
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.precision import open_device
 from matchkernel.photos.features import Features, Matches
