@@ -19,7 +19,6 @@ from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH
 
 if TYPE_CHECKING:
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
     from matchkernel.evaluation.method import Method
     from matchkernel.evaluation.photos.methods import MethodSpec
 
@@ -92,7 +91,7 @@ def phototourism(
             distance=distance,
             queries=queries or QUERIES,
             seed=seed,
-            before=partial(check_files, out),
+            check_plans=partial(check_files, out),
             say=bar.rename,
             progress=bar,
         )
@@ -160,24 +159,22 @@ def hpatches(
             whitening=whitening,
             only=task or TASKS,
             write_csv=write_csv,
-            before=partial(check_files, out),
+            check_plans=partial(check_files, out),
             say=bar.rename,
             progress=bar,
         )
     _finish(results, out, as_json)
 
 
-def _descriptor_files(
-    folder: Path | None, bits: bool, name: str | None, method: object
-) -> "Method | DescriptorFiles | None":
+def _descriptor_files(folder: Path | None, bits: bool, name: str | None, method: object) -> "Method | None":
     """The descriptor files to score, if there are any; options of a method cannot be combined with them."""
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+    from matchkernel.evaluation.method import descriptor_files
 
     if folder is None and bits:
         raise ArgumentError("--bits needs --descriptors")
     if folder is not None and method:
         raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
-    return None if folder is None else DescriptorFiles(folder, bits, name or "")
+    return None if folder is None else descriptor_files(folder, bits=bits, name=name)
 
 
 @app.command()
@@ -250,7 +247,7 @@ def photos(
             work=work or parts,
             workers=workers or cores,
             threads_each=threads,
-            before=partial(check_files, out),
+            check_plans=partial(check_files, out),
             say=lambda line: bar.rename(line, unit_of(line) or ""),
             progress=bar,
         )
