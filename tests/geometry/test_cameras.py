@@ -125,7 +125,7 @@ def test_the_largest_angle_is_still_seen():
 
 @pytest.mark.parametrize("model", [model for model in (*PERSPECTIVE, *FISHEYE) if ALL[model][1]])
 def test_points_where_the_distortion_folds_back_are_masked(model):
-    """r (1 - r^2 / 3), of a ray or of a fisheye's angle, grows up to r = 1: beyond it two points would share a pixel."""
+    """r (1 - r^2 / 3), of a ray or of a fisheye's angle, grows up to r = 1: beyond it two points share a pixel."""
     focals, distortion, _ = ALL[model]
     parameters = np.array([*FOCALS[focals], -1 / 3, *[0.0] * (len(distortion) - 1)])
     r = np.array([0.5, 0.99, 1.01, 1.3])
