@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -18,10 +17,10 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.config import TORCH
 
 if TYPE_CHECKING:
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles, Whitening
+    from matchkernel.evaluation.hpatches.evaluate import Whitening
     from matchkernel.evaluation.method import Method
-    from matchkernel.evaluation.methods import Planned
     from matchkernel.evaluation.photos.methods import MethodSpec
+    from matchkernel.evaluation.results import CheckPlans
     from matchkernel.photos.nearest import Distance
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
@@ -91,7 +90,7 @@ def phototourism(
             distance=cast("Distance | None", distance),
             queries=queries or QUERIES,
             seed=seed,
-            before=_checking(out),
+            check_plans=_checking(out),
             say=bar.rename,
             progress=bar,
         )
@@ -156,24 +155,22 @@ def hpatches(
             whitening=cast("Whitening", whitening),
             only=task or TASKS,
             write_csv=write_csv,
-            before=_checking(out),
+            check_plans=_checking(out),
             say=bar.rename,
             progress=bar,
         )
     _finish(results, out, as_json)
 
 
-def _descriptor_files(
-    folder: Path | None, bits: bool, name: str | None, method: object
-) -> "Method | DescriptorFiles | None":
+def _descriptor_files(folder: Path | None, bits: bool, name: str | None, method: object) -> "Method | None":
     """The descriptor files to score, if there are any; options of a method cannot be combined with them."""
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+    from matchkernel.evaluation.method import descriptor_files
 
     if folder is None and bits:
         raise ArgumentError("--bits needs --descriptors")
     if folder is not None and method:
         raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
-    return None if folder is None else DescriptorFiles(folder, bits, name or "")
+    return None if folder is None else descriptor_files(folder, bits=bits, name=name)
 
 
 @app.command()
@@ -245,7 +242,7 @@ def photos(
             work=work or parts,
             workers=workers or cores,
             threads_each=threads,
-            before=_checking(out),
+            check_plans=_checking(out),
             say=lambda line: bar.rename(line, unit_of(line) or ""),
             progress=bar,
         )
@@ -284,10 +281,10 @@ def _check_target(out: Path | None, several: bool, *inputs: str | Path) -> None:
         check_target(out, several, *inputs)
 
 
-def _checking(out: Path | None) -> "Planned | None":
+def _checking(out: Path | None) -> "CheckPlans":
     from matchkernel.evaluation.results import check_files
 
-    return None if out is None else partial(check_files, out)
+    return lambda plans: None if out is None else check_files(out, plans)
 
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:

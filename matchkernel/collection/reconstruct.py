@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.collection.choice import PairChoice, parse_choice
-from matchkernel.collection.extract import extract_images
+from matchkernel.collection.extract import extract_images, key_of
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
@@ -40,7 +40,6 @@ from matchkernel.storage.images import open_image
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.shards import key_of
 from matchkernel.storage.work import Progress, Say
 
 SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"

@@ -3,12 +3,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, json_digest, read_small_text, replacing
+
+CheckPlans = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of results before the work
 
 FORMAT = 1
 NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
