@@ -245,7 +245,7 @@ def damage_descriptors(source, target):
     with h5py.File(source) as file:
         place = file["1.png"]["descriptors"].id.get_chunk_info(0)
     content = bytearray(source.read_bytes())
-    content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+    content[place.byte_offset : place.byte_offset + place.size] = b"\xff" * place.size
     target.write_bytes(content)
 
 
