@@ -56,8 +56,8 @@ def build_synthetic(
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
             random = np.random.default_rng((settings.seed, number))  # so that textures are independent of each other
-            patches = _patches_of_texture(last - first, settings, random)
-            build.patches[first * settings.patches : last * settings.patches] = patches
+            rows = range(first * settings.patches, last * settings.patches)
+            build.store(rows, _patches_of_texture(last - first, settings, random))
             if progress is not None:
                 progress(last, settings.points)
         labels = np.repeat(np.arange(settings.points), settings.patches)

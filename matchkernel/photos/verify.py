@@ -291,14 +291,7 @@ def _chance(
 
     Counted is the share of agreeing pairs if the points of A are paired with those of other matches. Keypoints are not
     spread evenly: where a model predicts the places where the points of B crowd (in the extreme, all places in one
-    spot), much more agrees by chance than the area says.
-
-    Args:
-        found: the model.
-        points_a: (k, 2) points of A of the matches that agree.
-        points_b: (k, 2) their partners, which do not count.
-        pixels: maximum error.
-        size: of image B.
+    spot), much more agrees by chance than the area says. The points are those of the matches that agree.
     """
     assert found.geometry is not None
     assert found.model is not None
