@@ -90,6 +90,10 @@ class Filter:
 
 
 DEFAULT_FILTER = Filter("ratio")
+FILTER_HELP = (
+    "matches to keep: none (all), ratio, distance, either, both, adalam; with limits other than the model's: "
+    "ratio:0.85, distance:0.8, either:0.85,0.8"
+)
 
 
 def parse_filter(text: Filter | str) -> Filter:

@@ -12,7 +12,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
+from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MAX_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
@@ -27,24 +27,16 @@ STAGES = ("read", "detect", "cut", "describe", "match", "verify")
 
 @dataclass(frozen=True)
 class MatchSettings:
-    """How two images are matched.
-
-    Attributes:
-        detector: how keypoints are found.
-        mutual: keep only mutual nearest neighbours.
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
-        geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever fits the
-            matches.
-        pixels: maximum error of an inlier.
-        guided: with the geometry found, match again among the keypoints that agree with it.
-    """
+    """How two images are matched. Options of commands are derived from these fields."""
 
     detector: Detector = field(default_factory=Detector)
-    mutual: bool = True
-    filter: Filter = DEFAULT_FILTER
-    geometry: Literal["auto", "homography", "fundamental", "none"] = "auto"
-    pixels: float = setting(INLIER_PIXELS, above=0, high=MAX_PIXELS)
-    guided: bool = False
+    mutual: bool = setting(True, about="keep only mutual nearest neighbours")
+    filter: Filter = setting(DEFAULT_FILTER, about=FILTER_HELP)
+    geometry: Literal["auto", "homography", "fundamental", "none"] = setting(
+        "auto", about="model to verify matches with; auto tries a homography and a fundamental matrix"
+    )
+    pixels: float = setting(INLIER_PIXELS, above=0, high=MAX_PIXELS, about="maximum error of an inlier, in pixels")
+    guided: bool = setting(False, about="with the geometry found, match again among keypoints that agree with it")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", parse_filter(self.filter))
