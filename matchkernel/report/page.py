@@ -5,8 +5,18 @@ from collections.abc import Iterator
 from html import escape
 
 from matchkernel.plots.canvas import svg_of
-from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, by_parameters
-from matchkernel.report.charts import CHARTS, Series
+from matchkernel.report.blocks import (
+    RAISED,
+    Best,
+    Block,
+    Grid,
+    PerSequence,
+    Picture,
+    Report,
+    Section,
+    Series,
+    by_parameters,
+)  # fmt: skip
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
@@ -85,8 +95,11 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
     figures = []
-    for block in (block for block in section.blocks if type(block) in CHARTS and getattr(block, "bars", True)):
-        figure, description = CHARTS[type(block)](block, series)
+    for block in section.blocks:
+        chart = block.chart(series)
+        if chart is None:
+            continue
+        figure, description = chart
         note = f"{block.note} {block.footnote}".strip()
         figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, "chart"))
     if figures:
