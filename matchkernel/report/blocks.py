@@ -286,6 +286,13 @@ class Report:
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def series(self) -> Series:
+        """The number of each method in all charts."""
+        blocks = [block for section in self.sections for block in section.blocks]
+        methods = {method for block in blocks for method in getattr(block, "methods", ())}
+        return {method: number for number, method in enumerate(by_parameters(methods))}
+
 
 def by_parameters(methods: Iterable[ReportedMethod]) -> list[ReportedMethod]:
     """Sort by the number of parameters, unknown ones last; among equals, hand-crafted methods first, then by name."""
