@@ -114,12 +114,6 @@ class Stored:
             return bits.view(np.float32).reshape(self.shape)
         return np.frombuffer(self.data, np.dtype(KINDS[self.kind]).newbyteorder("<")).reshape(self.shape)
 
-    @classmethod
-    def of(cls, values: np.ndarray) -> "Stored":
-        """The tensor of an array of one of these types."""
-        kind = next(kind for kind, name in KINDS.items() if name == values.dtype.name)
-        return cls(kind, values.shape, values.astype(values.dtype.newbyteorder("<")).tobytes())
-
 
 def read_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Metadata of a safetensors file, and type and shape of each tensor; no tensor is read."""

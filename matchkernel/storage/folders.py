@@ -149,13 +149,6 @@ class Build:
         self._journal.flush()
         self.done.add(step)
 
-    def forget(self) -> None:
-        """Do every step again."""
-        first = (self.folder / JOURNAL).read_text(encoding="utf-8").split("\n", 1)[0]
-        self._journal.truncate(len(first) + 1)  # the settings stay, whenever this is killed; JSON has ASCII only
-        self._journal.seek(0, os.SEEK_END)
-        self.done.clear()
-
     def discard(self) -> None:
         """At the end of the build, remove what was built and leave the target as it is."""
         self.is_discarded = True
