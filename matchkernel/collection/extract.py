@@ -85,38 +85,23 @@ class Extraction:
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo to extract features of.
-
-    Attributes:
-        name: name of the image.
-        path: its file.
-        known: sha256 of the file whose features the .h5 holds already.
-        keypoints: number of keypoints that the .h5 holds.
-    """
+    """A photo to extract features of."""
 
     name: str
     path: Path
-    known: str | None = None
-    keypoints: int = 0
+    known: str | None = None  # sha256 of the file whose features the .h5 holds already
+    keypoints: int = 0  # that the .h5 holds
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a photo.
-
-    Attributes:
-        name: name of the image.
-        keypoints: number of its keypoints.
-        is_new: True if its features were extracted in this run.
-        file: name of the file with its features; None if they are in the .h5 already.
-        skipped: why it cannot be used, beginning with its file; None if it has features.
-    """
+    """What became of a photo."""
 
     name: str
     keypoints: int = 0
-    is_new: bool = False
-    file: str | None = None
-    skipped: str | None = None
+    is_new: bool = False  # extracted in this run
+    file: str | None = None  # name of the file with its features; None if they are in the .h5 already
+    skipped: str | None = None  # why it cannot be used, beginning with its file; None if it has features
 
 
 @dataclass(frozen=True)
@@ -323,15 +308,11 @@ class _Detected:
 
 
 class Extractor:
-    """Extracts features of photos with an opened model, in one process.
-
-    Attributes:
-        facts: the descriptor's name, its dimension and all settings of the features, as JSON values.
-    """
+    """Extracts features of photos with an opened model, in one process."""
 
     def __init__(self, describer: Describer, job: ExtractJob) -> None:
         self.job, self._describer = job, describer
-        self.facts = feature_facts(describer, job.detector, job.store)
+        self.facts = feature_facts(describer, job.detector, job.store)  # JSON values: name, dimension, all settings
 
     def each(self, photos: Sequence[Photo]) -> Iterator[Outcome]:
         """What became of each photo, in their order; several are worked on at the same time."""

@@ -33,15 +33,10 @@ ROWS_AT_A_TIME = 2**14
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Centres that descriptors are assigned to.
+    """Centres that descriptors are assigned to."""
 
-    Attributes:
-        centres: (K, D) float32.
-        source: where they come from, for messages.
-    """
-
-    centres: np.ndarray
-    source: str
+    centres: np.ndarray  # (K, D) float32
+    source: str  # where they come from, for messages
 
 
 def vocabulary_for(files: FeatureFiles) -> Vocabulary:

@@ -114,10 +114,7 @@ def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
     Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
     The value is the file descriptors that a program started in the block may inherit, so that it keeps the lock if this
     process is killed; none on Windows.
-
-    Args:
-        folder: the folder.
-        refusal: message of the FileError if another process is using it.
+    If another process is using the folder, the FileError has the message `refusal`.
     """
     is_new, locked = not folder.exists(), _locked_by_flock if fcntl else _locked_by_filelock
     with parents_made(folder), ExitStack() as stack:
