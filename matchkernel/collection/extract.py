@@ -201,7 +201,11 @@ def _opened(
         extractor = Extractor(describer, job)
         yield extractor.facts, extractor.each
         return
-    with workers.pool(extract_work(job, describer), images) as pool:
+    device, engine = describer.wanted_device, describer.wanted_engine
+    on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
+    uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
+    work = Work(partial(_open_in_worker, job, describer), MEMORY, uses_gpu, job.folder)
+    with workers.pool(work, images) as pool:
 
         def run(photos: list[Photo]) -> Iterator[Outcome]:
             size = min(IMAGES_PER_TASK, max(1, len(photos) // (TASKS_PER_WORKER * pool.size)))
@@ -212,14 +216,6 @@ def _opened(
                     yield from result
 
         yield pool.facts, run
-
-
-def extract_work(job: ExtractJob, describer: Describer) -> Work:
-    """What workers need to extract features."""
-    device, engine = describer.wanted_device, describer.wanted_engine
-    on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
-    uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
-    return Work(partial(_open_in_worker, job, describer), MEMORY, uses_gpu, job.folder)
 
 
 def _open_in_worker(job: ExtractJob, describer: Describer, gpu: bool) -> tuple[dict[str, Any], Run]:
@@ -248,12 +244,9 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
     others = (known.keys() if is_h5(out) else set(npz_names(out))) - images.keys()
     if others:
         say(f"{out}: also holds features of photos that are not among these: {first_names(sorted(others))}")
-    no_facts: dict[str, Any] = {"settings": {}, "K": 0}
-    of_image = {name: no_facts | known.get(name, {}) for name in images}
-    return [
-        Photo(name, path, of_image[name]["settings"].get(IMAGE_HASH), of_image[name]["K"])
-        for name, path in images.items()
-    ]
+    nothing: dict[str, Any] = {"settings": {}, "K": 0}
+    facts_of = [(name, path, nothing | known.get(name, {})) for name, path in images.items()]
+    return [Photo(name, path, found["settings"].get(IMAGE_HASH), found["K"]) for name, path, found in facts_of]
 
 
 def _report(outcome: Outcome, job: ExtractJob, say: Say) -> None:
