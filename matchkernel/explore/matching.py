@@ -112,7 +112,7 @@ class PageMatcher:
         first, second = (self.features(photo, model, keypoints) for photo in (a, b))
         found = match(first, second)
         kept = keep.keep(found, first, second)
-        ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
+        ends = found.points(first, second)
         geometry = verify(ends[0][kept], ends[1][kept], size_b=second.image_size)
         agrees = np.zeros(len(found), bool)
         if geometry.model is not None and geometry.geometry is not None:

@@ -101,7 +101,7 @@ def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
         first = match_nearest(a, b, filter=chosen, device=spec.device)
         if not spec.guided:
             return first
-        ends = a.keypoints[first.indices[:, 0]], b.keypoints[first.indices[:, 1]]
+        ends = first.points(a, b)
         found = verify(*ends, "fundamental", size_b=b.image_size)
         return first if found.model is None else guided_matches(a, b, found.model, "fundamental", first=first)
 
