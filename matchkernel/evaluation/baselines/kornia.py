@@ -120,7 +120,7 @@ def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
 
 def _network_class(name: str) -> Any:
     """The class of kornia.feature with that name, if it is a network for patches."""
-    kind = getattr(_kornia().feature, name, None)
+    kind: Any = getattr(_kornia().feature, name, None)
     is_network = isinstance(kind, type) and issubclass(kind, nn.Module) and hasattr(kind, "patch_size")
     if not is_network or "pretrained" not in inspect.signature(kind).parameters:
         raise ArgumentError(f"kornia has no patch descriptor {name!r}; it has HardNet, HardNet8, HyNet, SOSNet, TFeat")
