@@ -120,13 +120,9 @@ class Describer:
     def compute(
         self, image: np.ndarray, frames: Frames, magnification: float, progress: Progress | None = None
     ) -> np.ndarray:
-        """(K, D) float32 unit rows of the regions, zeros without content.
+        """(K, D) float32 unit rows of K regions of (H, W) uint8 gray, zeros without content.
 
-        Args:
-            image: (H, W) uint8 gray.
-            frames: K regions.
-            magnification: half width of a region / sigma of its keypoint, for SIFT.
-            progress: called with the number of regions described and of all.
+        SIFT needs the magnification: half width of a region / sigma of its keypoint.
         """
         runner = self.runner
         if runner is None:
@@ -207,26 +203,22 @@ def _read_model(model: "Descriptor | str | Path", untrained: bool) -> "Weights |
     if str(model) in SIFTS:
         return str(model)
     if untrained:
-        return _untrained(str(model))
+        if str(model) not in VARIANTS:
+            raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {str(model)!r}")
+        need("torch", "torch", "a model with random weights")
+        import torch
+
+        from matchkernel.model.descriptors import build
+
+        network = build(str(model), generator=torch.Generator().manual_seed(0))
+        network.name = f"{model}, untrained"
+        return network
     try:
         return read_weights(model)
     except WeightsError as error:
         if Path(model).exists():
             raise
         raise WeightsError(f"{error}; sift and rootsift need no weights") from None
-
-
-def _untrained(variant: str) -> "Descriptor":
-    if variant not in VARIANTS:
-        raise ArgumentError(f"an untrained model must be one of {', '.join(VARIANTS)}, got {variant!r}")
-    need("torch", "torch", "a model with random weights")
-    import torch
-
-    from matchkernel.model.descriptors import build
-
-    network = build(variant, generator=torch.Generator().manual_seed(0))
-    network.name = f"{variant}, untrained"
-    return network
 
 
 def open_place(device: "str | torch.device | None") -> str:
@@ -346,12 +338,14 @@ def extract(
         return extract_with(image, describer, chosen)
     check_frames(frames)
     gray = as_gray(image)
+    height, width = gray.shape
+    corners = frames.corners()
+    is_seen = (corners.max(1) > -0.5).all(1) & (corners.min(1) < [width - 0.5, height - 0.5]).all(1)
     rows = describe_frames(gray, frames, describer, chosen)
-    rows[~_touch(frames, gray)] = 0
-    scores = np.ones(len(frames), np.float32)
+    rows[~is_seen] = 0  # outside the image, patches repeat its border
     regions = {"magnification": chosen.magnification, "pooling": chosen.pooling}
     settings = {"detector": "frames given", **regions, **describer.settings}
-    return Features(frames, rows, scores, (gray.shape[1], gray.shape[0]), describer.name, settings)
+    return Features(frames, rows, np.ones(len(frames), np.float32), (width, height), describer.name, settings)
 
 
 def extract_with(
@@ -416,16 +410,7 @@ def check_frames(frames: Frames) -> None:
     if not isinstance(frames, Frames):
         raise ArgumentTypeError(f"frames must be Frames (see geometry.conventions), got {type(frames).__name__}")
     numbers = np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1)
-    for is_bad, reason in (
-        (~np.isfinite(numbers).all(1), "holds a number that is not finite"),
-        (np.abs(np.nan_to_num(numbers)).max(1, initial=0) > FARTHEST, f"extends beyond {FARTHEST:,.0f} pixels"),
-    ):
-        if is_bad.any():
-            first = int(is_bad.argmax())
-            raise ArgumentError(f"keypoint {first} {reason} ({int(is_bad.sum())} of {len(frames)} do); leave it out")
-
-
-def _touch(frames: Frames, gray: np.ndarray) -> np.ndarray:
-    """(K,) whether a region's bounding box overlaps the image; patches repeat the border pixels beyond its edge."""
-    corners, size = frames.corners(), np.array(gray.shape[::-1])
-    return np.asarray((corners.max(1) > -0.5).all(1) & (corners.min(1) < size - 0.5).all(1))
+    is_bad = ~(np.abs(numbers) <= FARTHEST).all(1)
+    if is_bad.any():
+        problem = f"keypoint {int(is_bad.argmax())} is not finite or extends beyond {FARTHEST:,.0f} pixels"
+        raise ArgumentError(f"{problem} ({int(is_bad.sum())} of {len(frames)} do); leave it out")

@@ -1,7 +1,7 @@
 """A small scene and its reconstruction; SIFT."""
 
 import pytest
-from made_reconstruction import SETTINGS
+from made_collection import SETTINGS
 
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.photos.extract import open_describer

@@ -15,10 +15,9 @@ from made_collection import write_made_features
 from matchkernel.collection import match as matching
 from matchkernel.collection import pair_blocks
 from matchkernel.collection.match import Matcher, PairTask, load_block, match_pairs, save_block
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import PairMatches, append_features, read_features, read_matches, write_matches
-from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.pool import LocalWorkers
 
@@ -199,19 +198,6 @@ def test_features_that_cannot_be_compared_are_named(made, tmp_path):
         match_pairs(mixed, pairs, [tmp_path / "m.h5"], SETTINGS)
 
 
-def test_a_full_disk_is_said_and_the_run_resumes(made, small_disk):
-    """In a process: what fits stays, and with room the rest is done."""
-    place, _, pairs = made
-    out = small_disk("12k") / "m.txt"
-    with refuses(WriteError):
-        match_pairs(place, pairs, [out], SETTINGS, workers=LocalWorkers(1))
-    left = len(list((out.parent / "m.txt.parts").glob("[!.]*.npz")))
-    small_disk("9m")
-    report = match_pairs(place, pairs, [out], SETTINGS)
-    assert (report.kept > 0) == (left > 0)
-    assert report.done + report.kept == 15
-
-
 def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
     place, _, pairs = made
     limit = 2 * matching._bytes_of(read_features(place, "00.png"))
@@ -266,11 +252,3 @@ def test_a_block_file_is_read_whole_or_refused(made, data):
     finally:
         path.unlink()
     assert (one.indices.tolist(), size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})
-
-
-def test_mutual_and_filters_reach_the_pairs(made, tmp_path):
-    place, _, pairs = made
-    loose = MatchSettings(geometry="none", mutual=False, filter="none")
-    match_pairs(place, pairs[:1], [tmp_path / "m.h5"], loose)
-    a, b = (read_features(place, name) for name in pairs[0])
-    assert len(read_matches(tmp_path / "m.h5", *pairs[0]).indices) == len(match(a, b, mutual=False)) == len(a)

@@ -31,14 +31,6 @@ def model(request, network):
     return network if request.param == "network" else request.param
 
 
-def test_a_blob_is_found_where_it_was_drawn(model):
-    features = extract(blob(70.3, 50.8), model)
-    near = np.linalg.norm(features.keypoints - [70.3, 50.8], axis=1)
-    assert near.min() < 0.1
-    assert features.image_size == (160, 120)
-    assert features.scales[near.argmin()] == pytest.approx(3 * 2 ** (-1 / 6), rel=0.03)  # a DoG's name for sigma 3
-
-
 @pytest.mark.parametrize("degrees", [30, 90, 200])
 def test_a_turned_image_gives_the_same_rows_at_turned_keypoints(degrees, model):
     """With the sign of the angle wrong, rows of the same point would be unlike."""
@@ -151,14 +143,6 @@ def test_the_strongest_come_first_and_rows_have_length_one(model):
     assert np.linalg.norm(features.descriptors, axis=1) == pytest.approx(np.ones(30), abs=1e-5)
     assert features.descriptors.dtype == np.float32
     assert extract(texture(), model, keypoints=30).descriptors.tobytes() == features.descriptors.tobytes()
-
-
-def test_upright_regions_are_not_turned_and_not_doubled():
-    turned_ones, upright = (extract(texture(), "sift", upright=value) for value in (False, True))
-    assert not upright.orientations.any()
-    places = np.column_stack([upright.keypoints, upright.scales])
-    assert len(np.unique(places, axis=0)) == len(upright) < len(turned_ones)
-    assert len(extract(texture(), "sift", upright=True, keypoints=9)) == 9
 
 
 def test_given_frames_are_described_in_their_order_and_without_content_by_zeros(model):

@@ -21,7 +21,6 @@ from matchkernel.plots.scores import Bar, ReportedMethod, draw_scores
 from matchkernel.plots.similarity import (
     POSITIONS,
     MapColumn,
-    cell_at,
     draw_similarity_maps,
     shown_name,
     similarity_picture,
@@ -45,14 +44,15 @@ def test_a_map_is_the_similarity_map_of_its_position(weights, textures):
         column = MapColumn.open(str(file))
         assert column.title.endswith(f"\nsmall-{variant}")
         for position, found in zip(POSITIONS, column.maps(pair, POSITIONS), strict=True):
-            expected = display_map(similarity_map(load(file), pair[0], pair[1], *cell_at(position, 8)))
+            expected = display_map(similarity_map(load(file), pair[0], pair[1], *column.cell(position)))
             assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_a_position_lies_in_the_cell_that_contains_it():
-    assert [cell_at((share, 0.0), 8) for share in (0, 0.124, 0.126, 0.9, 1)] == [(0, 0), (0, 0), (0, 1), (0, 7), (0, 7)]
-    assert cell_at((0.1, 0.6), 16) == (9, 1)
-    assert [cell_at(position, 8) for position in POSITIONS] == [(1, 1), (2, 6), (4, 4), (6, 2)]
+    small, large = (MapColumn(build("polar", patch_size=size), "") for size in (32, 64))
+    assert [small.cell((share, 0.0))[1] for share in (0, 0.124, 0.126, 0.9, 1)] == [0, 0, 1, 7, 7]
+    assert large.cell((0.1, 0.6)) == (9, 1)
+    assert [small.cell(position) for position in POSITIONS] == [(1, 1), (2, 6), (4, 4), (6, 2)]
 
 
 def test_a_half_has_the_map_of_its_coordinate_system(weights, textures):
@@ -74,23 +74,19 @@ def test_a_run_is_called_by_its_folder(weights, tmp_path, monkeypatch):
     assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 29}…")
 
 
-def test_rows_are_positions_and_columns_are_models():
-    maps = [("one", [np.eye(32)] * 3), ("two", [np.eye(16)] * 3)]
-    cells = [[(0, 0), (3, 5), (7, 7)], [(0, 0), (1, 2), (3, 3)]]
-    figure = draw_similarity_maps(np.eye(32), np.eye(32), maps, [(0, 0, 9, 9)] * 3, cells)
+def test_rows_are_positions_and_columns_are_models(textures):
+    columns = [MapColumn(build("polar", d=4, patch_size=size), name) for size, name in ((32, "one"), (64, "two"))]
+    figure = draw_similarity_maps(columns, textures(2), [(0, 0), (0.7, 0.4), (1, 1)])
     panels = np.array([axes for axes in figure.axes if axes.get_label() != "<colorbar>"]).reshape(4, 3)
     assert [axes.get_title() for axes in panels[0]] == ["", "one", "two"]
     assert all(len(axes.images) == 1 for axes in panels.flat[1:])
-    for column, place in (
-        (1, [20, 12]),
-        (2, [8, 4]),
-    ):  # p is marked where its field is centred, in each model's own map
+    for column, place in ((1, [20, 12]), (2, [44, 24])):  # p is marked where its field is centred, in each model's map
         (mark,) = panels[2, column].lines
         assert mark.get_xydata().tolist() == [place]
     assert [axes.get_ylabel() for axes in panels[1:, 0]] == ["row 1, column 1", "row 4, column 6", "row 8, column 8"]
     (box,) = panels[1, 0].lines
     assert box.get_xydata().min() == -0.5
-    assert box.get_xydata().max() == 9.5
+    assert box.get_xydata().max() < 31
 
 
 def test_maps_that_cannot_be_drawn_are_refused(weights, textures, tmp_path):

@@ -11,8 +11,9 @@ from PIL import Image
 from test_peers import installed
 
 from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
+from matchkernel.evaluation.method import MATCHING
 from matchkernel.evaluation.methods import baseline
-from matchkernel.evaluation.photos.methods import MATCHING, OURS, UNKNOWN, MethodSpec
+from matchkernel.evaluation.photos.methods import OURS, UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import extract_patches
 from matchkernel.model.weights import load, save
