@@ -167,7 +167,8 @@ def extract_images(
             found: dict[str, Outcome] = {}
             for outcome in run(photos):
                 found[outcome.name] = outcome
-                _report(outcome, job, say)
+                if outcome.skipped is None or len(photos) > 1:  # the reason of a single photo is the whole result
+                    _report(outcome, job, say)
                 progress(len(found), len(photos))
         outcomes = [found[name] for name in images]
         if is_h5(job.out):

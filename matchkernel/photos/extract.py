@@ -410,10 +410,7 @@ def check_frames(frames: Frames) -> None:
     if not isinstance(frames, Frames):
         raise ArgumentTypeError(f"frames must be Frames (see geometry.conventions), got {type(frames).__name__}")
     numbers = np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1)
-    for is_bad, reason in (
-        (~np.isfinite(numbers).all(1), "holds a number that is not finite"),
-        (np.abs(np.nan_to_num(numbers)).max(1, initial=0) > FARTHEST, f"extends beyond {FARTHEST:,.0f} pixels"),
-    ):
-        if is_bad.any():
-            first = int(is_bad.argmax())
-            raise ArgumentError(f"keypoint {first} {reason} ({int(is_bad.sum())} of {len(frames)} do); leave it out")
+    is_bad = ~(np.abs(numbers) <= FARTHEST).all(1)
+    if is_bad.any():
+        problem = f"keypoint {int(is_bad.argmax())} is not finite or extends beyond {FARTHEST:,.0f} pixels"
+        raise ArgumentError(f"{problem} ({int(is_bad.sum())} of {len(frames)} do); leave it out")

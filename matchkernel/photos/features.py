@@ -99,6 +99,10 @@ class Matches:
     def __len__(self) -> int:
         return len(self.indices)
 
+    def points(self, a: Features, b: Features) -> tuple[np.ndarray, np.ndarray]:
+        """(M, 2) points of A and (M, 2) points of B, one row per match."""
+        return a.keypoints[self.indices[:, 0]], b.keypoints[self.indices[:, 1]]
+
     def __getitem__(self, chosen: np.ndarray) -> "Matches":
         return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen])
 

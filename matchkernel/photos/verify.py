@@ -37,19 +37,19 @@ from matchkernel.geometry.two_view import (
 Model = Literal["homography", "fundamental"]
 Geometry = Literal["auto", "homography", "fundamental"]
 
-LEAST = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
+MIN_MATCHES = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
 MINIMAL = {"homography": (4, 1), "fundamental": (7, 3)}  # matches that determine models, and how many models
 NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
-INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
+INLIER_PIXELS, MAX_PIXELS = 3.0, 100_000  # pixels
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
-MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
+MAX_SCALE, MAX_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
 STRICTER = (1.0, 0.5, 0.25)  # shares of the threshold at which support is counted; the most surprising one counts
 NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
 FEW = 0.1  # matches off the plane / on it: wrong ones from one repetition of a pattern to another are fewer
-VOTERS = 5  # matches around one off the plane, which tell whether it is a wrong match on the plane
-MOST_VOTERS = 4000  # in an image; of more, some are taken
-MOST_POINTS = (200, 1000)  # points of A and of B between which the probability of chance is counted
+VOTERS = 5  # matches around one off the plane, which decide whether it is a wrong match on the plane
+MAX_VOTERS = 4000  # in an image; of more, some are taken
+MAX_POINTS = (200, 1000)  # points of A and of B between which the probability of chance is counted
 NOT_THE_SAME = "these photos do not seem to show the same thing"
 
 
@@ -134,9 +134,9 @@ def verify(
 
 def check_pixels(threshold: float) -> None:
     """Refuse a maximum inlier error that is not positive, or larger than any image."""
-    if not isinstance(threshold, Real) or not 0 < float(threshold) <= MOST_PIXELS:
+    if not isinstance(threshold, Real) or not 0 < float(threshold) <= MAX_PIXELS:
         raise ArgumentError(
-            f"the maximum error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
+            f"the maximum error of an inlier must be above 0 and at most {MAX_PIXELS:,} pixels, got {threshold!r}"
         )
 
 
@@ -183,11 +183,11 @@ def _verified(
 def _determine(a: np.ndarray, b: np.ndarray, geometry: Model) -> bool:
     """Whether there are enough distinct matches that do not lie on one line in either image."""
     distinct_rows = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
-    if len(distinct_rows) < LEAST[geometry]:
+    if len(distinct_rows) < MIN_MATCHES[geometry]:
         return False
     for points in (np.unique(distinct_rows[:, :2], axis=0), np.unique(distinct_rows[:, 2:], axis=0)):
         spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
-        if len(points) < LEAST[geometry] or spread[1] <= FLAT * spread[0]:
+        if len(points) < MIN_MATCHES[geometry] or spread[1] <= FLAT * spread[0]:
             return False
     return True
 
@@ -206,7 +206,7 @@ def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterat
 
 
 def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
-    """Whether H, at some of these points, mirrors the image, or changes sizes or proportions beyond belief."""
+    """Whether H, at some of these points, mirrors the image or distorts it more than two photos of a plane can."""
     squares = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
     shapes = warp_frames(H, squares)[0].shapes
     stretches = np.linalg.svd(shapes, compute_uv=False)
@@ -214,9 +214,9 @@ def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
     is_mirrored = (np.linalg.det(shapes) <= 0).any()
     return bool(
         is_mirrored
-        or scale.max() > MOST_SCALE
-        or scale.min() < 1 / MOST_SCALE
-        or (stretches[:, 0] > MOST_STRETCH * stretches[:, 1]).any()
+        or scale.max() > MAX_SCALE
+        or scale.min() < 1 / MAX_SCALE
+        or (stretches[:, 0] > MAX_STRETCH * stretches[:, 1]).any()
     )
 
 
@@ -295,7 +295,7 @@ def _chance(
     """
     assert found.geometry is not None
     assert found.model is not None
-    here, there = (_spread_out(len(points_a), most) for most in MOST_POINTS)
+    here, there = (_spread_out(len(points_a), limit) for limit in MAX_POINTS)
     others = _distance_table(points_b[here], points_b[there]) > 2 * pixels
     errors = TABLES[found.geometry](found.model, points_a[here], points_b[there])
     counted = float((errors[others] <= pixels).mean()) if others.any() else 1.0
@@ -339,7 +339,7 @@ def _lie_together(points: np.ndarray, chosen: np.ndarray, others: np.ndarray) ->
     A point can be both, and is chosen then.
     """
     result, voters = np.zeros(len(points), bool), np.flatnonzero(chosen | others)
-    voters = voters[_spread_out(len(voters), MOST_VOTERS)]
+    voters = voters[_spread_out(len(voters), MAX_VOTERS)]
     if len(voters) <= VOTERS:
         return result
     for one in voters[chosen[voters]]:
@@ -349,9 +349,9 @@ def _lie_together(points: np.ndarray, chosen: np.ndarray, others: np.ndarray) ->
     return result
 
 
-def _spread_out(count: int, most: int) -> np.ndarray:
-    """Indices of at most so many of `count` things, evenly."""
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
+def _spread_out(count: int, limit: int) -> np.ndarray:
+    """At most `limit` of the indices below `count`, evenly spread."""
+    return np.arange(count) if count <= limit else np.linspace(0, count - 1, limit).astype(int)
 
 
 def _extent(points: np.ndarray) -> tuple[float, float]:

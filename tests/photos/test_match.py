@@ -17,11 +17,11 @@ from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.two_view import warp_points
 from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.features import Matches
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_images
+from matchkernel.photos.verify import transfer_errors
 
 KINDS = list(NUMBERS)
 
@@ -234,10 +234,7 @@ def test_filtered_matches_are_some_of_all_mutual_ones_and_more_often_right(kind)
     assert len(some) > 30
     assert {tuple(pair) for pair in some.indices.tolist()} <= {tuple(pair) for pair in every.indices.tolist()}
     assert (some.indices == match(a, b, filter=kind).indices).all()
-    right = [
-        (np.linalg.norm(warp_points(H, a.keypoints[m.indices[:, 0]])[0] - b.keypoints[m.indices[:, 1]], axis=1) < 3)
-        for m in (every, some)
-    ]
+    right = [transfer_errors(H, *found.points(a, b)) < 3 for found in (every, some)]
     assert len(some) == len(every) if kind == "none" else right[1].mean() > max(0.97, right[0].mean() + 0.05)
     for count in (0, 1, 2):
         few = made_features(count, match_threshold=0.5)

@@ -223,7 +223,7 @@ def score_pair(
     matches = spec.open().match(a, b)
     middle = time.perf_counter()
     row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
-    ends = a.keypoints[matches.indices[:, 0]], b.keypoints[matches.indices[:, 1]]
+    ends = matches.points(a, b)
     # MAGSAC's draws depend on the order of the matches.
     orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
     if isinstance(truth, tuple):
