@@ -266,6 +266,11 @@ class Bar:
             self._begin(line, unit)
         self._print(line)
 
+    def show(self, line: str) -> None:
+        """Begin the stage that a line names; print a line that names none."""
+        unit = unit_of(line)
+        say(line) if unit is None else self.rename(line, unit)
+
     def tick(self) -> None:
         """Print how far the work is, if it is time and there is no bar that shows it."""
         if not stderr.is_terminal and self._clock() - self._last >= SECONDS_BETWEEN_LINES:

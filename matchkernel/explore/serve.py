@@ -15,8 +15,6 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.work import cores, use_threads
 
 CONNECTIONS = 100
-# Windows: exclusive bind. Elsewhere: allow rebinding right after a restart.
-BIND_OPTION = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 SECONDS_TO_FINISH = 2
 
 
@@ -79,24 +77,14 @@ def listen(settings: ExploreSettings) -> socket.socket:
     if unspecified:
         raise ArgumentError(f"{settings.host} binds all interfaces; give the name or address that browsers will use")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
-            0
-        ]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, BIND_OPTION, 1)
-            listener.bind(address)
-            listener.listen(CONNECTIONS)
-        except OSError:
-            listener.close()
-            raise
+        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=CONNECTIONS)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ArgumentError(
                 f"port {settings.port} is taken: choose another with --port, or 0 for any free one"
             ) from None
         raise ArgumentError(f"cannot serve at {settings.host}:{settings.port} ({error.strerror or error})") from None
-    return listener
 
 
 def address_of(settings: ExploreSettings) -> str:

@@ -15,12 +15,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, short_message
-from matchkernel.explore.bundle import pack
 from matchkernel.explore.guard import Guard, own_hosts
 from matchkernel.explore.inside import RANGES, PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import PageMatcher
-from matchkernel.explore.page_files import TYPES, page_file
+from matchkernel.explore.page_files import TYPES, pack, page_file
 from matchkernel.explore.photos import PagePhoto, PhotoStore, UnknownPhotoError, decode, read_sample
 from matchkernel.explore.settings import MAX_KEYPOINTS, ExploreSettings
 from matchkernel.photos.match import NUMBERS
