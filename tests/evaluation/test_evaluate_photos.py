@@ -71,12 +71,6 @@ def test_several_orders_of_the_matches_are_averaged(scene):
     assert found["mean"]["maa10"]["mean"] == pytest.approx(by_hand)
 
 
-@pytest.mark.slow
-def test_two_processes_give_what_one_gives(scene, result):
-    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, workers=2)
-    assert without_seconds(found) == without_seconds(result)
-
-
 class StoppedError(Exception):
     pass
 
