@@ -5,7 +5,6 @@ import os
 import shutil
 import stat
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,18 +81,6 @@ def test_a_build_stopped_twice_with_a_cut_journal_leads_to_the_same_files(tmp_pa
         (part / "journal").write_bytes((part / "journal").read_bytes()[:-cut])
         stopped(tmp_path / "set")
     work(tmp_path / "set")
-    assert tree(tmp_path / "set") == WHOLE
-
-
-def test_forgotten_steps_are_done_again_after_an_interruption(tmp_path):
-    part = stopped(tmp_path / "set")
-    with suppress(KeyboardInterrupt), resumable_build(tmp_path / "set", SETTINGS) as build:
-        build.forget()
-        assert build.done == set()
-        build.mark("step 1")
-        raise KeyboardInterrupt
-    assert (part / "step 0").exists()  # the settings are the same: nothing is removed
-    assert work(tmp_path / "set") == ["step 0", "step 2"]
     assert tree(tmp_path / "set") == WHOLE
 
 
