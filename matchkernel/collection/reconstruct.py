@@ -151,7 +151,7 @@ def reconstruct(
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
         skipped |= unmatched
         if finished is not None and finished.is_made_from(inputs, skipped):
-            build.discard()  # what was skipped then has failed again
+            build.is_discarded = True  # what was skipped then has failed again
             return finished.unchanged(say)
         used = {name: digest for name, digest in digests.items() if name not in skipped}
         models = _map(job, build, program, used, pairs)

@@ -138,17 +138,13 @@ class Build:
     done: set[str]
     lock: tuple[int, ...]  # file descriptors that a program started for the build may inherit
     _journal: IO[str] = field(repr=False)
-    is_discarded: bool = False
+    is_discarded: bool = False  # at the end, what was built is removed and the target stays as it is
 
     def mark(self, step: str) -> None:
         """Record that the files of a step have been written."""
         self._journal.write(step + "\n")
         self._journal.flush()
         self.done.add(step)
-
-    def discard(self) -> None:
-        """At the end of the build, remove what was built and leave the target as it is."""
-        self.is_discarded = True
 
 
 @contextmanager

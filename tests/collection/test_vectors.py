@@ -1,6 +1,9 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
+from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,9 +147,7 @@ def test_vocabularies_there_and_back(tmp_path):
 def test_any_damage_is_noticed(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "vocabulary.safetensors"
     write_tensors(path, {"a": torch.ones(2, 3).half()}, {"weights": '{"a": "1"}'})
-    content = bytearray(path.read_bytes())
-    place = data.draw(st.integers(0, len(content) - 1))
-    content[place] ^= data.draw(st.integers(1, 255))
-    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))]))
-    with refuses(WeightsError):
+    whole = path.read_bytes()
+    path.write_bytes(damaged(data, whole))
+    with refuses(WeightsError) if path.read_bytes() != whole else nullcontext():
         read_vocabularies(path)
