@@ -215,14 +215,6 @@ def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path
     assert found["mean"]["maa5"]["mean"] > 0.9
 
 
-def test_the_budget_is_filled_again_and_not_cut(scene, result):
-    """With the strongest first it is the same; what matters is that the detector gets the number."""
-    (found,) = evaluate_photos([scene], [MethodSpec("rootsift", Detector(40), "ratio:0.85")], ONCE)
-    assert found["scenes"]["planes"]["pairs"][0]["keypoints"] == [40, 40]
-    assert found["settings"]["keypoints"] == 40
-    assert labels_of([found, result]) == ["rootsift, 40 keypoints", "rootsift, 300 keypoints"]
-
-
 @pytest.mark.parametrize(
     ("text", "workers", "error"),
     [
