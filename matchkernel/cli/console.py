@@ -219,12 +219,6 @@ class Bar:
     """Progress of long work, to be passed as a `progress` callback: a bar on a terminal, lines in a log file.
 
     In a log file nothing is printed in the first half minute; later, each stage and its state every half minute.
-
-    Args:
-        what: the first stage.
-        total: number of items.
-        unit: what the items are.
-        clock: seconds.
     """
 
     def __init__(self, what: str, total: int, unit: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -75,11 +75,7 @@ class PatchChange:
 
 
 class PatchInspector:
-    """Similarity maps and curves of pairs of patches, see _map and _curve; models and results are kept in memory.
-
-    Args:
-        kept: results of each kind.
-    """
+    """Similarity maps and curves of pairs of patches, see _map and _curve; models and results are kept in memory."""
 
     def __init__(self, kept: int) -> None:
         self.map, self.curve = Memo(self._map, kept), Memo(self._curve, kept)
@@ -144,19 +140,10 @@ class PatchInspector:
     def _curve(
         self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region, along: str, fixed: PatchChange
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """How similar patch A and the changed patch B are.
+        """How similar patch A and patch B are, if B is changed along one of RANGES and by the fixed changes.
 
-        Args:
-            a: photo A.
-            frame_a: where in A.
-            b: photo B.
-            frame_b: where in B.
-            along: the change that takes all its values: a name of RANGES.
-            fixed: the other changes.
-
-        Returns:
-            For each view and for RootSIFT, the (41,) cosines of descriptors, NaN without content; the (41,) values; the
-            (41, 32, 32) changed patches.
+        For each view and for RootSIFT, the (41,) cosines of descriptors, NaN without content; the (41,) values; the
+        (41, 32, 32) changed patches.
         """
         if along not in RANGES:
             raise ArgumentError(f"along must be one of {', '.join(RANGES)}, got {short_repr(along)}")

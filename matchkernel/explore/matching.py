@@ -66,15 +66,7 @@ class PageMatcher:
         return name
 
     def compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: str) -> Comparison:
-        """Match two photos.
-
-        Args:
-            a: photo A.
-            b: photo B.
-            model: one of `models`.
-            keypoints: maximum number per photo.
-            keep: a filter, such as "ratio" or "both:0.85,0.8".
-        """
+        """Match two photos with one of `models`; `keep` is a filter, such as "ratio" or "both:0.85,0.8"."""
         chosen = parse_filter(keep)
         chosen.check_recorded(self.describer(model).settings)
         return self._comparison(a, b, model, keypoints, chosen)

@@ -24,20 +24,14 @@ def serve(
     report: str | None = None,
     started: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve until the process is stopped.
-
-    Args:
-        settings: address and limits.
-        pair: photos that the page opens with.
-        report: HTML of the page of results.
-        started: called with the page's address once the port is bound, just before serving starts.
-    """
+    """Serve until the process is stopped; `started` is called with the page's address once the port is bound."""
     # Jobs share the cores: threads that wait for each other on busy cores take five times as long.
     use_threads(max(1, cores() // settings.workers))
     with listen(settings) as listener:
         chosen = replace(settings, port=listener.getsockname()[1])
         app = create_app(chosen, pair, report)
-        app.state.explorer.open_model()
+        explorer = app.state.explorer
+        explorer.matcher.describer(explorer.matcher.default)  # one that cannot be opened is an error before serving
         started(address_of(chosen))
         config = uvicorn.Config(
             app,
@@ -51,9 +45,9 @@ def serve(
             timeout_graceful_shutdown=SECONDS_TO_FINISH,
         )
         try:
-            _Server(config, app.state.explorer).run(sockets=[listener])
+            _Server(config, explorer).run(sockets=[listener])
         finally:
-            app.state.explorer.close()
+            explorer.close()
 
 
 class _Server(uvicorn.Server):

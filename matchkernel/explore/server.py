@@ -102,10 +102,6 @@ class Explorer:
         self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
 
-    def open_model(self) -> None:
-        """Open the model that the page begins with: one that cannot be opened is an error before anything is served."""
-        self.matcher.describer(self.matcher.default)
-
     def facts(self) -> dict[str, Any]:
         """What the page must know before anything is computed."""
         return {
@@ -197,10 +193,8 @@ def create_app(
 ) -> Starlette:
     """The explorer as an ASGI application.
 
-    Args:
-        settings: limits, and the host and port it will be served at.
-        pair: photos that the page opens with.
-        report: HTML of the page of results.
+    It answers only requests for the host and port of the settings. The page opens with the pair of photos; the report
+    is the HTML of the page of results.
     """
     explorer = Explorer(settings, pair, report)
 
