@@ -63,6 +63,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	    @echo "maps.png stays as it is: make pictures WEIGHTS=folder, of experiments/README.md, draws it")
 	$(BIN)/matchkernel plot augmentation configs/tiny.toml --set model.patch_size=64 -o docs/images/augmentation.png
 	$(BIN)/matchkernel plot training experiments/results/training_on_a_gpu_log.jsonl -o docs/images/training_curve.png
+	$(BIN)/python experiments/photos/chart.py docs/images/photos_poses.png
 	$(BIN)/python benchmarks/explore.py --pictures docs/images
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"

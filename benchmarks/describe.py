@@ -22,9 +22,8 @@ from timing import interleaved_medians, print_kernels, processor, using_threads,
 import matchkernel
 from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import MatchKernelError
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.geometry.sampling import extract_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
 

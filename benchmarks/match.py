@@ -17,7 +17,7 @@ from timing import interleaved_medians, processor, run_command, versions, write_
 
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.pipeline import MatchSettings, match_images
 
 KEYPOINTS, REPEATS = 2000, 9

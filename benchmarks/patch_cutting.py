@@ -11,7 +11,7 @@ from timing import interleaved_medians, write_result
 
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import extract_patches
 
 SIZES = (32, 64)
 

@@ -1,7 +1,9 @@
 """The documentation site: `make docs` builds it into out/site, offline, and a warning is an error."""
 
+import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer.cli import get_docs_for_click
@@ -67,6 +69,18 @@ def write_commands() -> None:
     path = ROOT / "docs" / "commands.md"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
+
+
+def explain_settings(_app: Any, kind: str, _name: str, found: Any, _options: Any, lines: list[str]) -> None:
+    """Explain the fields of a dataclass of settings by the help of the options that are derived from them."""
+    if kind == "class" and dataclasses.is_dataclass(found):
+        helped = {field.name: field.metadata.get("help") for field in dataclasses.fields(found)}
+        lines += [f"* ``{name}``: {text}" for name, text in helped.items() if text]
+
+
+def setup(sphinx: Any) -> None:
+    """Called by Sphinx."""
+    sphinx.connect("autodoc-process-docstring", explain_settings)
 
 
 write_commands()

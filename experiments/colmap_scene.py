@@ -21,7 +21,7 @@ from matchkernel.colmap.program import analyze
 from matchkernel.data.from_photos import reconstruct_with_sift
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.match import parse_filter
 from matchkernel.storage.files import write_json
 

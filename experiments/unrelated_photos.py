@@ -31,7 +31,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.collection.extract import extract_images
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scene
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.match import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_features

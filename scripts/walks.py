@@ -115,11 +115,16 @@ def page_request() -> Callable[[], None]:
     return run
 
 
-def scene() -> None:
-    """Write nine rendered photos and their model: the folder `scene`."""
+def scene(photos: int = 9, missed: float = 0.4) -> None:
+    """Write rendered photos and their model: the folder `scene`."""
     from made_scene import render_scene  # type: ignore[import-not-found]
 
-    render_scene(Path("scene"), photos=9, seed=1)
+    render_scene(Path("scene"), photos, seed=1, missed=missed)
+
+
+def scene_to_split() -> None:
+    """The same with enough points to split into training, validation and test."""
+    scene(photos=10, missed=0.0)
 
 
 def strips() -> None:
@@ -154,7 +159,7 @@ WALKS: dict[str, tuple[list[Callable[[], None]], tuple[str, ...]]] = {
         ("match-pairs", "features", "pairs.txt", "-o", "matches.h5"),
     ),
     "colmap": ([scene], ("colmap", "scene/images", "-o", "model", *FEW)),
-    "adapt": ([scene], ("adapt", "scene/images", "-o", "adapted", *ADAPT)),
+    "adapt": ([scene_to_split], ("adapt", "scene/images", "-o", "adapted", *ADAPT)),
     "evaluate hpatches": (
         [strips],
         ("evaluate", "hpatches", "strips", "--model", "tiny", "--task", "matching", "--device", "cpu"),

@@ -22,7 +22,7 @@ from matchkernel.data.phototourism import pack_phototourism
 from matchkernel.data.summary import verify
 from matchkernel.evaluation.methods import baseline
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import extract_patches
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PAPER, MAP = DATA.parent / "paper.tex", Path(__file__).parents[1] / "docs" / "paper_map.md"

@@ -175,7 +175,7 @@ def test_a_broken_package_is_one_line(photos, package, code, hint):
 def test_a_torch_that_cannot_be_imported_stops_only_what_needs_it(photos, kind):
     first = fake(photos, "torch", BROKEN.format(kind))
     run = "import sys; from matchkernel.__main__ import main; main()"
-    driver = "import matchkernel.photos.describers as devices; devices.DRIVERS = ('/',)\n"  # as if there were a GPU
+    driver = "import matchkernel.photos.extract as devices; devices.DRIVERS = ('/',)\n"  # as if there were a GPU
     for verb in (["match", "a.png", "b.png"], ["explore", "a.png", "b.png", "--save", "page.html"]):
         good = python(driver + run, *verb, "--keypoints", "50", cwd=photos, first=first)
         assert good.returncode == 0, good.stderr

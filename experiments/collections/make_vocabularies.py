@@ -18,8 +18,7 @@ from matchkernel.cli.console import run_script
 from matchkernel.collection.vectors import SHIPPED, learn_centres, read_vocabularies, write_vocabularies
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import SIFTS, open_describer
-from matchkernel.photos.extract import describe_frames
+from matchkernel.photos.extract import SIFTS, describe_frames, open_describer
 from matchkernel.storage.images import SUFFIXES, read_gray
 
 HELD_OUT = {"sceaux", "british_museum", "truck", "statue"}  # validation and test

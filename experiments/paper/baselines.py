@@ -22,9 +22,10 @@ from score import score_sets, score_strips, short_hpatches
 
 from matchkernel.cli.console import run_script
 from matchkernel.data.patch_set import join_patch_sets, open_patch_set, open_test_sets, patches_sha256
+from matchkernel.evaluation.baselines.kornia import mkd
 from matchkernel.evaluation.hpatches.evaluate import evaluate_hpatches
 from matchkernel.evaluation.method import Method
-from matchkernel.evaluation.methods import MOVED, baseline, baseline_method
+from matchkernel.evaluation.methods import MOVED, baseline
 
 GROUP = "A"  # mkd learns its whitening on it
 FILES = {
@@ -47,13 +48,13 @@ def method_of(name: str, sets: Path, weights: Path) -> Method:
     if name == "mkd":
         return own_mkd(sets)
     file = weights / FILES[name] if name in FILES else None
-    return baseline_method(MOVED.get(name, name), weights=file, trained_on=TRAINED_ON.get(name))
+    return baseline(MOVED.get(name, name), weights=file, trained_on=TRAINED_ON.get(name))
 
 
 def own_mkd(sets: Path) -> Method:
     """MKD with its whitening learned on all patches of group A."""
     joined = join_patch_sets(GROUP, [open_patch_set(sets / scene) for scene in GROUPS[GROUP]])
-    found = baseline("mkd", training_patches=joined.patches)
+    found = mkd(joined.patches)
     scenes, hashes = joined.manifest["joined"], joined.manifest["sha256"]["patches.npy"]
     settings = found.facts["settings"]
     learned_on = f"{settings['whitening learned on']}, all of group {GROUP}"

@@ -29,8 +29,7 @@ from matchkernel.data.from_colmap import CutSettings, build_from_colmap, frames_
 from matchkernel.data.from_homographies import HomographySettings, build_from_homographies, read_homography
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.geometry.two_view import warp_frames
 from matchkernel.storage.files import replacing, write_json

@@ -29,7 +29,7 @@ from matchkernel.errors import FileError
 from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene, read_scenes
-from matchkernel.photos.describers import Describer, open_describer
+from matchkernel.photos.extract import Describer, open_describer
 from matchkernel.photos.features import THRESHOLD
 from matchkernel.storage.files import check_output, write_json
 

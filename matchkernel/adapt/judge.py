@@ -6,14 +6,16 @@ measured on the test part got worse.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from matchkernel.adapt.learn import Learned
 from matchkernel.data.patch_set import PatchSet
+from matchkernel.data.split import Counts
 from matchkernel.evaluation.patch_sets import average_precisions
 from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.methods import MethodSpec
@@ -67,6 +69,44 @@ class Gain:
     def to_json(self) -> dict[str, Any]:
         """For a file."""
         return {**asdict(self), "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The result.
+
+    Attributes:
+        folder: of everything.
+        counts: photos, points and patches by part.
+        learned: how the training ended.
+        gains: before and after on the test part, retrieval first; empty if validation never improved.
+        elsewhere: the same on other data: what was forgotten.
+        weights: the adapted weights; None if the base is kept.
+    """
+
+    folder: Path
+    counts: dict[str, Counts]
+    learned: Learned
+    gains: list[Gain] = field(default_factory=list)
+    elsewhere: list[Gain] = field(default_factory=list)
+    weights: Path | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """True if retrieval on the test part gains and nothing measured there got worse."""
+        verdicts = [gain.verdict for gain in self.gains]
+        return verdicts[:1] == ["better"] and "worse" not in verdicts
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        if not self.gains:
+            return "no update made validation better: keep the base"
+        if self.is_better:
+            return "better on the test part"
+        worse = next((gain.measure for gain in self.gains if gain.verdict == "worse"), None)
+        reason = f"{worse} got worse" if worse else "the gain is within noise"
+        return f"{reason} on the test part: keep the base"
 
 
 def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndarray:

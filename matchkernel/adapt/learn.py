@@ -2,17 +2,17 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchkernel.adapt.record import Record
-from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.runtime.weights import read_card
+from matchkernel.storage.work import Say
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
 from matchkernel.training.config import TrainingConfig
 from matchkernel.training.log import LOG, LogLine, read_log
@@ -25,7 +25,6 @@ MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
 
 Parts = Mapping[str, Sequence[PatchSet]]  # "training" and "validation" -> their sets
-Report = Callable[[LogLine, float], object]  # a line of the log, and the seconds that are left
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class Learned:
     why: str
 
 
-def learn(
-    sets: Parts, folder: Path, settings: AdaptSettings, device: str, report: Report, record: Record
-) -> Learned | None:
+def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, record: Record, say: Say) -> Learned | None:
     """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
 
     Args:
@@ -51,8 +48,8 @@ def learn(
         folder: of the training; <folder>/run/best.safetensors are the best weights on validation so far.
         settings: how.
         device: cpu, cuda or auto.
-        report: called at every line of the log.
         record: keeps the number of updates, and how the training ended.
+        say: called with the state of the training at every line of its log.
     """
     if "learned" in record:
         return Learned(**record["learned"])
@@ -66,7 +63,7 @@ def learn(
         record.finish("plan", {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)})
     steps = int(record["plan"]["steps"])
     checkpoint = find_checkpoint(run)
-    watch = _Watch(max(1.0, 60 * settings.minutes - record["plan"]["seconds"]), steps, report)
+    watch = _Watch(max(1.0, 60 * settings.minutes - record["plan"]["seconds"]), steps, say)
     if checkpoint is not None:
         watch.go_on(run, read_checkpoint(checkpoint).step)
     config, resume = training_config(sets, settings, steps), checkpoint is not None
@@ -126,8 +123,8 @@ def paired_points(part: PatchSet) -> int:
 class _Watch:
     """Keeps the time, and stops where validation no longer improves."""
 
-    def __init__(self, limit: float, steps: int, report: Report) -> None:
-        self.start, self.limit, self.steps, self.report = time.perf_counter(), limit, steps, report
+    def __init__(self, limit: float, steps: int, say: Say) -> None:
+        self.start, self.limit, self.steps, self.say = time.perf_counter(), limit, steps, say
         self.best, self.since, self.why, self.before = -1.0, 0, "", 0.0
         self.first: int | None = None
 
@@ -139,11 +136,14 @@ class _Watch:
         """A line of the log."""
         if self.first is None:
             self.first = line.step
+        score = f"loss {line.loss:.4f}"
         if line.validation is not None:
+            score = f"validation mAP {100 * line.validation['map']:.2f}"
             self.judge(line.validation["map"])
         done = line.step - self.first
         planned = self.seconds() / done * (self.steps - line.step) if done else self.limit
-        self.report(line, max(0.0, min(planned, self.limit - self.seconds())))
+        minutes, seconds = divmod(int(max(0.0, min(planned, self.limit - self.seconds()))), 60)
+        self.say(f"step {line.step}/{line.steps}  {score}  {minutes}:{seconds:02d} left")
 
     def judge(self, score: float) -> None:
         """A validation."""

@@ -35,7 +35,7 @@ def calibrate_limits(
         progress(len(features), total)
     for a, b in scene.pairs:
         found = match(features[a], features[b])
-        points = features[a].keypoints[found.indices[:, 0]], features[b].keypoints[found.indices[:, 1]]
+        points = found.points(features[a], features[b])
         cameras = scene.cameras[a], scene.cameras[b]
         errors = epipolar_errors(*points, cameras, (features[a].image_size, features[b].image_size))
         parts.append(np.column_stack([found.distances, errors < PIXELS, found.ratios]))

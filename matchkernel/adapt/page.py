@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from matchkernel.adapt.judge import Gain
-from matchkernel.adapt.result import Adapted
+from matchkernel.adapt.judge import Adapted, Gain
 from matchkernel.adapt.settings import AdaptSettings
 from matchkernel.errors import MatchKernelError
 from matchkernel.evaluation.photos.scenes import EvaluationScene

@@ -1,39 +1,58 @@
-"""How weights are adapted."""
+"""How weights are adapted, and the record of what has been done, so that a later run goes on."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from matchkernel.errors import FileError
+from matchkernel.storage.files import read_small_text, write_json
 from matchkernel.storage.settings import check_ranges, setting
+
+RECORD = "adapt.json"
 
 
 @dataclass(frozen=True)
 class AdaptSettings:
-    """What is adapted, for how long, and how.
+    """What is adapted, for how long, and how. Options of `matchkernel adapt` are derived from these fields."""
 
-    Attributes:
-        base: weights to adapt, a file or a name of the package's.
-        minutes: of training; reconstructing, cutting and scoring come on top.
-        layers: what goes on learning: "all", "last" (the last convolution and the head), or "head".
-        rate: learning rate after a warm-up of a tenth of the updates; it falls to 0.
-        pairs: pairs of patches per update; fewer where there are fewer points.
-        remember: weight of the distance of each row to the one that the base gives the same patch; 0 disables it.
-        mix: patch sets that half of the pairs come from, such as those the base was trained on.
-        check: patch sets on which to measure what is forgotten.
-        keep: write the adapted weights even if they are no better.
-        geometric: look for positives that no track contains, which takes longer to cut.
-        seed: of everything random.
-    """
-
-    base: str = "light"
-    minutes: float = setting(10.0, above=0, high=10_000, about="minutes of training")
-    layers: str = setting("all", choices=("all", "last", "head"))
+    base: str = setting("light", about="weights to adapt: a name, or a .safetensors file")
+    minutes: float = setting(10.0, above=0, high=10_000, about="minutes of training; cutting and scoring come on top")
+    layers: str = setting(
+        "all", choices=("all", "last", "head"), about="which layers are trained: all, last (and the head) or head"
+    )
     rate: float = setting(0.1, above=0, high=1e6, about="highest learning rate")
-    pairs: int = setting(512, low=2, high=2**16, about="pairs of patches per update")
-    remember: float = setting(1.0, low=0, high=1e6, about="weight of staying near the base; 0 for none")
-    mix: tuple[str, ...] = ()
-    check: tuple[str, ...] = ()
-    keep: bool = False
-    geometric: bool = True
-    seed: int = setting(0, low=0, high=2**62)
+    pairs: int = setting(512, low=2, high=2**16, about="pairs of patches per update; fewer if there are fewer points")
+    remember: float = setting(
+        1.0, low=0, high=1e6, about="weight of the distance from the base's descriptors; 0 for none"
+    )
+    mix: tuple[str, ...] = setting((), about="patch set for half of the pairs; may be given several times")
+    check: tuple[str, ...] = setting((), about="patch set to measure forgetting on; may be given several times")
+    keep: bool = setting(False, about="write the weights that are best on validation even if test does not gain")
+    geometric: bool = setting(True, about="look for positives that no track contains; cutting takes longer")
+    seed: int = setting(0, low=0, high=2**62, about="random seed")
 
     def __post_init__(self) -> None:
         check_ranges(self)
+
+
+class Record(dict[str, Any]):
+    """The results of finished stages by name, as JSON values; the file is written whole after each stage.
+
+    Args:
+        folder: its adapt.json is read if it is there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / RECORD
+        if self.path.exists():
+            try:
+                self.update(json.loads(read_small_text(self.path)))
+            except (ValueError, TypeError, RecursionError):
+                raise FileError(f"{self.path}: is not a valid JSON object; choose another --out") from None
+
+    def finish(self, stage: str, result: Any) -> None:
+        """Keep the result of a stage."""
+        self[stage] = result
+        write_json(self.path, self)

@@ -6,14 +6,13 @@ adapted.safetensors, the report. Every stage is written whole; running the same 
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from matchkernel.adapt.judge import (
     MIN_PAIRS,
-    POSES,
+    Adapted,
     Gain,
     describe_set,
     hard_gain,
@@ -21,12 +20,10 @@ from matchkernel.adapt.judge import (
     pose_gain,
     retrieval_gain,
 )
-from matchkernel.adapt.learn import Report, learn, paired_points
+from matchkernel.adapt.learn import learn, paired_points
 from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import write_page
-from matchkernel.adapt.record import Record
-from matchkernel.adapt.result import Adapted
-from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_parts
@@ -46,7 +43,7 @@ from matchkernel.storage.settings import first_difference
 from matchkernel.storage.work import Progress, Say
 from matchkernel.training.distributed import chosen_device
 
-ADAPTED, RECONSTRUCTION, SETS = "adapted.safetensors", "reconstruction", "sets"
+ADAPTED, RECONSTRUCTION, SETS, TRAINING = "adapted.safetensors", "reconstruction", "sets", "training"
 PAIRS, MAX_PHOTO_PAIRS = 5000, 40
 ELSEWHERE = SyntheticSettings(points=300, patches=4, seed=7)  # rendered patches: something that no photo shows
 
@@ -60,6 +57,17 @@ class Source:
     database: Path
 
 
+@dataclass(frozen=True)
+class Run:
+    """What every stage needs: see adapt."""
+
+    out: Path
+    settings: AdaptSettings
+    device: str
+    say: Say
+    progress: Progress
+
+
 def adapt(
     photos: str | Path,
     out: str | Path,
@@ -70,8 +78,6 @@ def adapt(
     device: str = "auto",
     say: Say = lambda line: None,
     progress: Progress = lambda done, total: None,
-    report: Report = lambda line, left: None,
-    counted: Callable[[dict[str, Counts]], object] = lambda counts: None,
 ) -> Adapted | None:
     """Adapt weights to photos of one scene; see AdaptSettings and the module.
 
@@ -82,10 +88,9 @@ def adapt(
         model: folder of a COLMAP model of the photos (default: they are reconstructed first).
         database: its database (default: database.db in the model's folder or beside it).
         device: cpu, cuda or auto.
-        say: called with the name of each stage.
+        say: called with the name of each stage, with the numbers of photos, points and patches of each part, and with
+            the state of the training.
         progress: called with the number done and the total of a stage.
-        report: called at every line of the training's log, with the seconds that are left.
-        counted: called with the numbers of photos, points and patches of each part.
 
     Returns:
         The result; None if the process was asked to end, in which case running it again goes on.
@@ -101,12 +106,13 @@ def adapt(
     if given is not None:
         _say_missing(given, say)
     made_with = _made_with(settings, photos, given)
+    run = Run(out, settings, device, say, progress)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         record = _open_record(out, made_with)
         try:
-            source = given or _reconstructed(photos, out, settings, say, progress)
+            source = given or _reconstructed(run, photos)
             say("cutting patches")
-            sets = _cut(source, out / SETS, settings.geometric, progress, counted)
+            sets = _cut(run, source)
         except MatchKernelError:
             if _contents(out) == {record.path.name}:  # photos that were refused leave nothing
                 record.path.unlink()
@@ -114,15 +120,13 @@ def adapt(
         # Cameras that cannot be used are refused now, not after the training.
         scenes = {part: _scene(part, source, sets[part]) for part in ("validation", "test")}
         say("training")
-        learned = learn(
-            {name: [part] for name, part in sets.items()}, out / "training", settings, device, report, record
-        )
+        learned = learn({name: [part] for name, part in sets.items()}, out / TRAINING, settings, device, record, say)
         if learned is None:
             return None
         result = Adapted(out, {name: _count(part) for name, part in sets.items()}, learned)
         if learned.best_step:
             if "scores" not in record:
-                record.finish("scores", _scores(out, settings, sets["test"], scenes, device, say, progress))
+                record.finish("scores", _scores(run, sets["test"], scenes))
             gains = {name: [Gain(**gain) for gain in listed] for name, listed in record["scores"].items()}
             result = replace(result, gains=gains["test"], elsewhere=gains["elsewhere"])
         elif settings.keep:
@@ -138,7 +142,7 @@ def adapt(
 
 def best_so_far(out: str | Path) -> Path | None:
     """The best weights on validation of a training that was stopped, if there are any."""
-    path = Path(out) / "training" / "run" / "best.safetensors"
+    path = Path(out) / TRAINING / "run" / "best.safetensors"
     return path if path.exists() else None
 
 
@@ -209,9 +213,7 @@ def _open_record(out: Path, made_with: dict[str, Any]) -> Record:
     reasons = {"photos": "other photos", "base_sha256": "other weights in the file of --base"}
     reasons["model"] = "another COLMAP model or database, or without one"
     what = reasons.get(name.partition(".")[0], f"{name} = {before!r}, not {now!r}")
-    can_reuse = (out / RECONSTRUCTION).exists() and not name.startswith("photos")
-    hint = f"; --model {out / RECONSTRUCTION / 'sparse'} spares reconstructing" if can_reuse else ""
-    raise ArgumentError(f"{out}: was begun with {what}; use the same, or another --out{hint}")
+    raise ArgumentError(f"{out}: was begun with {what}; use the same, or another --out")
 
 
 def _contents(out: Path) -> set[str]:
@@ -222,35 +224,30 @@ def _contents(out: Path) -> set[str]:
 # The stages
 
 
-def _reconstructed(photos: Path, out: Path, settings: AdaptSettings, say: Say, progress: Progress) -> Source:
-    place = out / RECONSTRUCTION
+def _reconstructed(run: Run, photos: Path) -> Source:
+    place = run.out / RECONSTRUCTION
     if not place.exists():
-        summary = reconstruct(photos, place, settings.base, say=say, progress=progress)
+        summary = reconstruct(photos, place, run.settings.base, say=run.say, progress=run.progress)
         for name, reason in summary.skipped.items():
-            say(f"left out: {name} ({reason})")
-        say(f"{summary.registered} of {summary.images} photos reconstructed, {summary.points:,} points")
+            run.say(f"left out: {name} ({reason})")
+        run.say(f"{summary.registered} of {summary.images} photos reconstructed, {summary.points:,} points")
     return Source(photos, place / "sparse", place / "database.db")
 
 
-def _cut(
-    source: Source,
-    folder: Path,
-    geometric: bool,
-    progress: Progress,
-    counted: Callable[[dict[str, Counts]], object],
-) -> dict[str, PatchSet]:
+def _cut(run: Run, source: Source) -> dict[str, PatchSet]:
     def check(counts: dict[str, Counts]) -> None:
-        counted(counts)
+        for name, count in counts.items():
+            run.say(f"{name}: {count}")
         check_enough(counts, str(source.photos))
 
+    folder = run.out / SETS
     if all((folder / name).exists() for name in PARTS):
         sets = {name: open_patch_set(folder / name) for name in PARTS}
         check({name: _count(part) for name, part in sets.items()})
         return sets
-    settings = CutSettings(pairs=PAIRS, mosaics=False, geometric=geometric)
-    return build_parts(
-        source.photos, source.sparse, source.database, folder, settings, counted=check, progress=progress
-    )
+    settings = CutSettings(pairs=PAIRS, mosaics=False, geometric=run.settings.geometric)
+    places = source.photos, source.sparse, source.database
+    return build_parts(*places, folder, settings, counted=check, progress=run.progress)
 
 
 def _count(part: PatchSet) -> Counts:
@@ -264,37 +261,29 @@ def _scene(name: str, source: Source, part: PatchSet) -> EvaluationScene:
     return colmap_scene(name, source.photos, source.sparse, wanted, most_pairs=MAX_PHOTO_PAIRS)
 
 
-def _scores(
-    out: Path,
-    settings: AdaptSettings,
-    test: PatchSet,
-    scenes: dict[str, EvaluationScene],
-    device: str,
-    say: Say,
-    progress: Progress,
-) -> dict[str, list[dict[str, Any]]]:
+def _scores(run: Run, test: PatchSet, scenes: dict[str, EvaluationScene]) -> dict[str, list[dict[str, Any]]]:
     """Calibrate the best weights on validation, then score them beside the base on the test part and elsewhere."""
-    say("calibrating distance and ratio on the validation photos")
-    model, base = load(out / "training" / "run" / "best.safetensors"), read_card(settings.base)
-    distance, ratio = calibrate_limits(model, scenes["validation"], device, progress)
-    distance, ratio = distance or base.match_threshold, ratio or base.match_ratio  # where too few matches are correct
-    candidate = out / "training" / "candidate.safetensors"
+    run.say("calibrating distance and ratio on the validation photos")
+    base, candidate = run.settings.base, run.out / TRAINING / "candidate.safetensors"
+    model, card = load(run.out / TRAINING / "run" / "best.safetensors"), read_card(base)
+    distance, ratio = calibrate_limits(model, scenes["validation"], run.device, run.progress)
+    distance, ratio = distance or card.match_threshold, ratio or card.match_ratio  # where too few matches are correct
     save(model, candidate, replace(model.card, match_threshold=distance, match_ratio=ratio))
-    say("scoring before and after on the test part")
-    models = load(settings.base), load(candidate)
-    rows = [describe_set(model, test, device) for model in models]
+    run.say("scoring before and after on the test part")
+    models = load(base), load(candidate)
+    rows = [describe_set(model, test, run.device) for model in models]
     gains = [measure(rows, test, "test patches") for measure in (retrieval_gain, matching_gain, hard_gain)]
-    gains.append(pose_gain((settings.base, str(candidate)), scenes["test"], out / "photos", device, progress))
-    if all(gain is None or gain.measure != POSES for gain in gains):
-        say(f"poses are not scored: test photos have fewer than {MIN_PAIRS} pairs that show the same")
-    rendered = out / "elsewhere"
+    gains.append(pose_gain((base, str(candidate)), scenes["test"], run.out / "photos", run.device, run.progress))
+    if gains[-1] is None:
+        run.say(f"poses are not scored: test photos have fewer than {MIN_PAIRS} pairs that show the same")
+    rendered = run.out / "elsewhere"
     if not rendered.exists():
         build_synthetic(rendered, ELSEWHERE)
     elsewhere = []
-    for place in (rendered, *map(Path, settings.check)):
+    for place in (rendered, *map(Path, run.settings.check)):
         name = "rendered patches" if place == rendered else place.name
         part = open_patch_set(place)
-        elsewhere.append(retrieval_gain([describe_set(model, part, device) for model in models], part, name))
+        elsewhere.append(retrieval_gain([describe_set(model, part, run.device) for model in models], part, name))
     return {"test": [asdict(gain) for gain in gains if gain], "elsewhere": [asdict(gain) for gain in elsewhere]}
 
 

@@ -1,99 +1,66 @@
 """matchkernel colmap"""
 
-import dataclasses
 import json
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
-from matchkernel.cli.options import (
-    Device,
-    Engine,
-    Json,
-    Listed,
-    Masks,
-    MatchFilter,
-    On,
-    Only,
-    PhotoModel,
-    Stored,
-    Untrained,
-    WorkerCount,
-    check_model_options,
-    detector_options,
-    open_workers,
-    speed,
-)
+from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.match import DEFAULT_FILTER, parse_filter
 
 if TYPE_CHECKING:
     from matchkernel.collection.reconstruct import Summary
 
 
-@detector_options(COLMAP_LIKE)
+@options.with_settings
 def colmap(
-    *,
     images: Annotated[Path, typer.Argument(help="folder of images, of one scene or of several")],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="workspace to create; run the command again to resume, or to add photos"),
     ],
-    model: PhotoModel = "light-wide",
-    untrained: Untrained = False,
-    detector: Detector,
-    keep: MatchFilter = str(DEFAULT_FILTER),
-    pairs: Annotated[
-        str,
-        typer.Option(
-            help="what to match: all, top:20 (each with the 20 most similar), sequential:10 (neighbours by name), "
-            "a file of pairs, or several joined by + (auto: all of up to 120 images, top:20 of more)"
-        ),
-    ] = "auto",
-    only: Only = None,
-    listed: Listed = None,
+    model: options.ModelOptions,
+    settings: ReconstructSettings,
+    compute: options.WorkerOptions,
+    detector: Detector = COLMAP_LIKE,
+    only: options.Only = None,
+    listed: options.Listed = None,
     features: Annotated[
         Path | None, typer.Option(help="folder of features that `extract` made with the same settings")
     ] = None,
-    masks: Masks = None,
-    store: Stored = "float32",
-    single_camera: Annotated[bool, typer.Option("--single-camera", help="all images were taken by one camera")] = False,
-    camera_model: Annotated[str, typer.Option(help="COLMAP's name of the camera model")] = "SIMPLE_RADIAL",
-    camera_params: Annotated[
-        str | None, typer.Option(help="known intrinsics of the camera model, such as 1200,640,480,0; they are kept")
-    ] = None,
-    mapper: Annotated[Literal["incremental", "global"], typer.Option(help="global needs COLMAP 4")] = "incremental",
-    device: Device = "auto",
-    engine: Engine = "auto",
-    on: On = "local",
-    workers: WorkerCount = None,
-    as_json: Json = False,
+    masks: options.Masks = None,
+    as_json: options.Json = False,
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
     from matchkernel.collection.reconstruct import reconstruct
-    from matchkernel.collection.reconstruct_settings import ReconstructSettings
-    from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_in
 
-    check_model_options(model, untrained, engine)
-    settings = ReconstructSettings(
-        detector, parse_filter(keep), pairs, single_camera, camera_model, camera_params, mapper, store
-    )
-    describer = open_describer(model, untrained=untrained, device=device, engine=engine)
+    describer = model.open()
     count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
-    chosen: dict[str, Any] = {"only": only or (), "listed": listed, "features": features, "masks": masks}
-    pool, label = open_workers(on, workers, count, device)
+    pool, label = compute.open(count, model.device)
     start = time.monotonic()
     with progress_bar("reconstructing", resumes=out) as progress:
         found = reconstruct(
-            images, out, describer, settings, **chosen, workers=pool, say=progress.announce, progress=progress
+            images,
+            out,
+            describer,
+            replace(settings, detector=detector),
+            only=only or (),
+            listed=listed,
+            features=features,
+            masks=masks,
+            workers=pool,
+            say=progress.announce,
+            progress=progress,
         )
-    rate = speed(found.images, time.monotonic() - start, "images")
+    rate = options.speed(found.images, time.monotonic() - start, "images")
     if as_json:
-        print(json.dumps({**dataclasses.asdict(found), "on": label, **rate}))
+        print(json.dumps({**asdict(found), "on": label, **rate}))
     _say_summary(found, f"({describer.label}) -> {out}")
 
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -27,9 +26,6 @@ from matchkernel.errors import MatchKernelError, WorkError
 from matchkernel.storage.work import announce_end, end_at_once
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
-
     from matchkernel.storage.work import StageTimes
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # exit codes: 128 and the number of SIGINT, and of SIGPIPE, which Windows lacks
@@ -44,6 +40,7 @@ UNITS = {  # the first word of a line that begins a stage of long work, and what
     "scoring": "",
 }
 SECONDS_BETWEEN_LINES = 30.0
+SECONDS_OF_SPEED = 300.0  # the speed is the average over this time
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 
 
@@ -162,28 +159,23 @@ def _is_of_a_pipe(error: BaseException) -> bool:
 
 
 def _is_stdout_closed() -> bool:
-    """True if nobody reads stdout any more; it is then redirected, or Python would complain at the end."""
+    """True if nobody reads stdout any more, after a failed write; on Windows, where none can tell, if it is a pipe.
+
+    It is then redirected, or Python would complain at the end.
+    """
     try:
         place = sys.stdout.fileno()
     except (OSError, ValueError):  # not a file
         return False
-    if not _lost_its_reader(place):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), place)
-    return True
-
-
-def _lost_its_reader(place: int) -> bool:
-    """True if nobody reads what is written here any more; for use after a failed write.
-
-    Args:
-        place: file descriptor. On Windows every pipe counts as one without a reader, as the system cannot tell.
-    """
-    if not hasattr(select, "poll"):
-        return stat.S_ISFIFO(os.fstat(place).st_mode)
-    look = select.poll()
-    look.register(place, select.POLLOUT)
-    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
+    if hasattr(select, "poll"):
+        look = select.poll()
+        look.register(place, select.POLLOUT)
+        is_closed = any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
+    else:
+        is_closed = stat.S_ISFIFO(os.fstat(place).st_mode)
+    if is_closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), place)
+    return is_closed
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
@@ -193,10 +185,8 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def progress_bar(
-    what: str, total: int = 1, unit: str = "", *, resumes: Path | None = None
-) -> Iterator["Bar | ProgressLines"]:
-    """A progress bar on stderr, removed when done; plain lines, see ProgressLines, if stderr is not a terminal.
+def progress_bar(what: str, total: int = 1, unit: str = "", *, resumes: Path | None = None) -> Iterator["Bar"]:
+    """A progress bar on stderr, removed when done; plain lines if stderr is not a terminal.
 
     Args:
         what: the first stage.
@@ -204,89 +194,71 @@ def progress_bar(
         unit: what the items are, to show how many are done in a second.
         resumes: output of work that the same command resumes; Ctrl-C then says so.
     """
-    try:
-        if stderr.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    bar, is_over = Bar(what, total, unit), threading.Event()
 
-            columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-            columns += [TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
-            with Progress(*columns, console=stderr, transient=True) as progress:
-                yield Bar(progress, progress.add_task(what, total=total, rate=""), unit)
-        else:
-            with ProgressLines(what, unit, say) as lines:
-                yield lines
+    def keep_time() -> None:
+        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            while not is_over.wait(1):
+                bar.tick()
+
+    thread = threading.Thread(target=keep_time, daemon=True)
+    thread.start()
+    try:
+        with bar.progress:
+            yield bar
     except KeyboardInterrupt:
         if resumes is None:
             raise
         raise KeyboardInterrupt(f"run the same command again to resume {resumes}") from None
-
-
-def unit_of(line: str) -> str | None:
-    """What is counted in the stage that a line begins; None if it begins none."""
-    return UNITS.get(line.partition(" ")[0])
+    finally:
+        is_over.set()
+        thread.join(timeout=1)  # no line comes after the result
 
 
 class Bar:
-    """A progress bar that can be passed as a `progress` callback."""
+    """Progress of long work, to be passed as a `progress` callback: a bar on a terminal, lines in a log file.
 
-    def __init__(self, progress: "RichProgress", task: "TaskID", unit: str) -> None:
-        self.progress, self.task, self.unit = progress, task, unit
-
-    def __call__(self, done: int, total: int) -> None:
-        """Report the number of items done and their total."""
-        self.progress.update(self.task, completed=done, total=total)
-        speed = self.progress.tasks[0].speed
-        self.progress.update(self.task, rate=f"{speed:.1f} {self.unit}/s" if speed and self.unit else "")
-
-    def rename(self, what: str, unit: str = "") -> None:
-        """Begin another stage with this name and unit, with nothing done yet."""
-        self.unit = unit
-        self.progress.reset(self.task, description=what, rate="")
-
-    def announce(self, line: str) -> None:
-        """Print a line; it may begin another stage."""
-        say(line)
-        if (unit := unit_of(line)) is not None:
-            self.rename(line, unit)
-
-
-class ProgressLines:
-    """Progress in a log file. Nothing in the first half minute; later, each stage and its state every half minute.
-
-    To be passed as a `progress` callback, and used as a context manager: a thread keeps the time, so that lines come
-    even while nothing is reported.
+    In a log file nothing is printed in the first half minute; later, each stage and its state every half minute.
 
     Args:
         what: the first stage.
+        total: number of items.
         unit: what the items are.
-        say: prints a line.
         clock: seconds.
     """
 
-    def __init__(
-        self, what: str, unit: str, say: Callable[[str], object], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._say, self._clock = say, clock
-        self._start = self._last = clock()
-        self._is_over = threading.Event()
-        self._begin(what, unit)
+    def __init__(self, what: str, total: int, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def _begin(self, what: str, unit: str) -> None:
-        self._what, self._unit, self._since = what, unit, self._clock()
-        self._count: tuple[int, int] | None = None
+        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+        columns += [TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
+        self.progress = Progress(
+            *columns,
+            console=stderr,
+            transient=True,
+            get_time=clock,
+            speed_estimate_period=SECONDS_OF_SPEED,
+            disable=not stderr.is_terminal,
+        )
+        self._task = self.progress.add_task(what, total=total, rate="")
+        self._unit, self._clock = unit, clock
+        self._start = self._last = clock()
 
     def __call__(self, done: int, total: int) -> None:
         """Report the number of items done and their total."""
-        before = self._count
-        if before is None or done < before[0] or total != before[1]:
-            self._first = done, self._clock()  # the speed is measured from here: earlier items may be of another run
-        self._count = done, total
+        self.progress.update(self._task, completed=done, total=total)
+        if stderr.is_terminal:
+            self.progress.update(self._task, rate=self._rate())
 
     def rename(self, what: str, unit: str = "") -> None:
-        """Begin another stage."""
+        """Begin another stage, with nothing done yet."""
         self._begin(what, unit)
-        if self._clock() - self._start >= SECONDS_BETWEEN_LINES:
+        if not stderr.is_terminal and self._clock() - self._start >= SECONDS_BETWEEN_LINES:
             self._print(what)
+
+    def describe(self, text: str) -> None:
+        """Show another text on the bar, in the same stage."""
+        self.progress.update(self._task, description=text)
 
     def announce(self, line: str) -> None:
         """Print a line in any case; it may begin another stage."""
@@ -295,40 +267,37 @@ class ProgressLines:
         self._print(line)
 
     def tick(self) -> None:
-        """Print how far the work is, if it is time."""
-        if self._clock() - self._last >= SECONDS_BETWEEN_LINES:
+        """Print how far the work is, if it is time and there is no bar that shows it."""
+        if not stderr.is_terminal and self._clock() - self._last >= SECONDS_BETWEEN_LINES:
             self._print(self._state())
 
+    def _begin(self, what: str, unit: str) -> None:
+        self._unit = unit
+        self.progress.reset(self._task, description=what, rate="")
+
     def _print(self, line: str) -> None:
-        self._say(line)
+        say(line)
         self._last = self._clock()
 
+    def _rate(self) -> str:
+        speed = self.progress.tasks[0].speed
+        if not speed or not self._unit:
+            return ""
+        return f"{speed:,.1f} {self._unit}/s" if speed >= 1 else f"{speed:.2g} {self._unit}/s"
+
     def _state(self) -> str:
-        now, count = self._clock(), self._count
-        if count is None:
-            return f"{self._what}: {duration(now - self._since)} so far"
-        (done, total), (first, then) = count, self._first
-        line = f"{self._what}: {done:,} of {total:,} {self._unit}".rstrip()
-        if done == first or now == then:
-            return line
-        rate = (done - first) / (now - then)
-        if self._unit:
-            line += f", {rate:,.1f} {self._unit}/s" if rate >= 1 else f", {rate:.2g} {self._unit}/s"
-        return f"{line}, about {duration((total - done) / rate)} left" if done < total else line
+        task = self.progress.tasks[0]
+        if not task.completed:
+            return f"{task.description}: {duration(task.elapsed or 0)} so far"
+        parts = [f"{task.description}: {task.completed:,.0f} of {task.total:,.0f} {self._unit}".rstrip(), self._rate()]
+        if task.time_remaining:
+            parts.append(f"about {duration(task.time_remaining)} left")
+        return ", ".join(filter(None, parts))
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._keep_time, daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._is_over.set()
-        self._thread.join(timeout=1)  # no line comes after the result
-
-    def _keep_time(self) -> None:
-        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
-            while not self._is_over.wait(1):
-                self.tick()
+def unit_of(line: str) -> str | None:
+    """What is counted in the stage that a line begins; None if it begins none."""
+    return UNITS.get(line.partition(" ")[0])
 
 
 def duration(seconds: float) -> str:

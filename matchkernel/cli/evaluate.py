@@ -7,22 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from matchkernel.cli.console import plain_table, progress_bar, say, show_table, unit_of
-from matchkernel.cli.options import Engine, Json, detector_options, weight_files
+from matchkernel.cli.options import Engine, Json, weight_files, with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH
 
 if TYPE_CHECKING:
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles, Whitening
     from matchkernel.evaluation.method import Method
-    from matchkernel.evaluation.methods import Planned
     from matchkernel.evaluation.photos.methods import MethodSpec
-    from matchkernel.photos.nearest import Distance
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score a model, a baseline or descriptor files.")
 
@@ -45,12 +43,13 @@ BaselineWeights = Annotated[
 TrainingSet = Annotated[Path | None, typer.Option(help="patch set on which mkd learns its whitening")]
 Name = Annotated[str | None, typer.Option(help="name to show in the tables")]
 DistanceName = Annotated[
-    str | None, typer.Option("--distance", help="l2 or l1 (default: l2; binary descriptors use hamming)")
+    Distance | None, typer.Option("--distance", help="l2 or l1 (default: l2; binary descriptors use hamming)")
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="folder for the results, or a .json file for a single result")
 ]
 Device = Annotated[str, typer.Option(help="where the model runs: cpu, cuda or auto")]
+DETECTOR = Detector(keypoints=2000)
 
 
 @app.command()
@@ -75,23 +74,24 @@ def phototourism(
     from matchkernel.data.patch_set import open_test_sets
     from matchkernel.evaluation.methods import choose_methods
     from matchkernel.evaluation.patch_sets import QUERIES, evaluate_patch_sets
+    from matchkernel.evaluation.results import check_files, check_target
 
     models = [_named(text) for text in model or []]
     weights = _named(baseline_weights) if baseline_weights else None
     named = [_named(text) for text in sets]
     folders = [folder for _, folder in named] + ([training_set] if training_set else [])
     tested = {name or folder for name, folder in named}  # sets of one name are joined
-    _check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
+    check_target(out, max(len(models), 1) * len(tested) > 1, *folders, *_files(*models, weights))
     methods = choose_methods(models, baseline, weights, training_set, name=name, device=device, engine=engine)
     with progress_bar("reading") as bar:
         tests = open_test_sets(named)
         results = evaluate_patch_sets(
             methods,
             tests,
-            distance=cast("Distance | None", distance),
+            distance=distance,
             queries=queries or QUERIES,
             seed=seed,
-            before=_checking(out),
+            check_plans=partial(check_files, out),
             say=bar.rename,
             progress=bar,
         )
@@ -123,7 +123,9 @@ def hpatches(
         list[str] | None, typer.Option(help="only verification, matching or retrieval; may be given several times")
     ] = None,
     distance: DistanceName = None,
-    whitening: Annotated[str, typer.Option(help="none, or pcapl for the official whitening and power law")] = "none",
+    whitening: Annotated[
+        Literal["none", "pcapl"], typer.Option(help="none, or pcapl for the official whitening and power law")
+    ] = "none",
     write_csv: Annotated[
         Path | None, typer.Option(help="new folder to write the descriptors to, in the official layout")
     ] = None,
@@ -135,12 +137,13 @@ def hpatches(
     """Score verification, matching and retrieval as the official HPatches benchmark defines them."""
     from matchkernel.evaluation.hpatches.evaluate import TASKS, evaluate_hpatches
     from matchkernel.evaluation.methods import choose_methods
+    from matchkernel.evaluation.results import check_files, check_target
     from matchkernel.storage.files import check_new_folder
 
     models = [_named(model)] if model else []
     weights = _named(baseline_weights) if baseline_weights else None
     inputs = [place for place in (folder, descriptors, tasks, training_set) if place is not None]
-    _check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
+    check_target(out, len(split or []) > 1, *inputs, *_files(*models, weights))
     if write_csv is not None:
         check_new_folder(write_csv, *inputs)
     source = _descriptor_files(descriptors, bits, name, model or baseline or baseline_weights or training_set)
@@ -152,32 +155,30 @@ def hpatches(
             folder,
             tasks=tasks,
             splits=split or ["full"],
-            distance=cast("Distance | None", distance),
-            whitening=cast("Whitening", whitening),
+            distance=distance,
+            whitening=whitening,
             only=task or TASKS,
             write_csv=write_csv,
-            before=_checking(out),
+            check_plans=partial(check_files, out),
             say=bar.rename,
             progress=bar,
         )
     _finish(results, out, as_json)
 
 
-def _descriptor_files(
-    folder: Path | None, bits: bool, name: str | None, method: object
-) -> "Method | DescriptorFiles | None":
+def _descriptor_files(folder: Path | None, bits: bool, name: str | None, method: object) -> "Method | None":
     """The descriptor files to score, if there are any; options of a method cannot be combined with them."""
-    from matchkernel.evaluation.hpatches.evaluate import DescriptorFiles
+    from matchkernel.evaluation.method import descriptor_files
 
     if folder is None and bits:
         raise ArgumentError("--bits needs --descriptors")
     if folder is not None and method:
         raise ArgumentError("--descriptors cannot be combined with a model or a baseline")
-    return None if folder is None else DescriptorFiles(folder, bits, name or "")
+    return None if folder is None else descriptor_files(folder, bits=bits, name=name)
 
 
 @app.command()
-@detector_options(Detector(keypoints=2000))
+@with_settings
 def photos(
     *,
     scenes: Annotated[
@@ -202,7 +203,7 @@ def photos(
         list[int] | None,
         typer.Option(min=0, help="keypoint budget to compare, one table row each; may be repeated"),
     ] = None,
-    detector: Detector,
+    detector: Detector = DETECTOR,
     shared_points: Annotated[int, typer.Option(min=1, help="3-D points that the two images of a pair share")] = 15,
     most_pairs: Annotated[
         int | None,
@@ -227,12 +228,13 @@ def photos(
     """Find relative poses (or homographies) from matches of photos, and compare them with the true ones."""
     from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
     from matchkernel.evaluation.photos.scenes import read_scenes
+    from matchkernel.evaluation.results import check_files, check_target
     from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]
     specs = _photo_methods(model, detectors, filters or ["ratio"], device=device, engine=engine, guided=guided)
-    _check_target(out, len(specs) > 1, *scenes, *weight_files(*(spec.text for spec in specs)))
+    check_target(out, len(specs) > 1, *scenes, *weight_files(*(spec.text for spec in specs)))
     if work is not None:
         check_folder(work, *scenes)
     cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
@@ -245,7 +247,7 @@ def photos(
             work=work or parts,
             workers=workers or cores,
             threads_each=threads,
-            before=_checking(out),
+            check_plans=partial(check_files, out),
             say=lambda line: bar.rename(line, unit_of(line) or ""),
             progress=bar,
         )
@@ -275,19 +277,6 @@ def _named(text: str) -> tuple[str | None, str]:
 
 def _files(*named: tuple[str | None, str] | None) -> list[Path]:
     return weight_files(*(path for _, path in filter(None, named)))
-
-
-def _check_target(out: Path | None, several: bool, *inputs: str | Path) -> None:
-    from matchkernel.evaluation.results import check_target
-
-    if out is not None:
-        check_target(out, several, *inputs)
-
-
-def _checking(out: Path | None) -> "Planned | None":
-    from matchkernel.evaluation.results import check_files
-
-    return None if out is None else partial(check_files, out)
 
 
 def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, remark: str = "") -> None:

@@ -1,24 +1,26 @@
 """matchkernel explore"""
 
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchkernel.cli.console import say
-from matchkernel.cli.options import PhotoModel
+from matchkernel.cli.options import with_settings
 from matchkernel.errors import ArgumentError
+from matchkernel.explore.settings import ExploreSettings
 
 if TYPE_CHECKING:
-    from matchkernel.explore.settings import ExploreSettings
+    from matchkernel.explore.photos import PagePhoto
 
 
+@with_settings
 def explore(
+    settings: ExploreSettings,
     a: Annotated[Path | None, typer.Argument(metavar="A", help="photo (default: a sample pair)")] = None,
     b: Annotated[Path | None, typer.Argument(metavar="B", help="another photo")] = None,
-    model: PhotoModel = "light-wide",
     compare: Annotated[str | None, typer.Option(help="second model, side by side with --model, for --save")] = None,
-    keypoints: Annotated[int, typer.Option(help="maximum number of keypoints per photo at the start")] = 2000,
     results: Annotated[
         list[Path] | None,
         typer.Option(help="results of `matchkernel evaluate` to show, or folders of them; may be given several times"),
@@ -32,19 +34,22 @@ def explore(
             help="maximum number of matches in the saved file, of all models together; chosen evenly by distance"
         ),
     ] = 300,
-    host: Annotated[str, typer.Option(help="name or address to serve at")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to serve at; 0 for any free one")] = 8765,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
 ) -> None:
     """Explore matches, patches and similarity maps of two photos in a local page, or in one file."""
     from matchkernel.explore.photos import read_photo, read_sample
-    from matchkernel.explore.settings import ExploreSettings
+    from matchkernel.storage.files import check_output
 
-    settings = ExploreSettings(host=host, port=port, model=model, keypoints=keypoints)
     photos = [path for path in (a, b) if path is not None]
     if len(photos) == 1:
         raise ArgumentError("give two photos, or none for the sample pair")
-    _check_options(save, settings, compare, open_browser, photos)
+    if save is None:
+        if compare is not None:
+            raise ArgumentError("--compare is for --save; on the page that is served, choose the models there")
+    else:
+        if not open_browser or settings != ExploreSettings(model=settings.model, keypoints=settings.keypoints):
+            raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
+        check_output(save, *photos, suffixes=(".html",))
     report = _report(results) if results else None
     pair = (read_photo(photos[0], settings), read_photo(photos[1], settings)) if photos else None
     if save is not None:
@@ -53,39 +58,24 @@ def explore(
         size = save_page(save, pair or read_sample(settings), settings, compare, matches, report)
         say(f"-> {save}, {size / 1e6:.1f} MB")
     else:
-        from matchkernel.explore.serve import serve
-
-        serve(settings, pair, report, _open_page if open_browser else _say_address)
+        _serve(settings, pair, report, open_browser)
 
 
-def _check_options(
-    save: Path | None, settings: "ExploreSettings", compare: str | None, open_browser: bool, photos: list[Path]
+def _serve(
+    settings: ExploreSettings, pair: "tuple[PagePhoto, PagePhoto] | None", report: str | None, open_browser: bool
 ) -> None:
-    """Refuse options that would have no effect, an output that cannot be written, and missing packages."""
-    from matchkernel.explore.settings import ExploreSettings
     from matchkernel.storage.extras import need
-    from matchkernel.storage.files import check_output
 
-    if save is not None:
-        if not open_browser or settings != ExploreSettings(model=settings.model, keypoints=settings.keypoints):
-            raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
-        check_output(save, *photos, suffixes=(".html",))
-        return
-    if compare is not None:
-        raise ArgumentError("--compare is for --save; on the page that is served, choose the models there")
     need("starlette", "explore", "the explorer page")
     need("uvicorn", "explore", "the explorer page")
+    from matchkernel.explore.serve import serve
 
+    def started(address: str) -> None:
+        say(f"{address}  (Ctrl-C ends it)")
+        if open_browser:
+            webbrowser.open(address)
 
-def _say_address(address: str) -> None:
-    say(f"{address}  (Ctrl-C ends it)")
-
-
-def _open_page(address: str) -> None:
-    import webbrowser
-
-    _say_address(address)
-    webbrowser.open(address)
+    serve(settings, pair, report, started)
 
 
 def _report(results: list[Path]) -> str:

@@ -8,62 +8,39 @@ from typing import Annotated
 
 import typer
 
+from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say, say_stages
-from matchkernel.cli.options import (
-    Device,
-    Engine,
-    Json,
-    Listed,
-    Masks,
-    On,
-    Only,
-    PhotoModel,
-    Profile,
-    Stored,
-    Untrained,
-    WorkerCount,
-    check_model_options,
-    detector_options,
-    open_workers,
-    speed,
-)
 from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
+from matchkernel.photos.features import Store
 
 
-@detector_options()
+@options.with_settings
 def extract(
-    *,
     images: Annotated[list[Path], typer.Argument(help="images, folders of images, patterns such as 'photos/**/*.jpg'")],
     out: Annotated[Path, typer.Option("--out", "-o", help="features.h5 in hloc's layout, or a folder for .npz files")],
-    model: PhotoModel = "light-wide",
-    untrained: Untrained = False,
+    model: options.ModelOptions,
     detector: Detector,
-    only: Only = None,
-    listed: Listed = None,
-    masks: Masks = None,
-    store: Stored = "float32",
-    device: Device = "auto",
-    engine: Engine = "auto",
-    on: On = "local",
-    workers: WorkerCount = None,
-    profile: Profile = False,
-    as_json: Json = False,
+    compute: options.WorkerOptions,
+    only: options.Only = None,
+    listed: options.Listed = None,
+    masks: options.Masks = None,
+    store: Annotated[Store, typer.Option(help="how descriptors are stored in features files")] = "float32",
+    profile: options.Profile = False,
+    as_json: options.Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
     from matchkernel.collection.extract import extract_images
-    from matchkernel.photos.describers import open_describer
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.work import recording, stage
 
-    check_model_options(model, untrained, engine)
     with recording() as stages:
         with stage("open"):
-            describer = open_describer(model, untrained=untrained, device=device, engine=engine, later=True)
+            describer = model.open(later=True)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)
         if photos.ignored:
             say(photos.what_was_ignored())
-        pool, label = open_workers(on, workers, len(photos.paths), device)
+        pool, label = compute.open(len(photos.paths), model.device)
         start = time.monotonic()
         with progress_bar("extracting features", len(photos.paths), unit="images", resumes=out) as bar:
             report = extract_images(
@@ -72,7 +49,7 @@ def extract(
     done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
     if not done and not kept:
         raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
-    rate = speed(done, time.monotonic() - start, "images")
+    rate = options.speed(done, time.monotonic() - start, "images")
     if as_json:
         seconds = {"seconds": stages.rounded()} if profile else {}
         print(json.dumps({**asdict(report), "ignored": photos.ignored, "on": label, **rate, **seconds}))

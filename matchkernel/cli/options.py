@@ -5,51 +5,37 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.detect import Detector
 from matchkernel.runtime.config import AUTO, ENGINES
+from matchkernel.storage.settings import setting
 
 if TYPE_CHECKING:
-    from matchkernel.geometry.detect import Detector
+    from matchkernel.photos.extract import Describer
     from matchkernel.storage.pool import Workers
 
 Verb = Callable[..., None]
 DOG_ONLY = ("contrast", "edge")  # fields of Detector that Key.Net does not use
+DEVICES = "cpu, cuda or auto"
+COMPUTES = f"what computes descriptors: {', '.join(ENGINES)}, or an .onnx file of the model"
+UNTRAINED = "take --model as the name of a descriptor, with random weights"
 
 Model = Annotated[str, typer.Option(help="name of trained weights, or a .safetensors file")]
-PhotoModel = Annotated[str, typer.Option(help="name of trained weights, a .safetensors file, sift or rootsift")]
-Untrained = Annotated[
-    bool, typer.Option("--untrained", help="take --model as the name of a descriptor, with random weights")
-]
-Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
-Engine = Annotated[
-    str, typer.Option(help=f"what computes descriptors: {', '.join(ENGINES)}, or an .onnx file of the model")
-]
+Untrained = Annotated[bool, typer.Option("--untrained", help=UNTRAINED)]
+Device = Annotated[str, typer.Option(help=DEVICES)]
+Engine = Annotated[str, typer.Option(help=COMPUTES)]
 Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, overrides a setting of the file; may be given several times"),
 ]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file to write")]
-MatchFilter = Annotated[
-    str,
-    typer.Option(
-        "--filter",
-        help="matches to keep: none (all), ratio, distance, either, both, adalam; with limits other than the model's: "
-        "ratio:0.85, distance:0.8, either:0.85,0.8",
-    ),
-]
-InlierPixels = Annotated[float, typer.Option(help="maximum error of an inlier, in pixels")]
-Guided = Annotated[
-    bool, typer.Option("--guided", help="with the geometry found, match again among keypoints that agree with it")
-]
-Mutual = Annotated[bool, typer.Option(help="keep only mutual nearest neighbours")]
 Profile = Annotated[bool, typer.Option("--profile", help="also print the seconds of each stage")]
 Only = Annotated[
     list[str] | None,
@@ -61,42 +47,51 @@ Listed = Annotated[
 Masks = Annotated[
     Path | None, typer.Option(help="folder of masks, NAME.png for the photo NAME: no keypoints where a mask is 0")
 ]
-Stored = Annotated[
-    Literal["float32", "float16", "bytes"], typer.Option("--store", help="how descriptors are stored in features files")
-]
-On = Annotated[
-    str,
-    typer.Option(
-        "--on", help="where to compute: local; ray (this machine, or RAY_ADDRESS); ray://HOST:PORT or HOST:PORT"
-    ),
-]
-WorkerCount = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        help="number of processes (default: this one for up to 100 items or on a GPU, otherwise one per core)",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
-class Geometry(StrEnum):
-    """The model that matches are verified with."""
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """What describes the keypoints of photos."""
 
-    auto = "auto"
-    homography = "homography"
-    fundamental = "fundamental"
-    none = "none"
+    model: str = setting("light-wide", about="name of trained weights, a .safetensors file, sift or rootsift")
+    untrained: bool = setting(False, about=UNTRAINED)
+    device: str = setting("auto", about=DEVICES)
+    engine: str = setting(AUTO, about=COMPUTES)
+
+    def __post_init__(self) -> None:
+        from matchkernel.photos.extract import SIFTS
+
+        given = ["--untrained"] * self.untrained + ["--engine"] * (self.engine != AUTO)
+        if self.model in SIFTS and given:
+            raise ArgumentError(f"{self.model} is not a network: leave out {' and '.join(given)}")
+
+    def open(self, *, later: bool = False) -> "Describer":
+        """The describer; with `later`, only workers open its engine."""
+        from matchkernel.photos.extract import open_describer
+
+        return open_describer(self.model, untrained=self.untrained, device=self.device, engine=self.engine, later=later)
 
 
-def check_model_options(model: str, untrained: bool, engine: str) -> None:
-    """Refuse options of networks for sift and rootsift, which would ignore them."""
-    from matchkernel.photos.describers import SIFTS
+@dataclasses.dataclass(frozen=True)
+class WorkerOptions:
+    """Where many images or pairs are computed."""
 
-    given = ["--untrained"] * untrained + ["--engine"] * (engine != AUTO)
-    if model in SIFTS and given:
-        raise ArgumentError(f"{model} is not a network: leave out {' and '.join(given)}")
+    on: str = setting(
+        "local", about="where to compute: local; ray (this machine, or RAY_ADDRESS); ray://HOST:PORT or HOST:PORT"
+    )
+    workers: int | None = setting(
+        None, about="number of processes (default: this one for up to 100 items or on a GPU, otherwise one per core)"
+    )
+
+    def open(self, items: int, device: str) -> "tuple[Workers | None, str]":
+        """The workers (None for this process), and their name for JSON."""
+        from matchkernel.collection.ray_pool import choose_workers
+        from matchkernel.photos.extract import open_place
+
+        has_gpu = self.on == "local" and device != "cpu" and open_place(device).startswith("cuda")
+        workers = choose_workers(self.on, self.workers, items=items, has_gpu=has_gpu, say=say)
+        return workers, workers.label if workers else "local"
 
 
 def weight_files(*models: str) -> list[Path]:
@@ -104,55 +99,65 @@ def weight_files(*models: str) -> list[Path]:
     return [Path(model) for model in models if os.path.isfile(model)]  # noqa: PTH113 - False for a name too long
 
 
-def open_workers(on: str, count: int | None, items: int, device: str) -> "tuple[Workers | None, str]":
-    """The workers that these options ask for (None for this process), and their name for JSON."""
-    from matchkernel.collection.ray_pool import choose_workers
-    from matchkernel.photos.describers import open_place
-
-    has_gpu = on == "local" and device != "cpu" and open_place(device).startswith("cuda")
-    workers = choose_workers(on, count, items=items, has_gpu=has_gpu, say=say)
-    return workers, workers.label if workers else "local"
-
-
 def speed(items: int, seconds: float, unit: str) -> dict[str, float]:
     """The elapsed time and the items per second, for JSON."""
     return {"elapsed": round(seconds, 3), f"{unit}_per_second": round(items / seconds, 3) if seconds > 0 else 0.0}
 
 
-def detector_options(default: "Detector | None" = None) -> Callable[[Verb], Verb]:
-    """Replace a verb's argument `detector` with one option for each field of Detector that has a help text."""
-    from matchkernel.geometry.detect import Detector
+def option_names(settings: type) -> list[str]:
+    """The fields of a dataclass that are options: those with a help text."""
+    return [field.name for field in dataclasses.fields(settings) if field.metadata.get("help")]
 
-    fields = [field for field in dataclasses.fields(Detector) if field.metadata.get("help")]
-    kind, usual = inspect.Parameter.KEYWORD_ONLY, default or Detector()
-    options = [
-        inspect.Parameter(
-            field.name,
-            kind,
-            default=getattr(usual, field.name),
-            annotation=Annotated[field.type, typer.Option(f"--{field.name}", help=field.metadata["help"])],
+
+def with_settings(verb: Verb) -> Verb:
+    """Replace each argument that is a dataclass of settings with one option for each field that has a help text.
+
+    The defaults of the options are those of the argument, if it has any, or of the dataclass.
+    """
+    usual: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(verb).parameters.values():
+        if dataclasses.is_dataclass(parameter.annotation):
+            settings: Any = parameter.annotation
+            usual[parameter.name] = settings() if parameter.default is parameter.empty else parameter.default
+            parameters += _options(usual[parameter.name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(verb)
+    def run(**values: Any) -> None:
+        for name, default in usual.items():
+            chosen = {option: values.pop(option) for option in option_names(type(default))}
+            values[name] = dataclasses.replace(default, **chosen)
+            if isinstance(default, Detector):
+                _check_used(values[name], default)
+        verb(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _options(settings: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass, with its values as defaults; values that are not plain are given as text."""
+    found = []
+    for field in dataclasses.fields(settings):
+        if not field.metadata.get("help"):
+            continue
+        kind, default, flag = field.type, getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
+        if isinstance(default, tuple):
+            kind, default = list[str], list(default)
+        elif dataclasses.is_dataclass(default):
+            kind, default = str, str(default)
+        flags = f"{flag}/--no-{flag[2:]}" if default is True else flag
+        annotation = Annotated[kind, typer.Option(flags, help=field.metadata["help"])]  # type: ignore[valid-type]
+        found.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
-        for field in fields
-    ]
-
-    def decorate(verb: Verb) -> Verb:
-        @functools.wraps(verb)
-        def run(**values: Any) -> None:
-            detector = Detector(**{field.name: values.pop(field.name) for field in fields})
-            _check_used(detector, usual)
-            verb(detector=detector, **values)
-
-        parameters: list[inspect.Parameter] = []
-        for parameter in inspect.signature(verb).parameters.values():
-            parameters += options if parameter.name == "detector" else [parameter.replace(kind=kind)]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
-
-    return decorate
+    return found
 
 
-def _check_used(detector: "Detector", usual: "Detector") -> None:
+def _check_used(detector: Detector, usual: Detector) -> None:
     """Refuse options of DoG beside Key.Net, which would ignore them."""
     ignored = [f"--{name}" for name in DOG_ONLY if getattr(detector, name) != getattr(usual, name)]
     if detector.keynet is not None and ignored:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchkernel.cli.console import say, stderr
+from matchkernel.cli.console import progress_bar, say, stderr
 from matchkernel.cli.options import Device, Settings
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
+    from matchkernel.cli.console import Bar
     from matchkernel.training.log import LogLine
 
 
@@ -34,7 +33,7 @@ def train(
     folder = out or default_folder(config)
     for place in sorted({*run.data.train} & {*run.data.validation}):
         say(f"warning: {place} is trained on and validated on: its scores also show what was memorised")
-    with _bar(run.sampling.steps) as bar:
+    with progress_bar("training", run.sampling.steps) as bar:
         outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))
     if not outcome.is_first:
         return
@@ -55,22 +54,9 @@ def default_folder(config: Path) -> Path:
     return Path("runs", *parts[below + 1 :])
 
 
-def _bar(steps: int) -> "Progress":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    facts = TextColumn(
-        "loss {task.fields[loss]:.4f}  rate {task.fields[rate]:.4g}  {task.fields[speed]:,.0f} patches/s"
-    )
-    columns = (TextColumn("training"), BarColumn(None), MofNCompleteColumn(), facts, TimeRemainingColumn())
-    bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
-    bar.add_task("training", total=steps, loss=float("nan"), rate=float("nan"), speed=0.0)
-    return bar
-
-
-def _show(bar: "Progress", line: "LogLine") -> None:
-    if line.validation is not None:
-        say(str(line))
-        return
-    bar.update(bar.task_ids[0], completed=line.step, loss=line.loss, rate=line.rate, speed=line.patches_per_second)
-    if not stderr.is_terminal:
-        say(str(line))
+def _show(bar: "Bar", line: "LogLine") -> None:
+    bar(line.step, line.steps)
+    if line.validation is not None or not stderr.is_terminal:
+        bar.announce(str(line))
+    else:
+        bar.describe(f"loss {line.loss:.4f}  rate {line.rate:.4g}  {line.patches_per_second:,.0f} patches/s")

@@ -16,11 +16,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from matchkernel import __version__
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.geometry.detect import NETWORKS, SIFT_PIXELS, Detection, Detector
-from matchkernel.photos.describers import Describer
-from matchkernel.photos.extract import check_same_settings, describe_detection, feature_facts
-from matchkernel.photos.features import IMAGE_HASH, Features, Store, label_of, load_features, read_facts, save_features
+from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
+from matchkernel.photos.extract import Describer, describe_detection, feature_facts
+from matchkernel.photos.features import (
+    IMAGE_HASH,
+    Features,
+    Store,
+    check_same_settings,
+    label_of,
+    load_features,
+    read_facts,
+    save_features,
+)
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     check_h5_name,
@@ -31,14 +40,13 @@ from matchkernel.photos.files import (
     write_features,
 )
 from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
-from matchkernel.runtime.onnx import ENGINE, FILE
-from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, leftovers_of
+from matchkernel.runtime.onnx import ENGINE
+from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, json_digest, remove_leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
-from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage, use_threads
+from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage
 
 FILE_SUFFIXES = (NPZ_SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these must be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
@@ -46,7 +54,16 @@ LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
 # that patches are cut from, 220 were measured (benchmarks/collection.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
+KEY_LETTERS = 40  # of sha256 in hexadecimal: 160 bits
 Result = TypeVar("Result")
+
+
+def key_of(*parts: Any) -> str:
+    """The digest of JSON values and of the version of this package.
+
+    It is the name of a file that they determine: such a file is the result, or damaged, which shows when it is read.
+    """
+    return json_digest([__version__, *parts])[:KEY_LETTERS]
 
 
 @dataclass(frozen=True)
@@ -116,12 +133,6 @@ class ExtractJob:
         """Where the features of single photos are written."""
         return self.out.with_name(self.out.name + ".parts") if is_h5(self.out) else self.out
 
-    def absolute(self) -> "ExtractJob":
-        """The same for workers, which may have another working directory."""
-        files = {name: str(Path(path).absolute()) for name in NETWORKS if (path := getattr(self.detector, name))}
-        detector = replace(self.detector, **files)  # type: ignore[arg-type]
-        return ExtractJob(detector, self.out.absolute(), self.store, self.masks and self.masks.absolute())
-
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
     """Images of folders, files and patterns by name, sorted (see photo_folders.photos_at)."""
@@ -164,8 +175,7 @@ def extract_images(
     if 0 < masked < len(images):
         say(f"{masked} of {len(images)} photos have a mask")
     with exclusive(job.folder, f"{out}: another process is writing features to it"):
-        for path in leftovers_of(job.out):
-            path.unlink(missing_ok=True)
+        remove_leftovers_of(job.out)
         with _opened(job, describer, workers, len(images)) as (facts, run):
             photos = _photos(job.out, images, facts, say)
             progress(0, len(photos))
@@ -206,10 +216,9 @@ def _opened(
         extractor = Extractor(describer, job)
         yield extractor.facts, extractor.each
         return
-    with visible_mark(job.folder) as mark, workers.pool(extract_work(job, describer, mark), images) as pool:
+    with workers.pool(extract_work(job, describer), images) as pool:
 
         def run(photos: list[Photo]) -> Iterator[Outcome]:
-            photos = [replace(photo, path=photo.path.absolute()) for photo in photos]
             size = min(IMAGES_PER_TASK, max(1, len(photos) // (TASKS_PER_WORKER * pool.size)))
             for task, result in pool.run([photos[i : i + size] for i in range(0, len(photos), size)]):
                 if isinstance(result, Failure):
@@ -220,21 +229,15 @@ def _opened(
         yield pool.facts, run
 
 
-def extract_work(job: ExtractJob, describer: Describer, mark: Path) -> Work:
-    """What workers need to extract features; all of them must see the file `mark`."""
+def extract_work(job: ExtractJob, describer: Describer) -> Work:
+    """What workers need to extract features."""
     device, engine = describer.wanted_device, describer.wanted_engine
-    if engine.lower().endswith(FILE):
-        describer = replace(describer, wanted_engine=str(Path(engine).absolute()))
     on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
     uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
-    return Work(partial(_open_in_worker, mark.absolute(), job.absolute(), describer), MEMORY, uses_gpu)
+    return Work(partial(_open_in_worker, job, describer), MEMORY, uses_gpu, job.folder)
 
 
-def _open_in_worker(
-    mark: Path, job: ExtractJob, describer: Describer, threads: int, gpu: bool
-) -> tuple[dict[str, Any], Run]:
-    check_visible(mark)
-    use_threads(threads)
+def _open_in_worker(job: ExtractJob, describer: Describer, gpu: bool) -> tuple[dict[str, Any], Run]:
     if describer.wanted_device == "auto":
         describer = replace(describer, wanted_device="cuda" if gpu else "cpu")
     extractor = Extractor(describer, job)

@@ -9,18 +9,17 @@ import json
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.collection.extract import LIBRARIES
+from matchkernel.collection.extract import LIBRARIES, key_of
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.describers import open_place
+from matchkernel.photos.extract import open_place
 from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
@@ -38,12 +37,11 @@ from matchkernel.photos.files import (
 )
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.files import check_output, leftovers_of, replacing
+from matchkernel.storage.files import check_output, remove_leftovers_of, replacing
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
 from matchkernel.storage.settings import first_difference
-from matchkernel.storage.shards import check_visible, key_of, visible_mark
-from matchkernel.storage.work import Progress, Say, stage, use_threads
+from matchkernel.storage.work import Progress, Say, stage
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
 FACTS_AT_A_TIME = 1000  # images whose settings are in memory
@@ -51,6 +49,7 @@ CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block w
 MATCHING = 300_000_000  # bytes: tiles of distances, a model that is fitted
 MEMORY = LIBRARIES + CACHE + MATCHING  # of a worker, unless an image has far more than 100,000 keypoints
 ARRAYS = ("counts", "sizes", "indices", "scores", "facts")
+FoundPair = tuple[PairMatches, int]  # and the number of keypoints of A; scores are (1 + the cosine of descriptors) / 2
 
 
 @dataclass(frozen=True)
@@ -78,23 +77,6 @@ class PairTask(NamedTuple):
     a: str
     b: str
     key: str
-
-
-class FoundPair(NamedTuple):
-    """The matches of two images.
-
-    Attributes:
-        a, b: names of the images.
-        indices: (M, 2) row in A and row in B.
-        scores: (M,) from 0 to 1: (1 + the cosine of the descriptors) / 2.
-        size: number of keypoints of A.
-    """
-
-    a: str
-    b: str
-    indices: np.ndarray
-    scores: np.ndarray
-    size: int
 
 
 @dataclass(frozen=True)
@@ -148,14 +130,16 @@ def match_pairs(
     h5 = next((path for path in targets if is_h5(path)), None)
     folder = targets[0].with_name(targets[0].name + ".parts")
     with exclusive(folder, f"{targets[0]}: another process is writing matches to it"):
-        for path in (left for target in targets for left in leftovers_of(target)):
-            path.unlink(missing_ok=True)
+        for target in targets:
+            remove_leftovers_of(target)
         tasks, skipped = _tasks(files, wanted, chosen, say)
         kept = _kept(h5, tasks, chosen)
-        job = MatchJob(files.path, chosen, folder, device)
         left = [task for task in tasks if task.key not in kept]
         progress(len(kept), len(tasks))
-        blocks, failed = match_blocks(job, left, workers, say, lambda done, _: progress(len(kept) + done, len(tasks)))
+        matcher = Matcher(files.path, chosen, folder, device)
+        blocks, failed = _match_blocks(
+            matcher, left, workers, say, lambda done, _: progress(len(kept) + done, len(tasks))
+        )
         with stage("write"):
             _write(blocks, targets, tasks, chosen)
         shutil.rmtree(folder, ignore_errors=True)
@@ -258,22 +242,8 @@ def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -
     return {key: count for key, count in found.values() if key in keys}
 
 
-@dataclass(frozen=True)
-class MatchJob:
-    """What is matched and where the shards are written: see match_pairs."""
-
-    features: Path
-    settings: MatchSettings
-    folder: Path
-    device: str = "cpu"
-
-
-def match_blocks(
-    job: MatchJob,
-    tasks: Sequence[PairTask],
-    workers: Workers | None = None,
-    say: Say = lambda line: None,
-    progress: Progress = lambda done, total: None,
+def _match_blocks(
+    matcher: "Matcher", tasks: Sequence[PairTask], workers: Workers | None, say: Say, progress: Progress
 ) -> tuple[list[MatchedBlock], dict[str, str]]:
     """Match pairs block by block into shards, unless they exist; and what was skipped, with the reason."""
     by_names = {(task.a, task.b): task for task in tasks}
@@ -281,7 +251,7 @@ def match_blocks(
     found: dict[PairTask, MatchedBlock] = {}  # by first pair
     skipped: dict[str, str] = {}
     done = 0
-    for items, result in _run(job, blocks, workers):
+    for items, result in _results(matcher, blocks, workers):
         done += len(items)
         if isinstance(result, Failure):
             news = {f"{pair.a} {pair.b}": f"{pair.a} {pair.b}: not matched: {result.reason}" for pair in items}
@@ -295,46 +265,44 @@ def match_blocks(
     return [found[pair] for block in blocks for pair in block if pair in found], dict(sorted(skipped.items()))
 
 
-def _run(
-    job: MatchJob, blocks: list[list[PairTask]], workers: Workers | None
+def _results(
+    matcher: "Matcher", blocks: list[list[PairTask]], workers: Workers | None
 ) -> Iterator[tuple[list[PairTask], MatchedBlock | Failure]]:
-    if not blocks:
-        return
-    if workers is None:
-        matcher = Matcher(job, open_place(job.device))
+    if workers is None or not blocks:
+        matcher = replace(matcher, device=open_place(matcher.device))
         yield from ((block, matcher.match_block(block)) for block in blocks)
         return
-    with visible_mark(job.folder) as mark, workers.pool(match_work(job, mark), len(blocks)) as pool:
+    uses_gpu = matcher.device == "auto" or matcher.device.startswith("cuda")
+    with workers.pool(Work(matcher.open_in_worker, MEMORY, uses_gpu, matcher.folder), len(blocks)) as pool:
         yield from pool.run(blocks)
 
 
-def match_work(job: MatchJob, mark: Path) -> Work:
-    """What workers need to match blocks of pairs; all of them must see the file `mark`."""
-    uses_gpu = job.device == "auto" or job.device.startswith("cuda")
-    absolute = replace(job, features=job.features.absolute(), folder=job.folder.absolute())
-    return Work(partial(_open_in_worker, mark.absolute(), absolute), MEMORY, uses_gpu)
-
-
-def _open_in_worker(mark: Path, job: MatchJob, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
-    check_visible(mark)
-    use_threads(threads)
-    device = ("cuda" if gpu else "cpu") if job.device == "auto" else job.device
-    return {}, Matcher(job, open_place(device)).match_block
-
-
+@dataclass(frozen=True)
 class Matcher:
-    """Matches pairs of images in one process, and keeps the features of the last images in memory."""
+    """Matches pairs of images in one process, and keeps the features of the last images in memory.
 
-    def __init__(self, job: MatchJob, device: str) -> None:
-        self.job, self.device = job, device
-        self._files = FeatureFiles(job.features, [])
-        self._cache: OrderedDict[str, Features] = OrderedDict()
-        self._cached = 0  # bytes
+    Attributes:
+        features: folder of .npz files or features.h5.
+        settings: how to match.
+        folder: where the shards are written.
+        device: where descriptors are compared.
+    """
+
+    features: Path
+    settings: MatchSettings
+    folder: Path
+    device: str = "cpu"
+    _cache: OrderedDict[str, Features] = field(default_factory=OrderedDict, init=False, repr=False)
+
+    def open_in_worker(self, gpu: bool) -> tuple[dict[str, Any], Run]:
+        """What a pool asks of work."""
+        device = ("cuda" if gpu else "cpu") if self.device == "auto" else self.device
+        return {}, replace(self, device=open_place(device)).match_block
 
     def match_block(self, tasks: Sequence[PairTask]) -> MatchedBlock:
         """Match the pairs of a block and write their matches, unless they are written already."""
         key = key_of([pair.key for pair in tasks])
-        path = self.job.folder / f"{key}{NPZ_SUFFIX}"
+        path = self.folder / f"{key}{NPZ_SUFFIX}"
         try:
             return _summary(path, is_new=False)
         except FileError:
@@ -349,28 +317,26 @@ class Matcher:
         if a is None or b is None:
             return None
         try:
-            found = match_features(a, b, self.job.settings, device=self.device)
+            found = match_features(a, b, self.settings, device=self.device)
         except ArgumentError as error:
             raise ArgumentError(f"{pair.a} and {pair.b}: {error}") from None
         matches = found.matches[found.inliers]
-        return FoundPair(pair.a, pair.b, matches.indices, 1 - matches.distances**2 / 4, len(a))
+        return PairMatches((pair.a, pair.b), matches.indices, 1 - matches.distances**2 / 4, pair.key), len(a)
 
     def _features(self, name: str, unreadable: dict[str, str]) -> Features | None:
         """Features of an image, kept for its other pairs; None, with a reason, if they cannot be read."""
         if name in unreadable:
             return None
-        if name in self._cache:
-            self._cache.move_to_end(name)
-            return self._cache[name]
-        try:
-            self._cache[name] = features = self._files.load(name)
-        except FileError as error:
-            unreadable[name] = str(error)
-            return None
-        self._cached += _bytes_of(features)
-        while self._cached > CACHE and len(self._cache) > 2:
-            self._cached -= _bytes_of(self._cache.popitem(last=False)[1])
-        return features
+        if name not in self._cache:
+            try:
+                self._cache[name] = FeatureFiles(self.features, []).load(name)
+            except FileError as error:
+                unreadable[name] = str(error)
+                return None
+        self._cache.move_to_end(name)
+        while len(self._cache) > 2 and sum(map(_bytes_of, self._cache.values())) > CACHE:
+            self._cache.popitem(last=False)
+        return self._cache[name]
 
 
 def _bytes_of(features: Features) -> int:
@@ -380,19 +346,19 @@ def _bytes_of(features: Features) -> int:
 
 def _summary(path: Path, *, is_new: bool) -> MatchedBlock:
     found, unreadable = load_block(path)
-    return MatchedBlock(path, len(found), sum(len(one.indices) for one in found), is_new, unreadable)
+    return MatchedBlock(path, len(found), sum(len(one.indices) for one, _ in found), is_new, unreadable)
 
 
 def save_block(found: Sequence[FoundPair], path: Path, unreadable: dict[str, str]) -> None:
     """Write the matches of a block, atomically; the same matches give the same bytes."""
-    facts = {"key": path.stem, "pairs": [[one.a, one.b] for one in found], "bad": unreadable}
+    facts = {"key": path.stem, "pairs": [one.names for one, _ in found], "bad": unreadable}
     with replacing(path) as part, part.open("wb") as file:
         np.savez(
             file,
-            counts=np.array([len(one.indices) for one in found], np.int64),
-            sizes=np.array([one.size for one in found], np.int64),
-            indices=np.concatenate([np.empty((0, 2), np.int32), *(one.indices.astype(np.int32) for one in found)]),
-            scores=np.concatenate([np.empty(0, np.float32), *(one.scores.astype(np.float32) for one in found)]),
+            counts=np.array([len(one.indices) for one, _ in found], np.int64),
+            sizes=np.array([size for _, size in found], np.int64),
+            indices=np.concatenate([np.empty((0, 2), np.int32), *(one.indices.astype(np.int32) for one, _ in found)]),
+            scores=np.concatenate([np.empty(0, np.float32), *(one.scores.astype(np.float32) for one, _ in found)]),
             facts=np.array(json.dumps(facts, sort_keys=True)),
         )
 
@@ -404,10 +370,9 @@ def load_block(path: Path) -> tuple[list[FoundPair], dict[str, str]]:
     facts = json.loads(str(arrays["facts"]))
     if facts["key"] != path.stem:
         raise FileError(f"{path}: not the file of matches that its name says")
-    starts = [0, *np.cumsum(counts).tolist()]
-    parts = zip(facts["pairs"], starts, starts[1:], sizes.tolist(), strict=False)
-    found = [FoundPair(a, b, indices[start:end], scores[start:end], size) for (a, b), start, end, size in parts]
-    return found, facts["bad"]
+    ends = np.cumsum(counts)[:-1]
+    parts = zip(facts["pairs"], np.split(indices, ends), np.split(scores, ends), sizes.tolist(), strict=False)
+    return [(PairMatches((a, b), rows, values), size) for (a, b), rows, values, size in parts], facts["bad"]
 
 
 def _write(
@@ -419,10 +384,10 @@ def _write(
     h5 = next((path for path in targets if is_h5(path)), None)
     text = next((path for path in targets if not is_h5(path)), None)
     if h5 is not None and (blocks or not h5.exists()):
-        pairs = ((PairMatches((one.a, one.b), one.indices, one.scores, keys[one.a, one.b]), one.size) for one in found)
+        pairs = ((replace(one, key=keys[one.names]), size) for one, size in found)
         write_matches(h5, pairs, json.dumps(_recorded(settings), sort_keys=True))
     if text is not None and h5 is None:
-        write_match_list(text, ((one.a, one.b, one.indices) for one in found))
+        write_match_list(text, ((*one.names, one.indices) for one, _ in found))
     elif text is not None and h5 is not None:  # which may have had pairs before
         matched = recorded_matches(h5, keys)[1]
         write_match_list(text, ((*one.names, one.indices) for one in read_matches_of(h5, matched)))

@@ -2,10 +2,11 @@
 
 Ray decides on which machine an actor runs. If it dies, alone or with its machine, another one is requested, which waits
 until there is room for it, while the other workers continue. All machines must have this package and see the same
-files.
+files under the same paths.
 """
 
 import os
+import platform
 import re
 import socket
 import sys
@@ -13,12 +14,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from matchkernel import __version__
-from matchkernel.errors import ArgumentError, WorkError, short_message
+from matchkernel.errors import ArgumentError, FileError, WorkError, short_message
 from matchkernel.storage.extras import need
-from matchkernel.storage.pool import LocalWorkers, Pool, Work, WorkerDiedError, Workers, reply
+from matchkernel.storage.files import write_errors
+from matchkernel.storage.pool import LocalWorkers, Pool, Run, Work, WorkerDiedError, Workers, reply
 from matchkernel.storage.work import Say, cores
 
 ONE_PROCESS_UP_TO = 100  # items for which starting processes does not pay
@@ -90,7 +93,8 @@ class RayWorkers:
             needs = {"num_cpus": max(1, cpus // gpus) if gpu else 1, "num_gpus": int(gpu)}
             if self.count is None:
                 needs["memory"] = offered_memory(ray.nodes(), work.memory)
-            cluster = _Cluster(ray, ray.put(work.open), needs, self.say)
+            mark = None if work.folder is None else stack.enter_context(visible_mark(work.folder))
+            cluster = _Cluster(ray, ray.put((work, os.getcwd(), mark)), needs, self.say)  # noqa: PTH109 - a string
             pool = Pool([_RayWorker(cluster) for _ in range(max(1, min(count, tasks)))])
             stack.callback(pool.close)
             yield pool
@@ -127,17 +131,44 @@ def _check_reachable(address: str) -> None:
         raise WorkError(f"{address}: no Ray cluster could be reached ({error})") from None
 
 
+@contextmanager
+def visible_mark(folder: Path) -> Iterator[Path]:
+    """A file in a folder by which workers on other machines can tell that they see the same folder."""
+    mark = folder / f".shared.{os.getpid()}.{os.getpid()}.part"  # removed as a leftover if this process is killed
+    with write_errors(mark):
+        mark.touch()
+    try:
+        yield mark
+    finally:
+        with suppress(OSError):
+            mark.unlink()
+
+
+def begin_elsewhere(
+    work: Work, directory: str, mark: Path | None, threads: int, gpu: bool
+) -> tuple[dict[str, Any], Run]:
+    """Prepare the work on another machine, which must see the mark, with relative paths as the user gave them."""
+    with suppress(OSError):  # a directory that is not shared; absolute paths may be
+        os.chdir(directory)
+    if mark is not None and not mark.exists():
+        raise FileError(
+            f"{mark.parent}: the machine {platform.node()} does not see this folder of the run; inputs and outputs "
+            "must be on a file system that all machines share, under the same path"
+        )
+    facts, run = work.begin(threads, gpu)
+    return facts | {"matchkernel": __version__}, run
+
+
 class RayActor:
     """A process of the cluster. Its methods return what `reply` gives."""
 
-    def open(self, function: Any, threads: int, gpu: bool) -> tuple[bool, Any, str]:
+    def open(self, work: tuple[Work, str, Path | None], threads: int, gpu: bool) -> tuple[bool, Any, str]:
         """Prepare the work; returns whether that succeeded, the facts or the error, and the machine."""
         import ray
 
-        is_open, opened = reply(function, threads, gpu)
+        is_open, opened = reply(begin_elsewhere, *work, threads, gpu)
         if is_open:
-            facts, self._run = opened
-            opened = facts | {"matchkernel": __version__}
+            opened, self._run = opened
         return is_open, opened, ray.get_runtime_context().get_node_id()
 
     def run(self, items: Sequence[Any]) -> tuple[bool, Any]:

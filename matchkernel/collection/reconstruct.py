@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.collection.choice import PairChoice, parse_choice
-from matchkernel.collection.extract import extract_images
+from matchkernel.collection.extract import extract_images, key_of
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
@@ -22,9 +22,8 @@ from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_fold
 from matchkernel.colmap.text_files import check_image_name
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
-from matchkernel.photos.describers import Describer, Model, open_describer
-from matchkernel.photos.extract import check_same_settings, feature_facts
-from matchkernel.photos.features import IMAGE_HASH, load_features, read_facts
+from matchkernel.photos.extract import Describer, Model, feature_facts, open_describer
+from matchkernel.photos.features import IMAGE_HASH, check_same_settings, load_features, read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,
@@ -41,7 +40,6 @@ from matchkernel.storage.images import open_image
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
 from matchkernel.storage.settings import describe_differences
-from matchkernel.storage.shards import key_of
 from matchkernel.storage.work import Progress, Say
 
 SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"

@@ -9,36 +9,30 @@ from matchkernel.colmap.model import CAMERA_MODELS
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.features import Store
-from matchkernel.photos.match import DEFAULT_FILTER, Filter, parse_filter
-from matchkernel.storage.settings import check_ranges
+from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, parse_filter
+from matchkernel.storage.settings import check_ranges, setting
 
 Mapper = Literal["incremental", "global"]
 
 
 @dataclass(frozen=True)
 class ReconstructSettings:
-    """How images are reconstructed.
-
-    Attributes:
-        detector: how keypoints are found (default: COLMAP's own limits on their number and contrast).
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
-        pairs: which images are matched (see choice.parse_choice); "auto": all pairs of up to 120 images, each
-            with the 20 most similar ones of more.
-        single_camera: all images were taken by one camera with one focal length.
-        camera_model: of COLMAP.
-        camera_params: known intrinsics of the model, such as "1200,640,480,0"; they are then kept as they are.
-        mapper: "global" needs COLMAP 4.
-        store: how descriptors are stored.
-    """
+    """How images are reconstructed. Options of commands are derived from these fields."""
 
     detector: Detector = COLMAP_LIKE
-    filter: Filter = DEFAULT_FILTER
-    pairs: str = "auto"
-    single_camera: bool = False
-    camera_model: str = "SIMPLE_RADIAL"
-    camera_params: str | None = None
-    mapper: Mapper = "incremental"
-    store: Store = "float32"
+    filter: Filter = setting(DEFAULT_FILTER, about=FILTER_HELP)
+    pairs: str = setting(
+        "auto",
+        about="what to match: all, top:20 (each with the 20 most similar), sequential:10 (neighbours by name), "
+        "a file of pairs, or several joined by + (auto: all of up to 120 images, top:20 of more)",
+    )
+    single_camera: bool = setting(False, about="all images were taken by one camera")
+    camera_model: str = setting("SIMPLE_RADIAL", about="COLMAP's name of the camera model")
+    camera_params: str | None = setting(
+        None, about="known intrinsics of the camera model, such as 1200,640,480,0; they are kept"
+    )
+    mapper: Mapper = setting("incremental", about="global needs COLMAP 4")
+    store: Store = setting("float32", about="how descriptors are stored in features files")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", parse_filter(self.filter))

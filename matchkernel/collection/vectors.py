@@ -3,7 +3,7 @@
 An aggregated selective match kernel (Tolias, Avrithis and Jégou, ICCV 2013): every descriptor is assigned to the
 nearest of K centres; the differences from a centre are summed, and each sum, a cell, is scaled to length 1. Two images
 are as similar as the cells they share: the cosines of their cells, negative ones dropped, squared, and summed. It was
-chosen among others by experiments/collections/choose_vector.py; docs/collections.md has the numbers.
+chosen among several such vectors (experiments/reports/2026-11-16-collections.md).
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save as to_bytes
 
 from matchkernel.errors import ArgumentError, WeightsError
-from matchkernel.photos.describers import SIFTS
+from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.arrays import Stored, digest, read_header, read_tensors, unit_rows

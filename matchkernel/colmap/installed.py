@@ -22,7 +22,7 @@ def find_colmap(mapper: str = "incremental", camera_model: str = "SIMPLE_RADIAL"
     program = shutil.which("colmap")
     if program is None:
         raise MissingExtraError(INSTALL)
-    if mapper != "incremental" and not re.search(rf"^\s+{MAPPERS[mapper]}\s*$", _help(program), re.MULTILINE):
+    if mapper != "incremental" and not re.search(rf"^\s+{MAPPERS[mapper]}\s*$", help_of(program), re.MULTILINE):
         raise MissingExtraError(
             f"the {mapper} mapper needs COLMAP 4 ({_version(program)}); leave --mapper out for the usual one"
         )
@@ -40,10 +40,11 @@ def _has_camera_model(program: str, model: str) -> bool:
 
 
 def _version(program: str) -> str:
-    version = re.search(r"COLMAP (\d[\w.]*)", _help(program))
+    version = re.search(r"COLMAP (\d[\w.]*)", help_of(program))
     return f"this one is {version[1]}" if version else program
 
 
 @cache
-def _help(program: str) -> str:
-    return output_of(program, "help")[1]
+def help_of(program: str, *stage: str) -> str:
+    """What COLMAP prints about itself, or about one of its stages."""
+    return output_of(program, *stage, "--help" if stage else "help")[1]

@@ -1,21 +1,20 @@
 """Read a COLMAP reconstruction: cameras, images and points from its binary or text files.
 
 The binary layout is that of COLMAP's documentation, little endian. Newer versions also write files for rigs and frames,
-which are not read; the layout of cameras, images and points is the same. Every count is checked against the remaining
-bytes before memory is allocated for it.
+which are not read; the layout of cameras, images and points is the same.
 """
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from matchkernel.errors import FileError
+from matchkernel.errors import FileError, MatchKernelError, short_message
 
 # name -> number of parameters, in the order of COLMAP's model ids
 CAMERA_MODELS = {
@@ -25,7 +24,7 @@ CAMERA_MODELS = {
     "EQUIRECTANGULAR": 2,
 }  # fmt: skip
 NO_POINT = -1
-COMMENTS = 10  # lines at the beginning of a text file in which its number of entries may be
+COMMENTS = 1000  # characters at the beginning of a text file in which its number of entries may be
 POINT2D = np.dtype([("x", "<f8"), ("y", "<f8"), ("point", "<i8")])
 
 
@@ -63,18 +62,12 @@ class Reconstruction:
 def read_reconstruction(folder: str | Path) -> Reconstruction:
     """Read cameras, images and points3D from the .bin files of a folder, or from the .txt files if there are none."""
     folder = Path(folder)
-    suffix = ".bin" if (folder / "cameras.bin").is_file() else ".txt"
-    paths = [folder / f"{name}{suffix}" for name in ("cameras", "images", "points3D")]
-    for path in paths:
-        if not path.is_file():
-            raise FileError(f"{path}: no such file; a sparse model has cameras, images and points3D, .bin or .txt")
-    if suffix == ".bin":
-        cameras, images, points = _binary_cameras(paths[0]), _binary_images(paths[1]), _binary_points(paths[2])
-    else:
-        cameras, images, points = _text_cameras(paths[0]), _text_images(paths[1]), _text_points(paths[2])
+    cameras = _entries(folder, "cameras", _binary_camera, _text_camera)
+    images = _entries(folder, "images", _binary_image, _text_image)
+    points = _entries(folder, "points3D", _binary_point, _text_point)
     for image in images.values():
         if image.camera not in cameras:
-            raise FileError(f"{paths[1]}: image {image.name} has camera {image.camera}, which is not listed")
+            raise FileError(f"{folder}: image {image.name} has camera {image.camera}, which is not listed")
     return Reconstruction(cameras, images, points)
 
 
@@ -110,183 +103,143 @@ def covisible_images(model: Reconstruction) -> Iterator[tuple[str, list[tuple[st
         yield images[number].name, [(images[other].name, int(counts[other])) for other in ranked]
 
 
-class _Reader:
-    """Reads the bytes of a file in order; if they run out, the error names the file."""
+class _Bytes:
+    """The bytes of a file, read in order; beyond their end struct and numpy raise an error."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.offset = path, 0
-        try:
-            self.content = path.read_bytes()
-        except OSError as error:
-            raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    def __init__(self, content: bytes) -> None:
+        self.content, self.offset = content, 0
 
-    def values(self, layout: str) -> tuple[float, ...]:
-        size = struct.calcsize("<" + layout)
-        self.need(size)
-        self.offset += size
-        return struct.unpack_from("<" + layout, self.content, self.offset - size)
+    def values(self, layout: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f"<{layout}", self.content, self.offset)
+        self.offset += struct.calcsize(f"<{layout}")
+        return found
 
     def array(self, dtype: np.dtype | str, count: int) -> np.ndarray:
-        size = np.dtype(dtype).itemsize * count
-        self.need(size)
-        self.offset += size
-        return np.frombuffer(self.content, dtype, count, self.offset - size)
+        found = np.frombuffer(self.content, dtype, count, self.offset)
+        self.offset += found.nbytes
+        return found
 
     def name(self) -> str:
-        end = self.content.find(b"\0", self.offset)
-        if end < 0:
-            self.need(len(self.content) + 1)
-        start, self.offset = self.offset, end + 1
+        start, end = self.offset, self.content.index(b"\0", self.offset)
+        self.offset = end + 1
         return self.content[start:end].decode("utf-8", "surrogateescape")
 
-    def count(self, minimum_bytes: int) -> int:
-        """The number of items that follow, each of `minimum_bytes` or more."""
-        (count,) = self.values("Q")
-        self.need(int(count) * minimum_bytes)
-        return int(count)
 
-    def need(self, size: int) -> None:
-        if self.offset + size > len(self.content):
-            raise FileError(f"{self.path}: ends early, at byte {len(self.content)} of at least {self.offset + size}")
-
-    def end(self) -> None:
-        if self.offset != len(self.content):
-            raise FileError(f"{self.path}: {len(self.content) - self.offset} unexpected bytes at its end")
+Lines = Iterator[tuple[int, list[str]]]  # the number and the fields of each line of a text file
+Entry = TypeVar("Entry")
 
 
-def _binary_cameras(path: Path) -> dict[int, Camera]:
-    reader, cameras = _Reader(path), {}
-    names = list(CAMERA_MODELS)
-    for _ in range(reader.count(24)):
-        number, model, width, height = (int(value) for value in reader.values("iiQQ"))
-        if not 0 <= model < len(names):
-            raise FileError(f"{path}: camera {number} has the unknown model {model}")
-        cameras[number] = _camera(
-            path, number, names[model], width, height, reader.array("<f8", CAMERA_MODELS[names[model]])
-        )
-    reader.end()
-    return cameras
+def _entries(
+    folder: Path,
+    name: str,
+    from_bytes: Callable[[_Bytes], tuple[int, Entry]],
+    from_text: Callable[[list[str], Lines], tuple[int, Entry]],
+) -> dict[int, Entry]:
+    """The entries of a file by their ids; any problem becomes a one-line FileError."""
+    is_binary = (folder / "cameras.bin").is_file()
+    path = folder / f"{name}{'.bin' if is_binary else '.txt'}"
+    if not path.is_file():
+        raise FileError(f"{path}: no such file; a sparse model has cameras, images and points3D, .bin or .txt")
+    with _format_errors(str(path)):
+        if not is_binary:
+            return _text_entries(path, from_text)
+        content = _Bytes(path.read_bytes())
+        (count,) = content.values("Q")
+        entries = dict(from_bytes(content) for _ in range(count))
+        if content.offset != len(content.content):
+            raise ValueError(f"{len(content.content) - content.offset} unexpected bytes at its end")
+        return entries
 
 
-def _binary_images(path: Path) -> dict[int, RegisteredImage]:
-    reader, images = _Reader(path), {}
-    for _ in range(reader.count(73)):
-        number, *pose, camera = reader.values("i7di")
-        name = reader.name()
-        rows = reader.array(POINT2D, reader.count(POINT2D.itemsize))
-        images[int(number)] = _image(
-            path, name, int(camera), pose, np.column_stack([rows["x"], rows["y"]]), rows["point"]
-        )
-    reader.end()
-    return images
-
-
-def _binary_points(path: Path) -> dict[int, np.ndarray]:
-    reader, points = _Reader(path), {}
-    for _ in range(reader.count(51)):
-        number, x, y, z, *_ = reader.values("Q3d3Bd")
-        reader.array("<i4", 2 * reader.count(8))  # the track; the images file has the same information
-        points[int(number)] = _point(path, int(number), (x, y, z))
-    reader.end()
-    return points
-
-
-def _text_cameras(path: Path) -> dict[int, Camera]:
-    cameras = {}
-    for line, fields in _lines(path):
-        with _format_errors(path, line):
-            number, model, width, height = int(fields[0]), fields[1], int(fields[2]), int(fields[3])
-            parameters = np.array([float(field) for field in fields[4:]])
-        if len(parameters) != CAMERA_MODELS.get(model):
-            raise FileError(f"{path}, line {line}: unknown camera model {model} with {len(parameters)} parameters")
-        cameras[number] = _camera(path, number, model, width, height, parameters)
-    _check_whole(path, len(cameras))
-    return cameras
-
-
-def _text_images(path: Path) -> dict[int, RegisteredImage]:
-    images = {}
-    rows = iter(_lines(path, keep_empty=True))
-    for line, fields in rows:
-        if not fields:
-            continue
-        with _format_errors(path, line):
-            number, pose, camera = int(fields[0]), [float(field) for field in fields[1:8]], int(fields[8])
-            name = " ".join(fields[9:])
-        line, fields = next(rows, (line + 1, []))
-        with _format_errors(path, line):
-            values = np.array([float(field) for field in fields]).reshape(-1, 3)
-            ids = np.array([int(field) for field in fields[2::3]], np.int64)
-        images[number] = _image(path, name, camera, pose, values[:, :2], ids)
-    _check_whole(path, len(images))
-    return images
-
-
-def _text_points(path: Path) -> dict[int, np.ndarray]:
-    points = {}
-    for line, fields in _lines(path):
-        with _format_errors(path, line):
-            number, place = int(fields[0]), (float(fields[1]), float(fields[2]), float(fields[3]))
-        points[number] = _point(path, number, place)
-    _check_whole(path, len(points))
-    return points
-
-
-def _check_whole(path: Path, count: int) -> None:
-    """Compare a number of entries with that in the comments at the beginning, which COLMAP writes."""
-    with path.open(encoding="utf-8") as file:
-        start = "".join(line for line in islice(file, COMMENTS) if line.startswith("#"))
-    announced = re.search(r"^# Number of \w+: (\d{1,18})\b", start, re.MULTILINE)
-    if announced and int(announced[1]) > count:
-        raise FileError(f"{path}: has {count:,} entries, its comments announce {int(announced[1]):,}; is it complete?")
-
-
-def _lines(path: Path, keep_empty: bool = False) -> Iterator[tuple[int, list[str]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read as text ({error})") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.startswith("#") and (keep_empty or line.strip()):
-            yield number, line.split()
+def _text_entries(path: Path, from_text: Callable[[list[str], Lines], tuple[int, Entry]]) -> dict[int, Entry]:
+    text = path.read_text(encoding="utf-8")
+    lines = ((n, line.split()) for n, line in enumerate(text.splitlines(), 1) if not line.startswith("#"))
+    entries = {}
+    for line, fields in lines:
+        if fields:
+            with _format_errors(f"{path}, line {line}"):
+                number, entry = from_text(fields, lines)
+                entries[number] = entry
+    announced = re.search(r"^# Number of \w+: (\d{1,18})\b", text[:COMMENTS], re.MULTILINE)
+    if announced and int(announced[1]) > len(entries):
+        raise ValueError(f"{len(entries):,} entries, its comments announce {int(announced[1]):,}; is it complete?")
+    return entries
 
 
 @contextmanager
-def _format_errors(path: Path, line: int) -> Iterator[None]:
-    """Turn an error in parsing a line into one that names the line."""
+def _format_errors(place: str) -> Iterator[None]:
+    """Turn an error in reading or parsing into one that names the file, or the line."""
     try:
         yield
-    except (ValueError, IndexError, OverflowError) as error:
-        raise FileError(f"{path}, line {line}: not in COLMAP's format ({error})") from None
+    except MatchKernelError:
+        raise
+    except OSError as error:
+        raise FileError(f"{place}: cannot be read ({error.strerror})") from None
+    except (ValueError, LookupError, OverflowError, struct.error) as error:
+        raise FileError(f"{place}: not in COLMAP's format, or incomplete ({short_message(error)})") from None
 
 
-def _camera(path: Path, number: int, model: str, width: int, height: int, parameters: np.ndarray) -> Camera:
+def _binary_camera(content: _Bytes) -> tuple[int, Camera]:
+    number, model, width, height = content.values("iiQQ")
+    name = dict(enumerate(CAMERA_MODELS)).get(model, str(model))
+    return number, _camera(name, width, height, content.array("<f8", CAMERA_MODELS.get(name, 0)))
+
+
+def _text_camera(fields: list[str], _: Lines) -> tuple[int, Camera]:
+    parameters = np.array([float(field) for field in fields[4:]])
+    return int(fields[0]), _camera(fields[1], int(fields[2]), int(fields[3]), parameters)
+
+
+def _camera(model: str, width: int, height: int, parameters: np.ndarray) -> Camera:
+    if len(parameters) != CAMERA_MODELS.get(model):
+        raise ValueError(f"unknown camera model {model} with {len(parameters)} parameters")
     if not (0 < width < 10**6 and 0 < height < 10**6) or not np.isfinite(parameters).all():
-        raise FileError(f"{path}: camera {number} has impossible values ({width} x {height} pixels)")
+        raise ValueError(f"impossible values of a camera of {width} x {height} pixels")
     return Camera(model, width, height, parameters)
 
 
-def _image(
-    path: Path, name: str, camera: int, pose: "list[float] | tuple[float, ...]", places: np.ndarray, points: np.ndarray
-) -> RegisteredImage:
+def _binary_image(content: _Bytes) -> tuple[int, RegisteredImage]:
+    number, *pose, camera = content.values("i7di")
+    name = content.name()
+    rows = content.array(POINT2D, content.values("Q")[0])
+    return number, _image(name, camera, pose, np.column_stack([rows["x"], rows["y"]]), rows["point"])
+
+
+def _text_image(fields: list[str], lines: Lines) -> tuple[int, RegisteredImage]:
+    _, keypoints = next(lines, (0, []))
+    places = np.array([float(field) for field in keypoints]).reshape(-1, 3)[:, :2]
+    points = np.array([int(field) for field in keypoints[2::3]], np.int64)
+    pose = [float(field) for field in fields[1:8]]
+    return int(fields[0]), _image(" ".join(fields[9:]), int(fields[8]), pose, places, points)
+
+
+def _image(name: str, camera: int, pose: list[float], places: np.ndarray, points: np.ndarray) -> RegisteredImage:
     quaternion, t = np.array(pose[:4]), np.array(pose[4:])
-    if not (np.isfinite(pose).all() and np.isfinite(places).all() and np.linalg.norm(quaternion) > 1e-9):
-        raise FileError(f"{path}: image {name} has a pose or keypoints that are not finite numbers")
-    return RegisteredImage(name, camera, _rotation(quaternion), t, places, points)
-
-
-def _point(path: Path, number: int, place: tuple[float, float, float]) -> np.ndarray:
-    if not np.isfinite(place).all():
-        raise FileError(f"{path}: point {number} has coordinates that are not finite")
-    return np.array(place)
-
-
-def _rotation(quaternion: np.ndarray) -> np.ndarray:
-    w, x, y, z = quaternion / np.linalg.norm(quaternion)
-    return np.array(
+    length = np.linalg.norm(quaternion)
+    if not (np.isfinite(pose).all() and np.isfinite(places).all() and length > 1e-9):
+        raise ValueError(f"image {name} has a pose or keypoints that are not finite numbers")
+    w, x, y, z = quaternion / length
+    R = np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
             [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
+    return RegisteredImage(name, camera, R, t, places, points)
+
+
+def _binary_point(content: _Bytes) -> tuple[int, np.ndarray]:
+    number, *place = content.values("Q3d3Bd")[:4]
+    content.array("<i8", content.values("Q")[0])  # the track; the images file has the same information
+    return number, _point(place)
+
+
+def _text_point(fields: list[str], _: Lines) -> tuple[int, np.ndarray]:
+    return int(fields[0]), _point([float(fields[1]), float(fields[2]), float(fields[3])])
+
+
+def _point(place: list[float]) -> np.ndarray:
+    if not np.isfinite(place).all():
+        raise ValueError("coordinates that are not finite")
+    return np.array(place)

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from matchkernel.colmap.database import (
     write_keypoints,
     write_matches,
 )
-from matchkernel.colmap.installed import MAPPERS, find_colmap
+from matchkernel.colmap.installed import MAPPERS, find_colmap, help_of
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, WorkError
 from matchkernel.storage.files import link_or_copy, replacing
@@ -208,32 +207,37 @@ class Colmap:
         Returns:
             The names of the images of every model, that with the most images first.
         """
-        models, sparse = self.build.folder / "models", self.build.folder / "sparse"
-        for folder in (models, sparse):  # of an interrupted run
+        found, sparse, others = (self.build.folder / name for name in ("mapped", "sparse", "models"))
+        for folder in (found, sparse, others):  # of an interrupted run
             shutil.rmtree(folder, ignore_errors=True)
-        models.mkdir()
-        paths: dict[str, object] = {"image_path": images, "output_path": models}
+        found.mkdir()
+        paths: dict[str, object] = {"image_path": images, "output_path": found}
         try:
             self.run(stage, {**paths, **self._options(stage, options or {})})
-            return _order(models, sparse, images)
         except WorkError as error:
-            raise WorkError(_why_no_model(images, self.database, error)) from None
+            raise WorkError(_why_no_model(images, self.database, str(error))) from None
+        names = {folder: names_in(folder) for folder in sorted(found.iterdir()) if folder.is_dir()}
+        if not names:
+            reason = f"{images}: COLMAP found no reconstruction; the images may not overlap"
+            raise WorkError(_why_no_model(images, self.database, reason))
+        ordered = sorted(names, key=lambda folder: -len(names[folder]))
+        ordered[0].replace(sparse)
+        for number, folder in enumerate(ordered[1:], 1):
+            others.mkdir(exist_ok=True)
+            folder.replace(others / str(number))
+        shutil.rmtree(found)
+        return [names[folder] for folder in ordered]
 
     def _options(self, stage: str, options: Mapping[str, object]) -> dict[str, object]:
         """Options with the prefix that this version has for them; those that it does not have are left out."""
-        found = {name: re.search(rf"--([\w.]*\b{re.escape(name)})\b", _help(self.program, stage)) for name in options}
+        found = {name: re.search(rf"--([\w.]*\b{re.escape(name)})\b", help_of(self.program, stage)) for name in options}
         return {match[1]: options[name] for name, match in found.items() if match}
 
 
 def on_cpu(program: str, stage: str) -> tuple[str, ...]:
     """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
-    option = USE_GPU.search(_help(program, stage))
+    option = USE_GPU.search(help_of(program, stage))
     return (option[0], "0") if option else ()
-
-
-@cache
-def _help(program: str, stage: str) -> str:
-    return output_of(program, stage, "--help")[1]
 
 
 def readable_photos(images: Path, folder: Path, names: Sequence[str], unreadable: Collection[str]) -> Path:
@@ -285,32 +289,16 @@ def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
     return {name: ANALYZED[name][1](match[1]) for name, match in found.items() if match}
 
 
-def _order(models: Path, sparse: Path, images: Path) -> list[list[str]]:
-    """Move the model with the most images to `sparse`, and number the others from 1 by their size."""
-    names = {folder: names_in(folder) for folder in sorted(models.iterdir()) if folder.is_dir()}
-    if not names:
-        raise WorkError(f"{images}: COLMAP found no reconstruction; the images may not overlap")
-    first, *others = ordered = sorted(names, key=lambda folder: -len(names[folder]))
-    first.replace(sparse)
-    for number, folder in enumerate(others, 1):
-        folder.replace(models / f"model-{number}")
-    for number in range(1, len(others) + 1):
-        (models / f"model-{number}").replace(models / str(number))
-    if not others:
-        shutil.rmtree(models)
-    return [names[folder] for folder in ordered]
-
-
-def _why_no_model(images: Path, database: Path, error: WorkError) -> str:
-    """Why mapping failed: COLMAP's own message, and the matches it had to work with, if they can be counted."""
+def _why_no_model(images: Path, database: Path, reason: str) -> str:
+    """Why mapping failed: the reason, and the matches that COLMAP had to work with, if they can be counted."""
     try:
         found = count_matches(database)
     except FileError:
-        return str(error)
+        return reason
     counts = (
         f"{found.pairs:,} image pairs with matches, {found.verified:,} verified by COLMAP; "
         f"{found.matches:,} matches, {found.inliers:,} inliers"
     )
     if not found.verified:
         return f"{images}: COLMAP verified no pair of images, so nothing can be reconstructed ({counts})"
-    return f"{error}; {counts}"
+    return f"{reason}; {counts}"

@@ -1,7 +1,7 @@
 """Patch sets in the PhotoTourism layout from photos with a COLMAP reconstruction."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from matchkernel.data.split import PARTS, SHARES, Counts, count_parts, split_pla
 from matchkernel.errors import FileError
 from matchkernel.geometry.cameras import PROJECTABLE
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import check_folder, check_new_folder, file_hash
 from matchkernel.storage.images import read_gray
@@ -87,10 +86,8 @@ def build_from_colmap(
         taken: names of the photos that were reconstructed; those that the model lacks are counted as left out.
         progress: called with the number of photos done and their total.
     """
-    settings = settings or CutSettings()
     check_new_folder(target, images, sparse)
-    source = _Source.read(images, sparse, database, settings, all_keypoints, taken)
-    return _cut(target, source, source.chosen, settings, {}, {}, progress)
+    return _cut(target, _Job.read(images, sparse, database, settings or CutSettings(), all_keypoints, taken), progress)
 
 
 def build_parts(
@@ -119,32 +116,39 @@ def build_parts(
         counted: called with the counts of each part before they are cut; an error that it raises ends the build.
         progress: called with the number of photos done and their total.
     """
-    settings, target = settings or CutSettings(), Path(target)
+    target = Path(target)
     check_folder(target, images, sparse)
-    source = _Source.read(images, sparse, database, settings)
-    scene, chosen = source.scene, source.chosen
-    where = places_of(scene, chosen, frames_of(scene, chosen))
+    whole = _Job.read(images, sparse, database, settings or CutSettings())
+    where = places_of(whole.scene, whole.chosen, frames_of(whole.scene, whole.chosen))
     parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes), shares)
     counted(count_parts(where, parts))
     for number, name in enumerate(PARTS):
         if (target / name).exists():
             continue
-        mine = chosen[np.flatnonzero(parts == number)]
-        others = int((~chosen.geometric).sum() - (~mine.geometric).sum())
-        how = settings if name == "training" else replace(settings, jitter=MOVED)
-        identity = {"part": name, "shares": list(shares)}
-        _cut(target / name, source, mine, how, identity, {"in another part, or between parts": others}, progress)
+        mine = whole.chosen[np.flatnonzero(parts == number)]
+        others = int((~whole.chosen.geometric).sum() - (~mine.geometric).sum())
+        job = replace(
+            whole,
+            chosen=mine,
+            settings=whole.settings if name == "training" else replace(whole.settings, jitter=MOVED),
+            part={"part": name, "shares": list(shares)},
+            left_out={"in another part, or between parts": others},
+        )
+        _cut(target / name, job, progress)
     return {name: open_patch_set(target / name) for name in PARTS}
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A scene and the patches to cut from it."""
+class _Job:
+    """A scene, and the patches to cut from it."""
 
-    images: Path
+    scene_name: str
     scene: Scene
-    chosen: Selection
     files: list[str]  # hashes of everything that the patches come from
+    chosen: Selection
+    settings: CutSettings
+    part: dict[str, Any] = field(default_factory=dict)  # which part of the scene this is, if not all of it
+    left_out: dict[str, int] = field(default_factory=dict)  # reason -> keypoints that are in other parts
 
     @classmethod
     def read(
@@ -155,7 +159,7 @@ class _Source:
         settings: CutSettings,
         all_keypoints: str | Path | None = None,
         taken: Sequence[str] = (),
-    ) -> "_Source":
+    ) -> "_Job":
         scene = read_scene(
             images, sparse, database, all_keypoints=all_keypoints, taken=taken, magnification=settings.magnification
         )
@@ -167,31 +171,23 @@ class _Source:
             raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
         inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
         files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
-        return cls(Path(images), scene, chosen, files)
+        return cls(Path(images).resolve().parent.name, scene, files, chosen, settings)
 
 
-def _cut(
-    target: str | Path,
-    source: _Source,
-    chosen: Selection,
-    settings: CutSettings,
-    identity: dict[str, Any],
-    left_out: dict[str, int],
-    progress: Progress | None,
-) -> PatchSet:
+def _cut(target: str | Path, job: _Job, progress: Progress | None) -> PatchSet:
     """Cut the chosen patches and write them as a patch set."""
-    photos = source.scene.photos
-    names = [f"{number} {photo.name}" for number, photo in enumerate(photos)]
-    identity = {"files": source.files, **identity, "settings": asdict(settings), "sampler": SAMPLER}
-    frames = _moved(source.scene, chosen, settings)
+    scene, chosen, settings = job.scene, job.chosen, job.settings
+    names = [f"{number} {photo.name}" for number, photo in enumerate(scene.photos)]
+    identity = {"files": job.files, **job.part, "settings": asdict(settings), "sampler": SAMPLER}
+    frames = _moved(scene, chosen, settings)
     with create_patch_set(target, len(chosen.labels), settings.size, identity) as build:
         for number in build.steps(names):
             rows = np.flatnonzero(chosen.photos == number)
             if len(rows):
-                build.patches[rows] = extract_patches(read_gray(photos[number].path), frames[rows], settings.size)
+                build.store(rows, extract_patches(read_gray(scene.photos[number].path), frames[rows], settings.size))
             if progress is not None:
                 progress(number + 1, len(names))
-        pairs = _pairs(build.patches, source.scene, chosen, settings)
+        pairs = _pairs(build.patches, scene, chosen, settings)
         octaves = np.log2(frames.half_widths / settings.magnification)
         interest = np.column_stack([chosen.photos, frames.centers, frames.angles, octaves])
         write_tables(build.build.folder, chosen.labels, interest, pairs)
@@ -202,10 +198,9 @@ def _cut(
             "photo": chosen.photos.astype(np.int32),
             "frame": np.concatenate([frames.centers, frames.shapes.reshape(-1, 4)], 1).astype(np.float32),
         }
-        scene_name = source.images.resolve().parent.name
         manifest = {
-            "source": {"kind": "colmap", "name": scene_name, "photos": [photo.name for photo in photos]},
-            "selection": _counts(source.scene, chosen, left_out),
+            "source": {"kind": "colmap", "name": job.scene_name, "photos": [photo.name for photo in scene.photos]},
+            "selection": _counts(scene, chosen, job.left_out),
             "settings": {**asdict(settings), "sampler": SAMPLER, "tolerances": asdict(Tolerances())},
         }
         build.finish(chosen.labels, pairs, columns, manifest)

@@ -13,9 +13,8 @@ from matchkernel.data.patch_set import write_manifest
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.geometry.two_view import check_homography, warp_frames
 from matchkernel.storage.files import check_new_folder, file_hash, read_small_text, write_json
 from matchkernel.storage.folders import resumable_build
@@ -138,7 +137,6 @@ def read_homography(path: str | Path) -> np.ndarray:
 
 def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySettings) -> dict[str, Any]:
     """Cut and write the 16 strips; returns counts and overlaps."""
-    dropped: Counter[str] = Counter()
     try:
         homographies = [check_homography(H) for H in sequence.homographies]
         images = [read_gray(path) for path in sequence.images]
@@ -147,13 +145,15 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
     random = np.random.default_rng((settings.seed, *sequence.name.encode()))
     detected = Detector(keypoints=0, contrast=0.04, magnification=settings.magnification).detect(images[0]).frames
     reference = _spread_out(detected)
-    dropped["nearly repeats another"] = len(detected) - len(reference)
-    regions, is_usable = _regions(reference, images, homographies, random, dropped, settings.least_side)
-    usable = np.flatnonzero(is_usable)
+    regions, problems = _regions(reference, images, homographies, random, settings.least_side)
+    usable = np.flatnonzero(problems == "")
     chosen = usable[: settings.most]
+    dropped = Counter(problems[problems != ""])
+    dropped["nearly repeats another"] = len(detected) - len(reference)
     dropped["beyond the strongest"] = len(usable) - len(chosen)
+    found = {"patches": len(chosen), "dropped": {reason: count for reason, count in dropped.items() if count}}
     if len(chosen) < 2:
-        return {"patches": 0, "why": "fewer than two patches lie in all six images", "dropped": dict(dropped)}
+        return {**found, "patches": 0, "why": "fewer than two patches lie in all six images"}
     (folder / sequence.name).mkdir(exist_ok=True)
     measured: dict[str, list[float]] = {noise: [] for noise in NOISES}
     for name, (number, frames, exact) in {"ref": (0, reference, reference), **regions}.items():
@@ -161,8 +161,7 @@ def _write_sequence(folder: Path, sequence: _Sequence, settings: HomographySetti
         write_png(folder / sequence.name / f"{name}.png", patches.reshape(-1, SIDE))
         if name != "ref":
             measured[name[0]] += overlaps(exact[chosen], frames[chosen]).round(4).tolist()
-    medians = {noise: round(float(np.median(values)), 4) for noise, values in measured.items()}
-    return {"patches": len(chosen), "overlap": medians, "dropped": {k: v for k, v in dropped.items() if v}}
+    return {**found, "overlap": {noise: round(float(np.median(values)), 4) for noise, values in measured.items()}}
 
 
 def _regions(
@@ -170,50 +169,43 @@ def _regions(
     images: list[np.ndarray],
     homographies: list[np.ndarray],
     random: np.random.Generator,
-    dropped: Counter[str],
     least_side: float,
 ) -> tuple[dict[str, tuple[int, Frames, Frames]], np.ndarray]:
-    """For each strip the number of its image, its jittered frames and the exact ones; and (K,) usable in all strips."""
-    usable = np.ones(len(reference), bool)
+    """For each strip the number of its image, its jittered frames and the exact ones.
+
+    Also (K,) why a patch cannot be used in all strips; empty if it can.
+    """
+    problems = np.full(len(reference), "", object)
 
     def keep(fits: np.ndarray, otherwise: str) -> None:
-        nonlocal usable
-        dropped[otherwise] += int((usable & ~fits).sum())
-        usable = usable & fits
-
-    def keep_large(frames: Frames) -> None:
-        keep(2 * frames.half_widths >= least_side, "smaller than the least side")
+        problems[(problems == "") & ~fits] = otherwise
 
     keep(reference.are_inside(images[0].shape[1], images[0].shape[0]), "leaves image 1")
-    keep_large(reference)
+    keep(2 * reference.half_widths >= least_side, "smaller than the least side")
     regions = {}
     for number, H in enumerate(homographies, 1):
         exact, in_front = warp_frames(H, reference)
         keep(in_front, "behind the plane")
         values = np.linalg.svd(np.where(in_front[:, None, None], exact.shapes, np.eye(2)), compute_uv=False)
         keep(~(values[:, 0] > LARGEST_STRETCH * values[:, 1]), "stretched to a smear")
-        keep_large(exact)
+        keep(2 * exact.half_widths >= least_side, "smaller than the least side")
         height, width = images[number].shape
         for noise in NOISES:
             frames = jittered(exact, LEVELS[noise], random)
             keep(frames.are_inside(width, height), f"leaves image {number + 1}")
             regions[f"{noise}{number}"] = (number, frames, exact)
-    return regions, usable
+    return regions, problems
 
 
 def _spread_out(frames: Frames) -> Frames:
     """Drop near duplicates of stronger keypoints: those within half its half width and half an octave."""
-    half_widths = frames.half_widths
+    centers, half_widths = frames.centers, frames.half_widths
     octaves = np.log2(np.maximum(half_widths, 1e-9))
-    kept = np.empty(len(frames), np.int64)
-    centers, sizes = np.empty((len(frames), 2)), np.empty(len(frames))  # of the keypoints kept so far
-    count = 0
+    kept = np.zeros(len(frames), bool)
     for k in range(len(frames)):
-        near = ((centers[:count] - frames.centers[k]) ** 2).sum(1) < (0.5 * half_widths[k]) ** 2
-        if not (near & (np.abs(sizes[:count] - octaves[k]) < 0.5)).any():
-            kept[count], centers[count], sizes[count] = k, frames.centers[k], octaves[k]
-            count += 1
-    return frames[kept[:count]]
+        near = ((centers[:k] - centers[k]) ** 2).sum(1) < (0.5 * half_widths[k]) ** 2
+        kept[k] = not (kept[:k] & near & (np.abs(octaves[:k] - octaves[k]) < 0.5)).any()
+    return frames[np.flatnonzero(kept)]
 
 
 def _finish(folder: Path, names: list[str], settings: HomographySettings) -> dict[str, Any]:

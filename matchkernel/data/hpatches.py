@@ -128,37 +128,26 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
     return HPatchesSet(root, counts)
 
 
-def read_splits(path: str | Path) -> dict[str, dict[str, list[str]]]:
-    """The official splits.json: name -> {"test": [...], "train": [...]}; some splits have no train list."""
-    try:
-        content = json.loads(read_small_text(path, what="a splits file"))
-        splits = {
-            str(name): {part: entry[part] for part in ("test", "train") if part == "test" or part in entry}
-            for name, entry in content.items()
-        }
-    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
-        raise FileError(f"{path}: not a splits file (JSON of splits, each with a list of names, `test`)") from None
-    for name, parts in splits.items():
-        if not all(isinstance(part, list) and all(isinstance(s, str) for s in part) for part in parts.values()):
-            raise FileError(f"{path}: not a splits file (split {name[:60]!r} needs lists of names)")
-    return splits
-
-
 def read_split(folder: str | Path, split: str) -> tuple[list[str], list[str]]:
-    """The test and the training sequences of a split.
+    """The test and the training sequences of a split; some splits have none for training.
 
     Args:
-        folder: holds `splits/splits.json` (or `splits.json`).
+        folder: holds `splits/splits.json` (or `splits.json`), the official file.
         split: a, b, c, full, illum, view, or a split of your own.
     """
     path = _splits_file(folder)
-    splits = read_splits(path)
+    try:
+        splits = dict(json.loads(read_small_text(path, what="a splits file")).items())
+        test, train = (splits[split].get(part, []) if split in splits else [] for part in ("test", "train"))
+        if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (test, train)):
+            raise TypeError
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        raise FileError(f"{path}: not a splits file (JSON of splits, each with a list of names, `test`)") from None
     if split not in splits:
         raise ArgumentError(f"{path}: has no split {split!r}, only {', '.join(splits)}")
-    test = splits[split]["test"]
     if not test:
         raise FileError(f"{path}: split {split} has no test sequences")
-    return test, splits[split].get("train", [])
+    return test, train
 
 
 def read_tasks(
@@ -174,10 +163,8 @@ def read_tasks(
     """
     folder = Path(folder)
     test, train = read_split(folder, split)
-    missing = [name for name in test if name not in counts]
-    if missing:
-        path = _splits_file(folder)
-        raise FileError(f"{path}: split {split} names the sequence {missing[0]!r}, which is not in the set")
+    if missing := [name for name in test if name not in counts]:
+        raise FileError(f"{folder}: split {split} names the sequence {missing[0]!r}, which is not in the set")
     lists = {"verification": "read", "retrieval": "read"}
     if _list_file(folder, "verif_pos", split).is_file():
         verification = read_verification(folder, split)
@@ -248,12 +235,14 @@ def draw_retrieval(
     _check_sequences(patches.counts, test)
     random = np.random.default_rng(seed)
     usable = {name: patches.read(name).std((1, 2)) > LEAST_DEVIATION for name in test}
-    pool = [(name, int(index)) for name in test for index in np.flatnonzero(usable[name])]
-    order = random.permutation(len(pool))
+    indices = [np.flatnonzero(usable[name]) for name in test]
+    names, index = np.repeat(np.array(test), [len(part) for part in indices]), np.concatenate(indices)
+    order = random.permutation(len(index))
     # At most a quarter of a small set are queries, so that distractors remain.
-    taken = min(queries, len(pool) // 4)
-    chosen = [pool[k] for k in order[: taken + distractors]]
-    return _listed(chosen[:taken]), _listed(chosen[taken:])
+    taken = min(queries, len(index) // 4)
+    chosen = order[:taken], order[taken : taken + distractors]
+    drawn_queries, others = (PatchList(names[part], np.zeros(len(part), np.int64), index[part]) for part in chosen)
+    return drawn_queries, others
 
 
 def read_verification(tasks: str | Path, split: str) -> VerificationLists:
@@ -335,19 +324,11 @@ def _splits_file(folder: str | Path) -> Path:
 
 
 def _check_sequences(counts: Mapping[str, int], test: Sequence[str]) -> None:
-    missing = [name for name in test if name not in counts]
-    if missing or not test:
-        raise ArgumentError(
-            f"the split's sequence {missing[0]!r} is not in the set" if missing else "the split is empty"
-        )
-    small = [name for name in test if counts[name] < 2]
-    if small:
-        raise ArgumentError(f"sequence {small[0]} has {counts[small[0]]} patches, a negative pair needs two")
-
-
-def _listed(patches: Sequence[tuple[str, int]]) -> PatchList:
-    names = np.array([name for name, _ in patches], str)
-    return PatchList(names, np.zeros(len(patches), np.int64), np.array([index for _, index in patches], np.int64))
+    if not test:
+        raise ArgumentError("the split is empty")
+    if small := [name for name in test if counts.get(name, 0) < 2]:
+        count = counts.get(small[0], 0)
+        raise ArgumentError(f"the set has {count} patches of the split's sequence {small[0]!r}, a negative needs two")
 
 
 def _read_lists(path: Path, header: tuple[str, ...]) -> list[PatchList]:

@@ -23,7 +23,7 @@ def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
     """
     path = Path(path)
     if path.is_dir():
-        raise FileError(f"{path}: {_kind_of_folder(path)}")
+        raise FileError(f"{path}: is a folder; give one file, such as ref.png of a sequence or a set's patches.npy")
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     suffix = path.suffix.lower()
@@ -32,14 +32,6 @@ def read_patches(path: str | Path, of_photos: str = OF_PHOTOS) -> np.ndarray:
             f"{path}: patches are read from .npy or .png, not from {path.suffix or 'a file without suffix'}{of_photos}"
         )
     return _read_npy(path) if suffix == ".npy" else _read_strip(path, of_photos)
-
-
-def _kind_of_folder(path: Path) -> str:
-    if (path / "ref.png").is_file() or any(path.glob("*/ref.png")):
-        return "is in the HPatches layout; give one strip of a sequence instead, such as ref.png"
-    if (path / "patches.npy").is_file():
-        return "is a patch set; give its patches.npy instead"
-    return "is a folder; patches are read from a .npy or .png file"
 
 
 def _read_npy(path: Path) -> np.ndarray:

@@ -9,13 +9,14 @@
 
 import json
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,6 @@ from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
 LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut
-ZEROS = bytes(1 << 20)
-ALLOCATED = "patches.npy"  # step of a build
 
 
 class Groups(NamedTuple):
@@ -57,11 +56,8 @@ def group_by_label(labels: np.ndarray) -> Groups:
         ([[1], [0, 2]], [1, 0, 1])
     """
     order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(is_first)
-    return Groups(order, starts, np.diff(np.append(starts, len(order))))
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    return Groups(order, starts, sizes)
 
 
 @dataclass(frozen=True)
@@ -85,19 +81,35 @@ class PatchSet:
 
 @dataclass
 class PatchSetBuild:
-    """A patch set being written: fill `patches` step by step, then pass everything else to `finish`."""
+    """A patch set being written: `store` patches step by step, then pass everything else to `finish`.
+
+    Patches are written, not memory-mapped: on a full disk that is an error, and not a crash.
+    """
 
     build: Build
-    patches: np.ndarray
+    file: BinaryIO
+    start: int  # of the first patch in the file
+
+    @property
+    def patches(self) -> np.ndarray:
+        """(K, N, N) what is stored so far."""
+        return map_npy(self.build.folder / "patches.npy")
 
     def steps(self, names: Iterable[str]) -> Iterator[int]:
         """The numbers of the steps not done yet; each is marked done when the next one is requested."""
         for number, name in enumerate(names):
             if name not in self.build.done:
                 yield number
-                if isinstance(self.patches, np.memmap):  # an empty file cannot be memory-mapped
-                    self.patches.flush()
+                os.fsync(self.file.fileno())
                 self.build.mark(name)
+
+    def store(self, rows: Sequence[int] | np.ndarray, patches: np.ndarray) -> None:
+        """Write (M, N, N) uint8 patches to these rows of the set; neighbours at once."""
+        ends = [*(np.flatnonzero(np.diff(rows) != 1) + 1), len(rows)]
+        for first, end in pairwise([0, *ends]):
+            self.file.seek(self.start + int(rows[first]) * patches[first].nbytes)
+            self.file.write(np.ascontiguousarray(patches[first:end]).data)
+        self.file.flush()
 
     def finish(
         self,
@@ -123,16 +135,14 @@ def create_patch_set(target: str | Path, count: int, side: int, settings: Mappin
     shape = (count, side, side)
     with resumable_build(target, {**settings, "count": count, "side": side}) as build:
         path = build.folder / "patches.npy"
-        if ALLOCATED not in build.done:
+        if not path.exists():
             check_free_space(target, math.prod(shape))
-            build.forget()
-            _allocate(path, shape)
-            build.mark(ALLOCATED)
-        made = PatchSetBuild(build, np.lib.format.open_memmap(path, "r+") if count else np.load(path))
-        try:
-            yield made
-        finally:
-            del made.patches  # Windows cannot rename a folder in which a file is open
+            path.touch()
+        with path.open("r+b") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            start = file.tell()
+            file.truncate(start + math.prod(shape))  # what an interrupted build has stored stays
+            yield PatchSetBuild(build, file, start)
 
 
 def open_patch_set(folder: str | Path) -> PatchSet:
@@ -317,15 +327,6 @@ def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
 
 def _counts(labels: np.ndarray) -> dict[str, int]:
     return {"patches": len(labels), "points": len(np.unique(labels))}
-
-
-def _allocate(path: Path, shape: tuple[int, int, int]) -> None:
-    """Write zeros, so that a full disk is an error here and not a crash when a memory-mapped page is written."""
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        size = math.prod(shape)
-        for start in range(0, size, len(ZEROS)):
-            file.write(ZEROS[: size - start])
 
 
 def _content(folder: Path) -> list[str]:

@@ -111,10 +111,10 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
     steps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in found.mosaics]
     with create_patch_set(target, count, PATCH, {"source": source.name, "tables": tables, "mosaics": names}) as build:
         for number in build.steps(steps):
-            start = number * PER_MOSAIC
-            build.patches[start : start + PER_MOSAIC] = read_mosaic(found.mosaics[number])[: count - start]
+            rows = range(number * PER_MOSAIC, min((number + 1) * PER_MOSAIC, count))
+            build.store(rows, read_mosaic(found.mosaics[number])[: len(rows)])
             if progress is not None:
-                progress(min(start + PER_MOSAIC, count), count)
+                progress(rows.stop, count)
         columns = {} if found.reference_images is None else {"reference_image": found.reference_images}
         origin = {"kind": "phototourism", "name": source.name, "mosaics": len(names), "tables": tables}
         build.finish(found.labels, found.pairs, columns, {"source": origin})
@@ -145,7 +145,7 @@ def _pack_cache(source: Path, target: str | Path) -> None:
     patches, labels, matches = _read_cache(source)
     settings = {"source": source.name, "sha256": file_hash(source)}
     with create_patch_set(target, len(patches), patches.shape[-1], settings) as build:
-        build.patches[:] = patches
+        build.store(range(len(patches)), patches)
         pairs = {"m50_100000_100000_0" if len(matches) == 100_000 else "matches": matches}
         build.finish(labels, pairs, {}, {"source": {"kind": "torchvision cache", "name": source.name}})
 

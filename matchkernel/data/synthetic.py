@@ -7,9 +7,8 @@ import numpy as np
 
 from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set, open_patch_set
 from matchkernel.data.phototourism import PATCH
-from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.geometry.sampling import SAMPLER, extract_patches
 from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress
 
@@ -57,8 +56,8 @@ def build_synthetic(
             first = number * POINTS_PER_TEXTURE
             last = min(first + POINTS_PER_TEXTURE, settings.points)
             random = np.random.default_rng((settings.seed, number))  # so that textures are independent of each other
-            patches = _patches_of_texture(last - first, settings, random)
-            build.patches[first * settings.patches : last * settings.patches] = patches
+            rows = range(first * settings.patches, last * settings.patches)
+            build.store(rows, _patches_of_texture(last - first, settings, random))
             if progress is not None:
                 progress(last, settings.points)
         labels = np.repeat(np.arange(settings.points), settings.patches)

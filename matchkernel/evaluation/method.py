@@ -1,4 +1,4 @@
-"""A method to score: it turns square patches into one row per patch, with a record of how it is computed."""
+"""Methods to score: of square patches (Method) and of photos (PhotoMethod), with a record of how they compute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,10 @@ from torch.nn import functional as nnf
 
 from matchkernel.data.patch_set import PatchSet, known_names, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.model.describe import resize_patches
+from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.match import match as match_nearest
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.work import Progress, progress_counter
@@ -20,6 +23,7 @@ from matchkernel.storage.work import Progress, progress_counter
 # Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
 # algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
 BATCH = 64
+MATCHING = ("filter", "matcher")  # keys of a photo method's settings that do not change its features
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
 
@@ -33,6 +37,7 @@ class Method:
         facts: what its results record besides the scores: `parameters`, `hand_crafted`, `settings`, ...
         compute: (K, N, N) uint8 patches of any size and a progress callback -> (K, D) float32, or (K, D / 8) uint8 with
             packed bits; a patch that cannot be described gets a row of zeros.
+        files: folder of its descriptors of HPatches as CSV files, instead of `compute` (see descriptor_files).
         trained_on: names of sets it must not be tested on.
         trained_sha256: sha256 of the patches of these sets, which identifies renamed copies.
         warnings: repeated in every result.
@@ -41,19 +46,65 @@ class Method:
     name: str
     distance: Distance
     facts: dict[str, Any]
-    compute: Callable[[np.ndarray, Progress | None], np.ndarray] = field(repr=False)
+    compute: Callable[[np.ndarray, Progress | None], np.ndarray] | None = field(repr=False)
     trained_on: frozenset[str] = frozenset()
     trained_sha256: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+    files: Path | None = None
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
         """Rows of patches, see `compute`."""
+        if self.compute is None:
+            raise ArgumentError(f"{self.name}: descriptors from files cannot describe other patches")
         return self.compute(patches, progress)
+
+    def chosen_distance(self, wanted: Distance | None) -> Distance:
+        """The requested distance, or its own; refuses Hamming for numbers and other distances for bits."""
+        if wanted is not None and wanted not in DISTANCES:
+            raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
+        if wanted is not None and (wanted == "hamming") != (self.distance == "hamming"):
+            kind = "bits, which need" if self.distance == "hamming" else "numbers, which have no"
+            raise ArgumentError(f"{self.name} gives {kind} Hamming distance, got {wanted}")
+        return wanted or self.distance
 
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
         """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
         names = {name, *known_names(patches)}
         return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+
+
+@dataclass(frozen=True)
+class PhotoMethod:
+    """A way to find and to match keypoints.
+
+    Attributes:
+        name: in tables.
+        licence: of its weights or code.
+        settings: everything that determines the result, JSON values. Those of MATCHING only concern `match`; there is a
+            "matcher" if the method matches in its own way.
+        extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
+        match: features of two images -> matches, filtered.
+        trained_on: names of the scenes that our weights learned from.
+    """
+
+    name: str
+    licence: str
+    settings: dict[str, Any]
+    extract: Callable[[np.ndarray, str], Features] = field(repr=False)
+    match: Callable[[Features, Features], Matches] = field(default=match_nearest, repr=False)
+    trained_on: frozenset[str] = frozenset()
+
+
+def descriptor_files(folder: Path, *, bits: bool = False, name: str | None = None) -> Method:
+    """Descriptors of an HPatches set from any source, as CSV files in the official layout.
+
+    Args:
+        folder: see read_descriptors.
+        bits: the numbers are bytes of packed bits, compared by Hamming distance.
+        name: in tables (default: the folder's name).
+    """
+    own = folder.resolve().name
+    return Method(name or own, "hamming" if bits else "l2", {"settings": {"files": own}}, None, files=folder)
 
 
 def patch_method(

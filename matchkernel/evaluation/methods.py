@@ -9,25 +9,21 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from matchkernel.data.patch_set import open_patch_set, patches_sha256
+from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
 from matchkernel.evaluation.baselines.opencv import OPENCV, opencv
-from matchkernel.evaluation.distances import DISTANCES
 from matchkernel.evaluation.method import RESIZED, Method
 from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import load
-from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH, DescriptorConfig
 from matchkernel.runtime.weights import available, listed_names
 from matchkernel.storage.work import Progress
 
-Planned = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of each result before the work starts
 UNKNOWN = "the training set of these weights is not known; it may include this test set"
 WITH_FILE: dict[str, Callable[[Path], Method]] = {
     **{f"mkd-{name}": partial(mkd_published, name) for name in MKD_SETS},
@@ -47,14 +43,15 @@ MOVED = {
     **{f"desdis-{width}": f"experiments.baselines.desdis:desdis_{width}" for width in (8, 16, 24, 32)},
 }
 KORNIA = "kornia:"
-NEEDS = {
-    "weights": "a weight file: weights (--baseline-weights)",
-    "training_patches": "patches to learn its whitening on: training_patches (--training-set)",
-    "": "neither a weight file nor training patches",
-}
 
 
-def baseline(name: str, *, weights: Path | None = None, training_patches: np.ndarray | None = None) -> Method:
+def baseline(
+    name: str,
+    *,
+    weights: str | Path | None = None,
+    trained_on: str | None = None,
+    training_set: PatchSet | None = None,
+) -> Method:
     """Open a third-party descriptor. Nothing is downloaded, and no code in a weight file is executed.
 
     Args:
@@ -63,27 +60,43 @@ def baseline(name: str, *, weights: Path | None = None, training_patches: np.nda
             The module may lie in the current folder.
         weights: its weight file: `tfeat-liberty.params` for tfeat, `HardTFeat.pth` for hardtfeat, `mkd-concat-64.pth`
             (the published whitening) for mkd-liberty, -notredame and -yosemite, a checkpoint for kornia:...
-        training_patches: (K, N, N) uint8, for mkd only: the set to learn its whitening on.
+        trained_on: the training sets of these weights, separated by commas; None if unknown.
+        training_set: for mkd only, the patches to learn its whitening on.
     """
+    found = _open_baseline(name, weights, training_set)
+    own = TRAINED_ON.get(name) if training_set is None else training_set.folder.resolve().name
+    train_set = _agreed(trained_on, own, f"{weights}: {name}")
+    return replace(
+        found,
+        facts={**found.facts, **({"train_set": train_set} if train_set else {})},
+        trained_on=frozenset(listed_names(train_set)),
+        trained_sha256=frozenset() if training_set is None else patches_sha256(training_set),
+        warnings=(UNKNOWN,) if weights is not None and not train_set else (),
+    )
+
+
+def _open_baseline(name: str, weights: str | Path | None, training_set: PatchSet | None) -> Method:
+    """The method without its training set; refuses unknown names and files that do not go with the name."""
     if name in MOVED:
         raise ArgumentError(f"{name} is no longer part of the package: in a checkout of its source, give {MOVED[name]}")
-    is_function = ":" in name and not name.startswith(KORNIA)
-    if name not in BASELINES and not name.startswith(KORNIA) and not is_function:
-        listed = ", ".join([*BASELINES, f"{KORNIA}<class>"])
-        raise ArgumentError(f"no baseline {name!r}; there are {listed} and <package.module>:<function>")
-    needed = "training_patches" if name == "mkd" else "" if name in OPENCV or is_function else "weights"
-    if (training_patches is None) == (needed == "training_patches"):
-        raise ArgumentError(f"{name} needs {NEEDS[needed]}")
-    if (weights is None) == (needed == "weights") and not is_function:
-        raise ArgumentError(f"{name} needs {NEEDS[needed]}")
-    if training_patches is not None:
-        return mkd(training_patches)
-    if is_function:
+    open_file = partial(network, name, name.removeprefix(KORNIA)) if name.startswith(KORNIA) else WITH_FILE.get(name)
+    if name == "mkd":
+        if training_set is not None and weights is None:
+            return mkd(training_set.patches)
+        raise ArgumentError("mkd needs patches to learn its whitening on, and nothing else (--training-set)")
+    if training_set is not None:
+        raise ArgumentError(f"{name} learns nothing from patches: drop --training-set")
+    if open_file is not None:
+        if weights is None:
+            raise ArgumentError(f"{name} needs a weight file (--baseline-weights)")
+        return open_file(Path(weights))
+    if ":" in name:
         return _call(name, () if weights is None else (Path(weights),))
-    if weights is None:
-        return opencv(name)
-    open_file = WITH_FILE.get(name) or partial(network, name, name.removeprefix(KORNIA))
-    return open_file(Path(weights))
+    if name not in OPENCV or weights is not None:
+        listed = ", ".join([*BASELINES, f"{KORNIA}<class>"])
+        wrong = f"no baseline {name!r}" if weights is None else f"no baseline {name!r} that has a weight file"
+        raise ArgumentError(f"{wrong}; there are {listed} and <package.module>:<function>")
+    return opencv(name)
 
 
 def _call(text: str, arguments: tuple[Path, ...]) -> Method:
@@ -106,16 +119,6 @@ def _call(text: str, arguments: tuple[Path, ...]) -> Method:
     return method
 
 
-def chosen_distance(name: str, own: Distance, wanted: Distance | None) -> Distance:
-    """The requested distance, or the descriptor's own; refuses Hamming for numbers and other distances for bits."""
-    if wanted is not None and wanted not in DISTANCES:
-        raise ArgumentError(f"distance must be one of {', '.join(DISTANCES)}, got {wanted!r}")
-    if wanted is not None and (wanted == "hamming") != (own == "hamming"):
-        kind = "bits, which need" if own == "hamming" else "numbers, which have no"
-        raise ArgumentError(f"{name} gives {kind} Hamming distance, got {wanted}")
-    return wanted or own
-
-
 def choose_methods(
     models: Sequence[tuple[str | None, str | Path]] = (),
     baseline_name: str | None = None,
@@ -130,9 +133,9 @@ def choose_methods(
 
     Args:
         models: see model_methods.
-        baseline_name: see baseline_method.
+        baseline_name: see baseline.
         baseline_weights: training set of its weight file, if known, and the file.
-        training_set: patch set for it to learn from.
+        training_set: folder of a patch set for it to learn from.
         name: its name in tables (default: its own).
         device: where models run, as in `describe`.
         engine: what computes them, as in `describe`.
@@ -140,43 +143,13 @@ def choose_methods(
     if bool(models) == bool(baseline_name):
         raise ArgumentError("give either a model (--model) or a baseline (--baseline) to score")
     if baseline_name:
-        sets, file = baseline_weights or (None, None)
-        weights = None if file is None else Path(file)
-        return [baseline_method(baseline_name, weights=weights, trained_on=sets, training_set=training_set, name=name)]
+        sets, weights = baseline_weights or (None, None)
+        patches = None if training_set is None else open_patch_set(training_set)
+        found = baseline(baseline_name, weights=weights, trained_on=sets, training_set=patches)
+        return [replace(found, name=name or found.name)]
     if baseline_weights or training_set:
         raise ArgumentError("--baseline-weights and --training-set need --baseline; a model has its own weights")
     return model_methods(models, name=name, device=device, engine=engine)
-
-
-def baseline_method(
-    baseline_name: str,
-    *,
-    weights: Path | None = None,
-    trained_on: str | None = None,
-    training_set: Path | None = None,
-    name: str | None = None,
-) -> Method:
-    """A third-party descriptor.
-
-    Args:
-        baseline_name: see `baseline`.
-        weights: its weight file, if it has one.
-        trained_on: the training sets of these weights, separated by commas; None if unknown.
-        training_set: for mkd, the patch set to learn its whitening on.
-        name: its name in tables (default: its own).
-    """
-    patches = None if training_set is None else open_patch_set(training_set)
-    found = baseline(baseline_name, weights=weights, training_patches=None if patches is None else patches.patches)
-    own = TRAINED_ON.get(baseline_name) if patches is None else patches.folder.resolve().name
-    train_set = _agreed(trained_on, own, f"{weights}: {baseline_name}")
-    return replace(
-        found,
-        name=name or found.name,
-        facts={**found.facts, **({"train_set": train_set} if train_set else {})},
-        trained_on=frozenset(listed_names(train_set)),
-        trained_sha256=frozenset() if patches is None else patches_sha256(patches),
-        warnings=(UNKNOWN,) if weights is not None and not train_set else (),
-    )
 
 
 def model_methods(

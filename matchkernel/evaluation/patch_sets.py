@@ -12,9 +12,8 @@ from matchkernel.data.patch_set import PatchSet, group_by_label
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import comparable_rows, count_closer, row_distances
 from matchkernel.evaluation.method import Method
-from matchkernel.evaluation.methods import Planned, chosen_distance
 from matchkernel.evaluation.metrics import fpr95, precision_area, thinned_roc
-from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, CheckPlans, blank_warning
 from matchkernel.photos.nearest import Distance, Distances
 from matchkernel.storage.work import Progress, Say
 
@@ -30,7 +29,7 @@ def evaluate_patch_sets(
     distance: Distance | None = None,
     queries: int | None = QUERIES,
     seed: int = 0,
-    before: Planned | None = None,
+    check_plans: CheckPlans = lambda plans: None,
     say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
@@ -42,7 +41,7 @@ def evaluate_patch_sets(
         distance: "l1" or "l2" (default: each method's own).
         queries: maximum number of retrieval queries, see score_patch_set.
         seed: for drawing the queries.
-        before: called before the work with the settings of each result to come; may refuse them by raising an error.
+        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
         say: called with the next method and test set.
         progress: called with the number of patches described and their total.
 
@@ -50,7 +49,7 @@ def evaluate_patch_sets(
         A result of score_patch_set for each method and test set, with the method's facts added.
     """
     jobs = [
-        (method, chosen_distance(method.name, method.distance, distance), name, patches)
+        (method, method.chosen_distance(distance), name, patches)
         for method in methods
         for name, patches in tests.items()
         if not method.was_trained_on(name, patches)
@@ -59,16 +58,15 @@ def evaluate_patch_sets(
         raise ArgumentError(
             f"nothing to test on: {methods[0].name if methods else 'no method'} was trained on every set given"
         )
-    if before is not None:
-        draw = {"kind": "phototourism", "retrieval_queries": queries, "retrieval_seed": seed}
-        before(
-            [
-                draw
-                | {"test_set": name, "data_sha256": data_digest(patches), "descriptor": method.name, "distance": chosen}
-                | method.facts
-                for method, chosen, name, patches in jobs
-            ]
-        )
+    draw = {"kind": "phototourism", "retrieval_queries": queries, "retrieval_seed": seed}
+    check_plans(
+        [
+            draw
+            | {"test_set": name, "data_sha256": data_digest(patches), "descriptor": method.name, "distance": chosen}
+            | method.facts
+            for method, chosen, name, patches in jobs
+        ]
+    )
     results = []
     for method, chosen, name, patches in jobs:
         say(f"{method.name} on {name}")

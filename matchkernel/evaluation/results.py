@@ -3,12 +3,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.files import LONG_TEXT, check_folder, check_output, json_digest, read_small_text, replacing
+
+CheckPlans = Callable[[Sequence[dict[str, Any]]], object]  # called with the settings of results before the work
 
 FORMAT = 1
 NOTICEABLE = 5e-5  # a difference by ties that needs no warning: invisible in percent with two decimals
@@ -89,14 +91,16 @@ def blank_warning(blank: int, patches: int) -> str:
     return f"{blank} of {patches} patches have no description: their rows are zeros, so that they match each other"
 
 
-def check_target(out: str | Path, several: bool, *inputs: str | Path) -> None:
+def check_target(out: str | Path | None, several: bool, *inputs: str | Path) -> None:
     """Refuse a place where results could not be written, before the work is done.
 
     Args:
-        out: a .json file for one result, or a folder, made if missing.
+        out: a .json file for one result, or a folder, made if missing; None if they are not written.
         several: there may be more than one result.
         inputs: files and folders that are read; results are not written over them nor into them.
     """
+    if out is None:
+        return
     out = Path(out)
     if out.suffix == ".json":
         if several:
@@ -108,13 +112,15 @@ def check_target(out: str | Path, several: bool, *inputs: str | Path) -> None:
         check_folder(out, *inputs)
 
 
-def check_files(out: str | Path, plans: Sequence[Mapping[str, Any]]) -> None:
+def check_files(out: str | Path | None, plans: Sequence[Mapping[str, Any]]) -> None:
     """Refuse, before the work, results that would overwrite each other or a result with other settings.
 
     Args:
         out: see check_target.
         plans: the settings of each result to come.
     """
+    if out is None:
+        return
     for path, plan in zip(_paths(out, plans), plans, strict=True):
         if not path.exists():
             continue

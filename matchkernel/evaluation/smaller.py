@@ -19,7 +19,7 @@ from matchkernel.model.reduce import check_dimensions, principal_directions, red
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
 from matchkernel.runtime.config import INT8
-from matchkernel.runtime.graph import Ranges, int8_file
+from matchkernel.runtime.graph import Ranges, descriptor_file
 from matchkernel.runtime.onnx import FILE, OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 
@@ -105,7 +105,7 @@ def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int 
     shown, held_out, labels = shown_and_held_out(sets, N)
     names = tuple(part.folder.resolve().name for part in sets)
     ranges = Ranges(state_digest(model), N, calibrate(reference, shown), names)
-    content = int8_file(folded_network(model, N), ranges.limits, {})
+    content = descriptor_file(folded_network(model, N), {}, ranges.limits)
     engine = OnnxEngine(content, N, INT8, f"the int8 graph of {model.name}")
     rows, ours = describe(held_out, reference), describe(held_out, reference, engine=engine)
     cosines = (rows * ours).sum(1)
@@ -143,7 +143,7 @@ def export_int8(
     N = found.ranges.patch_size
     strings = metadata_of(model, N, INT8, card)
     strings["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
-    content = int8_file(folded_network(model, N), found.ranges.limits, strings)
+    content = descriptor_file(folded_network(model, N), strings, found.ranges.limits)
     with replacing(path) as part:
         part.write_bytes(content)
     return found

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.evaluation.photos.scores import difference
-from matchkernel.evaluation.uncertainty import Estimate
+from matchkernel.evaluation.uncertainty import Spread
 
 TEXT_COLUMNS = ("method", "trained on", "test set", "split", "licence")  # the others are numbers
 MANY_SETS = 3  # longer lists of names are shortened
@@ -95,6 +95,11 @@ def short_licence(result: Mapping[str, Any]) -> str:
     return licence if len(licence) <= LONGEST_LICENCE else f"{licence[: LONGEST_LICENCE - 1].rstrip()}…"
 
 
+def mean_text(mean: Mapping[str, float]) -> str:
+    """A mean over scenes in percent: `85.8 ± 3.2`."""
+    return Spread((mean["mean"],), mean["std"]).text(digits=1, scale=100)
+
+
 def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Cells by heading: scenes, means with ±, and the paired difference to the first result."""
     row = {"method": label}
@@ -102,15 +107,12 @@ def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[
         row[name] = f"{100 * scene[SHOWN[scene['kind']]]:.1f}"
     for name, heading in HEADINGS.items():
         if name in result["mean"]:
-            row[heading] = Estimate(**result["mean"][name]).text()
+            row[heading] = mean_text(result["mean"][name])
             is_same = result["data_sha256"] == results[0]["data_sha256"]
             if len(results) > 1 and is_same and name in SHOWN.values():
                 row[f"{heading} vs. first"] = "-"
                 if result is not results[0]:
-                    gain = difference(result, results[0], name)
-                    row[f"{heading} vs. first"] = (
-                        f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
-                    )
+                    row[f"{heading} vs. first"] = difference(result, results[0], name).interval_text()
     for key in ("matches", "inliers"):
         counts = [scene[key] for scene in result["scenes"].values()]
         row[key] = f"{sum(counts) / len(counts):.0f}"

@@ -21,15 +21,18 @@ ROUNDING = 1e-9  # of sums of whole numbers
 
 @dataclass(frozen=True)
 class Spread:
-    """One score, from one run or from several that differ only in seed or split.
+    """A score, from one run or from several that differ only in seed or split, and how far it varies.
 
     Attributes:
         values: of the runs.
-        estimated: standard deviation of a single run that is known in another way, such as by bootstrap.
+        estimated: standard deviation of a single run over bootstrap samples.
+        low, high: its 95 % interval over these samples.
     """
 
     values: tuple[float, ...]
     estimated: float | None = None
+    low: float = math.nan
+    high: float = math.nan
 
     def __post_init__(self) -> None:
         if not self.values or not all(math.isfinite(value) for value in self.values):
@@ -55,22 +58,12 @@ class Spread:
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
         return f"{scale * self.mean:.{digits}f}{spread}"
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over scenes, its standard deviation over bootstrap samples, and its 95 % interval."""
-
-    mean: float
-    std: float
-    low: float
-    high: float
-
-    def text(self) -> str:
-        """In percent: `85.8 ± 3.2`."""
-        return Spread((self.mean,), self.std).text(digits=1, scale=100)
+    def interval_text(self) -> str:
+        """Of a difference of shares, in points: `+1.2 [-0.3, +2.7]`."""
+        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
 
 
-def estimate(scores: Mapping[str, np.ndarray]) -> Estimate:
+def estimate(scores: Mapping[str, np.ndarray]) -> Spread:
     """Mean over scenes of the mean over image pairs; pairs are drawn within each scene, and every scene counts once.
 
     Args:
@@ -86,10 +79,10 @@ def estimate(scores: Mapping[str, np.ndarray]) -> Estimate:
     totals /= len(scores)
     low, high = np.percentile(totals, INTERVAL)
     mean = float(np.mean([np.mean(values) for values in scores.values()]))
-    return Estimate(mean, float(totals.std()), float(low), float(high))
+    return Spread((mean,), float(totals.std()), float(low), float(high))
 
 
-def paired_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Estimate:
+def paired_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Spread:
     """Estimate of the difference of two methods on the same pairs."""
     if {name: len(values) for name, values in ours.items()} != {name: len(values) for name, values in theirs.items()}:
         raise ArgumentError("a paired difference needs the same scenes and pairs for both methods")

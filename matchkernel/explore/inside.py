@@ -9,11 +9,9 @@ from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.explore.cache import Cache
 from matchkernel.explore.matching import shown_patches
 from matchkernel.explore.photos import PagePhoto
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
-from matchkernel.photos.describers import CUT
-from matchkernel.photos.extract import check_frames
+from matchkernel.photos.extract import CUT, check_frames
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
 from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.arrays import unit_rows

@@ -12,9 +12,8 @@ from matchkernel.explore.cache import Cache
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos.describers import CUT, Describer, open_describer
-from matchkernel.photos.extract import describe_detection
+from matchkernel.geometry.frames import extract_patches
+from matchkernel.photos.extract import CUT, Describer, describe_detection, open_describer
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
 from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
@@ -113,7 +112,7 @@ class PageMatcher:
         first, second = (self.features(photo, model, keypoints) for photo in (a, b))
         found = match(first, second)
         kept = keep.keep(found, first, second)
-        ends = first.keypoints[found.indices[:, 0]], second.keypoints[found.indices[:, 1]]
+        ends = found.points(first, second)
         geometry = verify(ends[0][kept], ends[1][kept], size_b=second.image_size)
         agrees = np.zeros(len(found), bool)
         if geometry.model is not None and geometry.geometry is not None:

@@ -14,9 +14,8 @@ from matchkernel.explore.matching import Comparison, PageMatcher
 from matchkernel.explore.page_files import SCRIPTS, page_file
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos.describers import CUT
+from matchkernel.geometry.frames import Frames, extract_patches
+from matchkernel.photos.extract import CUT
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import short_repr
 

@@ -78,6 +78,9 @@ class PairRequest:
     b: str = ""
     frame_b: Region = field(default_factory=Region)
 
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
 
 @dataclass(frozen=True)
 class WarpRequest(PairRequest):

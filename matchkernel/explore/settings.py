@@ -13,10 +13,6 @@ class ExploreSettings:
     """How the page is served, and how much memory and time its requests may take.
 
     Attributes:
-        host: name or address the page is served at; requests that name another are refused.
-        port: 0 for any free one.
-        model: chosen when the page opens: a name of trained weights, a weight file, sift or rootsift.
-        keypoints: maximum number of keypoints per photo when the page opens.
         upload_bytes: maximum size of a photo's file.
         upload_pixels: maximum number of pixels of a photo.
         kept_photos: photos in memory besides those of the command line; the least recently used are dropped first.
@@ -26,10 +22,12 @@ class ExploreSettings:
         upload_seconds: a photo that takes longer to arrive is refused.
     """
 
-    host: str = "127.0.0.1"
-    port: int = setting(8765, low=0, high=65535)
-    model: str = "light-wide"
-    keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
+    host: str = setting("127.0.0.1", about="name or address to serve at")
+    port: int = setting(8765, low=0, high=65535, about="port to serve at; 0 for any free one")
+    model: str = setting("light-wide", about="name of trained weights, a .safetensors file, sift or rootsift")
+    keypoints: int = setting(
+        2000, low=10, high=MAX_KEYPOINTS, about="maximum number of keypoints per photo at the start"
+    )
     upload_bytes: int = setting(32 * MIB, low=1)
     upload_pixels: int = setting(24_000_000, low=1)
     kept_photos: int = setting(8, low=2)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.conventions import MAGNIFICATION, frames_from_opencv
+from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
@@ -120,19 +120,14 @@ class Detector:
             device: where networks run (default: CPU).
         """
         rows, shapes = self._find(gray, mask, device)
-        frames = frames_from_opencv(rows[:, :4], self.magnification)
+        angles = np.where(rows[:, 3] < 0, 0.0, np.deg2rad(rows[:, 3]))
+        frames = Frames.turned_squares(rows[:, :2], self.magnification * rows[:, 2] / 2, angles)
         if shapes is not None:
             frames = Frames(frames.centers, frames.half_widths[:, None, None] * shapes)
         return Detection(frames, rows[:, 4])
 
     def detect_points(self, gray: np.ndarray, mask: np.ndarray | None = None, *, device: Any = None) -> list[Any]:
-        """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1.
-
-        Args:
-            gray: (H, W) uint8.
-            mask: (H, W) uint8; only keypoints where it is not 0.
-            device: where networks run (default: CPU).
-        """
+        """The same keypoints as cv2.KeyPoint objects; upright ones have angle -1."""
         if self.affnet is not None:
             raise ArgumentError("an OpenCV keypoint is a circle and cannot hold AffNet's shapes: leave affnet out")
         rows, _ = self._find(gray, mask, device)
@@ -155,7 +150,8 @@ class Detector:
         rows = rows[self._chosen(rows)]
         shapes = self._measure(gray, rows, device) if one else None
         rows[:, :3] *= factor
-        rows[:, 5] = [_octave(int(octave), factor) for octave in rows[:, 5]]
+        octaves = rows[:, 5].astype(np.int64)  # OpenCV's bits: the octave is the lowest byte, signed
+        rows[:, 5] = (octaves & ~255) | ((octaves + factor.bit_length() - 1) & 255)
         return rows, shapes
 
     def _dog_points(self, gray: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -231,11 +227,6 @@ def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray
     return image, factor
 
 
-def _octave(octave: int, factor: int) -> int:
-    """OpenCV's octave bits of a keypoint of an image that was reduced by this factor."""
-    return (octave & ~255) | (((octave & 255) + factor.bit_length() - 1) & 255)  # the lowest byte, signed
-
-
 def choose(
     centers: np.ndarray, sigmas: np.ndarray, strengths: np.ndarray, budget: int, choice: Choice = "strongest"
 ) -> np.ndarray:
@@ -267,8 +258,8 @@ def choose(
     return np.lexsort((-strengths, rank))[:budget]
 
 
-def suppression_radii(centers: np.ndarray, strengths: np.ndarray, robustness: float = ROBUSTNESS) -> np.ndarray:
-    """(K,) distance to the nearest keypoint that is stronger even when its strength is multiplied by `robustness`.
+def suppression_radii(centers: np.ndarray, strengths: np.ndarray) -> np.ndarray:
+    """(K,) distance to the nearest keypoint that is stronger even when its strength is multiplied by ROBUSTNESS.
 
     Infinite where there is none. Exact: all keypoints within one cell's side are in a cell and its eight neighbours;
     for keypoints without one that near, the search is repeated with cells of twice the side. Few are left when cells
@@ -276,7 +267,7 @@ def suppression_radii(centers: np.ndarray, strengths: np.ndarray, robustness: fl
     """
     order = np.argsort(-np.asarray(strengths), kind="stable")
     centers, falling = np.asarray(centers, np.float64)[order], -np.asarray(strengths, np.float64)[order]
-    stronger = np.searchsorted(robustness * falling, falling)  # the first so many suppress a keypoint
+    stronger = np.searchsorted(ROBUSTNESS * falling, falling)  # the first so many suppress a keypoint
     radii = np.full(len(order), np.inf)
     waiting, side = np.flatnonzero(stronger), _cell_side(centers, 0.5)
     while len(waiting):

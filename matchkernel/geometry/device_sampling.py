@@ -1,12 +1,11 @@
-"""Cut patches at frames from an image that lies on a GPU, as sampling.extract_patches does on the CPU."""
+"""Cut patches at frames from an image that lies on a GPU, as frames.extract_patches does on the CPU."""
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as nnf
 
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import check_cut, pyramid_levels, sampling_matrices
+from matchkernel.geometry.frames import Frames, check_cut, pyramid_levels, sampling_matrices
 
 SAMPLES_AT_A_TIME = 2**23  # about 500 MB
 

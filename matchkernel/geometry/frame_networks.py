@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchkernel.errors import WeightsError
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import file_hash
 from matchkernel.storage.tensors import fill, read_state

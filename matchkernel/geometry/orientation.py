@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 
 # Lowe's window, as OpenCV has it: gradients at the keypoint's own blur, weighted with a Gaussian of 1.5 sigma and cut
 # at 4.5 sigma, in 36 bins smoothed by 1 4 6 4 1.

@@ -7,8 +7,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.detect import halved
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.storage.extras import need_opencv
 
 # The region of HPatches' SIFT baseline: a keypoint of this diameter in the middle of a 65 px patch.

@@ -12,7 +12,7 @@ from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.model.descriptors import Descriptor, check_model, check_patch_size
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.precision import exact_type
-from matchkernel.model.transfer import numpy_dtype, open_transfer
+from matchkernel.model.transfer import open_transfer
 from matchkernel.runtime.onnx import Engine, describe_patches, resize_weights
 from matchkernel.storage.files import replacing
 from matchkernel.storage.work import Progress, in_threads, part_progress, spare_threads
@@ -103,7 +103,7 @@ def describe(
     runner = _engine_for(patches, model, engine, resize, device)
     B, N = int(patches.shape[0]), int(patches.shape[-1])
     place, dtype = torch.device(runner.device), getattr(torch, runner.dtype)
-    rows, valid = _outputs(patches, out, (B, model.config.D or 0), dtype)
+    rows, valid = _outputs(patches, out, (B, model.config.D or 0), runner.dtype)
     largest = max(1, min(runner.batch_pixels // runner.size**2, SOURCE_PIXELS // N**2))
     step = batch_size or (min(largest, max(1, -(-B // spare_threads()))) if runner.takes_one_core else largest)
     transfer = open_transfer(patches, rows, valid, place, dtype, step)
@@ -264,22 +264,18 @@ def _check_patches(patches: object) -> None:
         raise ArgumentError(f"patches must have shape (B, N, N) or (B, 1, N, N), got {shape}")
 
 
-def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Array, Array]:
+def _outputs(patches: Array, out: Array | None, shape: tuple[int, int], dtype: str) -> tuple[Array, Array]:
     """The rows to fill and the mask, of the same array type as the patches."""
     if out is not None:
-        _check_out(out, isinstance(patches, Tensor), shape)
+        kind = Tensor if isinstance(patches, Tensor) else np.ndarray
+        if not isinstance(out, kind):
+            raise ArgumentTypeError(f"out must have the type of the patches, {kind.__name__}, got {type(out).__name__}")
+        if tuple(out.shape) != shape:
+            raise ArgumentError(f"out must have shape {shape}, got {tuple(out.shape)}")
+        is_float = out.is_floating_point() if isinstance(out, Tensor) else out.dtype.kind == "f" and out.flags.writeable
+        if not is_float:
+            raise ArgumentTypeError(f"out must be a writable array of floats, got {out.dtype}")
     if isinstance(patches, Tensor):
-        rows = torch.empty(shape, dtype=dtype, device=patches.device) if out is None else out
+        rows = torch.empty(shape, dtype=getattr(torch, dtype), device=patches.device) if out is None else out
         return rows, torch.empty(shape[0], dtype=torch.bool, device=patches.device)
-    return np.empty(shape, numpy_dtype(dtype)) if out is None else out, np.empty(shape[0], bool)
-
-
-def _check_out(out: object, wants_tensor: bool, shape: tuple[int, int]) -> None:
-    kind = Tensor if wants_tensor else np.ndarray
-    if not isinstance(out, kind):
-        raise ArgumentTypeError(f"out must have the type of the patches, {kind.__name__}, got {type(out).__name__}")
-    if tuple(out.shape) != shape:
-        raise ArgumentError(f"out must have shape {shape}, got {tuple(out.shape)}")
-    is_float = out.is_floating_point() if isinstance(out, Tensor) else out.dtype.kind == "f"
-    if not is_float or (isinstance(out, np.ndarray) and not out.flags.writeable):
-        raise ArgumentTypeError(f"out must be a writable array of floats, got {out.dtype}")
+    return np.empty(shape, dtype) if out is None else out, np.empty(shape[0], bool)

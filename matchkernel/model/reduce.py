@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from matchkernel.errors import ArgumentError
+from matchkernel.model.backbone import fold_into
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
-from matchkernel.runtime.weights import Card
 
 
 def principal_directions(rows: np.ndarray, D: int) -> np.ndarray:
@@ -42,35 +42,26 @@ def reduced(model: Descriptor, directions: np.ndarray) -> Descriptor:
     result = Descriptor(replace(model.config, D=D)).to(next(model.parameters()).dtype).eval()
     for name in ("backbones", "aggregations"):
         getattr(result, name).load_state_dict(getattr(model, name).state_dict())
-    weight, bias = model.projection.weight.double(), model.projection.bias
-    offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+    exact = copy.deepcopy(model.projection).double()
     if isinstance(model.output_norm, nn.BatchNorm1d):
-        scale, mean = _scale_and_mean(model.output_norm)
-        weight, offset = scale[:, None] * weight, scale * offset - scale * mean
+        fold_into(exact, model.output_norm, torch.float64)
     P = torch.from_numpy(directions).double()
+    offset = torch.zeros(D, dtype=torch.float64) if exact.bias is None else P @ exact.bias
     assert isinstance(result.projection, nn.Linear)
-    result.projection.weight.copy_(P @ weight)
+    result.projection.weight.copy_(P @ exact.weight)
     if result.projection.bias is not None:
         result.projection.bias.zero_()
     norm = result.output_norm
     if isinstance(norm, nn.BatchNorm1d):  # with variance 1, its mean adds the offset
         variance = torch.full((D,), 1 - norm.eps, dtype=torch.float64)
-        norm.load_state_dict({**norm.state_dict(), "running_mean": -(P @ offset), "running_var": variance})
+        norm.load_state_dict({**norm.state_dict(), "running_mean": -offset, "running_var": variance})
     elif result.projection.bias is not None:
-        result.projection.bias.copy_(P @ offset)
+        result.projection.bias.copy_(offset)
     result.name = f"{model.name}-{D}"
-    result.card = _card_of(model)
-    return result
-
-
-def _scale_and_mean(norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    return (norm.running_var.double() + norm.eps).rsqrt(), norm.running_mean.double()
-
-
-def _card_of(model: Descriptor) -> Card:
-    """The card without scores and limits, which were of the longer rows."""
+    # Scores and limits were those of the longer rows.
     card = copy.deepcopy(model.card)
     other = {**card.other, "reduced_from": f"{model.name} {state_digest(model)[:16]}"}
-    return replace(card, sha256="", metrics={}, validation={}, match_threshold=None, match_ratio=None, other=other)
+    result.card = replace(
+        card, sha256="", metrics={}, validation={}, match_threshold=None, match_ratio=None, other=other
+    )
+    return result

@@ -1,7 +1,7 @@
 """Patches to the device and rows back: one piece after the other, or while the GPU computes."""
 
 from collections import deque
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -112,8 +112,3 @@ def open_transfer(
     if device.type == "cuda" and isinstance(patches, np.ndarray) and len(patches) > step:
         return PinnedTransfer(patches, rows, valid, device, dtype)
     return Transfer(patches, rows, valid, device, dtype)
-
-
-def numpy_dtype(dtype: torch.dtype) -> type[Any]:
-    """The numpy type of output rows: float64 or uint8 as is, otherwise float32."""
-    return {torch.uint8: np.uint8, torch.float64: np.float64}.get(dtype, np.float32)

@@ -11,9 +11,11 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
+from matchkernel.runtime.config import TORCH
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.arrays import read_npz, rows_as_bytes, rows_from_bytes
 from matchkernel.storage.files import replacing
+from matchkernel.storage.settings import describe_differences
 
 ARRAYS = ("centers", "shapes", "descriptors", "scores")
 Store = Literal["float32", "float16", "bytes"]  # how descriptors are stored
@@ -97,6 +99,10 @@ class Matches:
     def __len__(self) -> int:
         return len(self.indices)
 
+    def points(self, a: Features, b: Features) -> tuple[np.ndarray, np.ndarray]:
+        """(M, 2) points of A and (M, 2) points of B, one row per match."""
+        return a.keypoints[self.indices[:, 0]], b.keypoints[self.indices[:, 1]]
+
     def __getitem__(self, chosen: np.ndarray) -> "Matches":
         return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen])
 
@@ -169,3 +175,22 @@ def parse_facts(text: object, where: str | Path) -> tuple[str, dict[str, Any]]:
         return str(facts["model"]), dict(facts["settings"])
     except (LookupError, ValueError, TypeError, RecursionError):
         raise FileError(f"{where}: the model and settings of these features cannot be read") from None
+
+
+def check_same_settings(
+    model: str, settings: Any, facts: dict[str, Any], name: str, out: Path, advice: str = "remove them"
+) -> None:
+    """Refuse features made in another way than these facts describe (see feature_facts)."""
+    oldest = {ENGINE: TORCH, STORE: "float32"}  # of features that do not record them
+    before = {**oldest, "model": model, **settings}
+    now = {**oldest, "model": facts["name"], **facts["settings"]}
+    keys = ["model", *sorted((before.keys() | now.keys()) - {IMAGE_HASH, THRESHOLD, RATIO, "model"})]
+    readable = [key for key in keys if not key.endswith("sha256")]
+    for some in (readable, keys):  # digests are named only if all else is the same
+        differences = describe_differences({key: before.get(key) for key in some}, {key: now.get(key) for key in some})
+        if differences:
+            only_engine = [key for key in readable if before.get(key) != now.get(key)] == [ENGINE]
+            other = f"use --engine {before[ENGINE]}, " if only_engine else ""
+            raise ArgumentError(
+                f"{out}: features of {name} were {differences}; {other}{advice} or choose another place"
+            )

@@ -323,26 +323,22 @@ def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
 def read_matches_of(path: str | Path, pairs: Iterable[Pair]) -> Iterator[PairMatches]:
     """Yield the matches of many pairs as read_matches returns them; the file is opened once."""
     with _open(path) as file:
-        for name0, name1 in pairs:
-            yield _read_pair(file, name0, name1)
-
-
-def _read_pair(file: Any, name0: str, name1: str) -> PairMatches:
-    is_swapped = pair_key(name0, name1) not in file
-    group = file.get(pair_key(name1, name0) if is_swapped else pair_key(name0, name1))
-    if group is None:
-        raise FileError(f"{file.filename}: contains no matches of {name0} and {name1}")
-    matches0 = _read_array(group, "matches0", None, kinds="iu").astype(np.int64)
-    scores0 = _read_array(group, "matching_scores0", len(matches0)).astype(np.float32)
-    if (matches0 < -1).any():
-        raise FileError(f"{file.filename}: matches of {name0} and {name1} contain an index below -1")
-    rows = np.flatnonzero(matches0 >= 0)
-    indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
-    if is_swapped:
-        best_first = np.lexsort((rows, -scores, indices[:, 1]))
-        _, first = np.unique(indices[best_first, 1], return_index=True)
-        indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
-    return PairMatches((name0, name1), indices, scores)
+        for pair in pairs:
+            is_swapped = pair_key(*pair) not in file
+            group = file.get(pair_key(*(pair[::-1] if is_swapped else pair)))
+            if group is None:
+                raise FileError(f"{path}: contains no matches of {pair[0]} and {pair[1]}")
+            matches0 = _read_array(group, "matches0", None, kinds="iu").astype(np.int64)
+            scores0 = _read_array(group, "matching_scores0", len(matches0)).astype(np.float32)
+            if (matches0 < -1).any():
+                raise FileError(f"{path}: matches of {pair[0]} and {pair[1]} contain an index below -1")
+            rows = np.flatnonzero(matches0 >= 0)
+            indices, scores = np.column_stack([rows, matches0[rows]]), scores0[rows]
+            if is_swapped:
+                best_first = np.lexsort((rows, -scores, indices[:, 1]))
+                _, first = np.unique(indices[best_first, 1], return_index=True)
+                indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
+            yield PairMatches(pair, indices, scores)
 
 
 def check_pair_names(names: Iterable[str]) -> None:
@@ -395,8 +391,6 @@ def _update(path: str | Path) -> Iterator[Any]:
         try:
             with h5py.File(part, "a", libver=HDF5_VERSIONS) as file:
                 yield file
-        except WriteError as error:
-            raise WriteError(str(error).replace(str(part), str(path))) from None
         except MatchKernelError:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py reports a full disk in several ways
@@ -408,7 +402,7 @@ def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
 
     Every HDF5 reader verifies the checksums.
     """
-    check_free_space(group.file.filename, values.nbytes + RESERVED_BYTES)
+    check_free_space(Path(group.file.filename).parent, values.nbytes + RESERVED_BYTES)
     return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= MIN_CHECKSUM_BYTES else None)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
-from matchkernel.photos.describers import CPU, open_place
+from matchkernel.photos.extract import CPU, open_place
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features, Matches
 from matchkernel.photos.nearest import LARGEST, find_nearest
 from matchkernel.storage.extras import need
@@ -62,13 +62,7 @@ class Filter:
         return f"{self.kind}:{','.join(given)}" if given and len(given) == len(values) else self.kind
 
     def keep(self, matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
-        """(M,) bool: which of M matches pass.
-
-        Args:
-            matches: nearest neighbours with their distances and ratios.
-            a: features of image A, or their rows, which record no limits.
-            b: features of image B, or their rows.
-        """
+        """(M,) bool: which of the matches of A and B pass; rows without Features record no limits."""
         if self.kind == "adalam":
             return _adalam(matches, a, b)
         recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
@@ -81,11 +75,7 @@ class Filter:
         return np.asarray(combine.reduce(passed)) if passed else np.ones(len(matches), bool)
 
     def check_recorded(self, settings: Mapping[str, Any]) -> None:
-        """Refuse a test of distances that are neither given nor recorded, before anything is computed.
-
-        Args:
-            settings: those that the features will have.
-        """
+        """Refuse a test of distances that are neither given nor recorded in the settings that features will have."""
         if "distance" in NUMBERS[self.kind]:
             self._limit("distance", settings)
 
@@ -100,6 +90,10 @@ class Filter:
 
 
 DEFAULT_FILTER = Filter("ratio")
+FILTER_HELP = (
+    "matches to keep: none (all), ratio, distance, either, both, adalam; with limits other than the model's: "
+    "ratio:0.85, distance:0.8, either:0.85,0.8"
+)
 
 
 def parse_filter(text: Filter | str) -> Filter:

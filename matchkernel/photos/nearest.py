@@ -105,13 +105,7 @@ class Distances:
         self.error = 0.0 if _are_exact(self.a, self.b, longest, unit) else (D + 4) * roundings * longest
 
     def tile(self, rows: Any, columns: slice = slice(None), out: Array | None = None) -> Array:
-        """(q, m) distances of a[rows] and b[columns].
-
-        Args:
-            rows: of a, a slice or indices.
-            columns: of b.
-            out: flat buffer to compute in; allocating memory costs half as much as a product.
-        """
+        """(q, m) distances of a[rows] and b[columns], in the flat buffer `out` if given: allocating takes time."""
         xp = _library(self.a)
         if self.distance == "l1":
             return xp.cdist(self.a[rows].double(), self.b[columns].double(), p=1)

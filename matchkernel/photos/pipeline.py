@@ -9,12 +9,11 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import Image, extract_with
+from matchkernel.photos.extract import Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import DEFAULT_FILTER, Filter, match, parse_filter
-from matchkernel.photos.verify import INLIER_PIXELS, MOST_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
+from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, match, parse_filter
+from matchkernel.photos.verify import INLIER_PIXELS, MAX_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import check_ranges, setting, with_options
@@ -28,24 +27,16 @@ STAGES = ("read", "detect", "cut", "describe", "match", "verify")
 
 @dataclass(frozen=True)
 class MatchSettings:
-    """How two images are matched.
-
-    Attributes:
-        detector: how keypoints are found.
-        mutual: keep only mutual nearest neighbours.
-        filter: test that matches must pass, or a string such as "ratio:0.85" (see photos.match.Filter).
-        geometry: model to verify the matches with; "auto" for a homography or a fundamental matrix, whichever fits the
-            matches.
-        pixels: maximum error of an inlier.
-        guided: with the geometry found, match again among the keypoints that agree with it.
-    """
+    """How two images are matched. Options of commands are derived from these fields."""
 
     detector: Detector = field(default_factory=Detector)
-    mutual: bool = True
-    filter: Filter = DEFAULT_FILTER
-    geometry: Literal["auto", "homography", "fundamental", "none"] = "auto"
-    pixels: float = setting(INLIER_PIXELS, above=0, high=MOST_PIXELS)
-    guided: bool = False
+    mutual: bool = setting(True, about="keep only mutual nearest neighbours")
+    filter: Filter = setting(DEFAULT_FILTER, about=FILTER_HELP)
+    geometry: Literal["auto", "homography", "fundamental", "none"] = setting(
+        "auto", about="model to verify matches with; auto tries a homography and a fundamental matrix"
+    )
+    pixels: float = setting(INLIER_PIXELS, above=0, high=MAX_PIXELS, about="maximum error of an inlier, in pixels")
+    guided: bool = setting(False, about="with the geometry found, match again among keypoints that agree with it")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filter", parse_filter(self.filter))
@@ -88,8 +79,7 @@ class ImageMatches:
     @property
     def points(self) -> tuple[np.ndarray, np.ndarray]:
         """(M, 2) points of A and (M, 2) points of B, one row per match."""
-        a, b = self.features
-        return a.keypoints[self.matches.indices[:, 0]], b.keypoints[self.matches.indices[:, 1]]
+        return self.matches.points(*self.features)
 
     def one_line(self) -> str:
         """A summary of the result."""
@@ -178,7 +168,10 @@ def match_features(
     device: "str | torch.device | None" = None,
     say: Say = lambda stage: None,
 ) -> ImageMatches:
-    """Match and verify the features of two images; the detector of the settings is not used."""
+    """Match and verify the features of two images; the detector of the settings is not used.
+
+    Every pair of match_images and of a collection is matched here.
+    """
     chosen, verification = settings or MatchSettings(), None
     with recording() as stages:
         say("matching")
@@ -187,8 +180,8 @@ def match_features(
         if chosen.geometry != "none":
             say("verifying")
             with stage("verify"):
-                ends = a.keypoints[found.indices[:, 0]], b.keypoints[found.indices[:, 1]]
-                verification = verify(*ends, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
+                points = found.points(a, b)
+                verification = verify(*points, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
                 if chosen.guided:
                     found, verification = _guided(a, b, found, verification, chosen.pixels)
     return ImageMatches((a, b), found, verification, dict.fromkeys(STAGES, 0.0) | stages.seconds)
@@ -201,8 +194,7 @@ def _guided(
     if verification.model is None or verification.geometry is None:
         return found, verification
     more = guided_matches(a, b, verification.model, verification.geometry, pixels=pixels, first=found)
-    ends = a.keypoints[more.indices[:, 0]], b.keypoints[more.indices[:, 1]]
-    again = verify(*ends, verification.geometry, threshold=pixels, size_b=b.image_size)
+    again = verify(*more.points(a, b), verification.geometry, threshold=pixels, size_b=b.image_size)
     if again.inliers.sum() < verification.inliers.sum():
         return found, verification
     return more, replace(again, significance=verification.significance, reason=verification.reason)

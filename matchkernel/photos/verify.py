@@ -2,10 +2,21 @@
 
 Models are fitted by OpenCV's MAGSAC++. With geometry "auto" the homography is taken unless matches off its plane lie
 together and agree on an epipolar geometry: then the scene has depth and the fundamental matrix is taken.
+
+How surprising is it that so many matches agree on a model? The a-contrario test of Moisan and Stival: suppose that the
+matches mean nothing: each point of image A is paired with a point of B by chance. Then a pair agrees with a given model
+with a probability p. Of n matches, k agree with one of the models that can be fitted to them. The expected number of
+models that have such support by chance, the number of false alarms, is at most
+
+    (n - m) C(n, k) C(k, m) s p^(k - m),
+
+where m matches determine s models. We report -log10 of it: a significance of 3 means that among a thousand pairs of
+unrelated photos one such model is expected.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import lgamma, log, pi
 from numbers import Real
 from typing import Literal, get_args
 
@@ -22,32 +33,23 @@ from matchkernel.geometry.two_view import (
     warp_frames,
     warp_points,
 )
-from matchkernel.photos.significance import (
-    chance_of_a_homography,
-    chance_of_a_line,
-    counted_chance,
-    distance_table,
-    distinct,
-    log10_tests,
-    significance,
-    spread_out,
-)
 
 Model = Literal["homography", "fundamental"]
 Geometry = Literal["auto", "homography", "fundamental"]
 
-LEAST = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
+MIN_MATCHES = {"homography": 4, "fundamental": 8}  # number of distinct matches that a model needs
 MINIMAL = {"homography": (4, 1), "fundamental": (7, 3)}  # matches that determine models, and how many models
 NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
-INLIER_PIXELS, MOST_PIXELS = 3.0, 100_000  # pixels
+INLIER_PIXELS, MAX_PIXELS = 3.0, 100_000  # pixels
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
-MOST_SCALE, MOST_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
+MAX_SCALE, MAX_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
 STRICTER = (1.0, 0.5, 0.25)  # shares of the threshold at which support is counted; the most surprising one counts
 NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
 FEW = 0.1  # matches off the plane / on it: wrong ones from one repetition of a pattern to another are fewer
 VOTERS = 5  # matches around one off the plane, which tell whether it is a wrong match on the plane
-MOST_VOTERS = 4000  # in an image; of more, some are taken
+MAX_VOTERS = 4000  # in an image; of more, some are taken
+MAX_POINTS = (200, 1000)  # points of A and of B between which the probability of chance is counted
 NOT_THE_SAME = "these photos do not seem to show the same thing"
 
 
@@ -63,8 +65,8 @@ class Verification:
         inliers: (M,) bool.
         errors: (M,) float64 pixels: distance in B from the mapped point of A, or Sampson distance; infinite if there
             is no model.
-        significance: -log10 of how many models with such support are expected by chance (see significance.py); of the
-            best one that was found, or None if none could be fitted.
+        significance: -log10 of how many models with such support are expected by chance; of the best one that was
+            found, or None if none could be fitted.
         reason: why this geometry, or why none, in words.
     """
 
@@ -132,9 +134,9 @@ def verify(
 
 def check_pixels(threshold: float) -> None:
     """Refuse a maximum inlier error that is not positive, or larger than any image."""
-    if not isinstance(threshold, Real) or not 0 < float(threshold) <= MOST_PIXELS:
+    if not isinstance(threshold, Real) or not 0 < float(threshold) <= MAX_PIXELS:
         raise ArgumentError(
-            f"the maximum error of an inlier must be above 0 and at most {MOST_PIXELS:,} pixels, got {threshold!r}"
+            f"the maximum error of an inlier must be above 0 and at most {MAX_PIXELS:,} pixels, got {threshold!r}"
         )
 
 
@@ -150,7 +152,7 @@ ERRORS = {"homography": transfer_errors, "fundamental": sampson_distances}
 def transfer_table(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
     """(k, m) transfer errors of every point of A with every point of B."""
     mapped, in_front = warp_points(H, points_a)
-    return np.where(in_front[:, None], distance_table(mapped, points_b), np.inf)
+    return np.where(in_front[:, None], _distance_table(mapped, points_b), np.inf)
 
 
 TABLES = {"homography": transfer_table, "fundamental": sampson_table}
@@ -170,37 +172,71 @@ def _verified(
         return replace(nothing, reason=f"no {NAMES[geometry]} fits the matches")
     if geometry == "homography" and _distorts(model, a[inliers]):
         return replace(nothing, reason="the best homography distorts too much to be one of two photos")
-    beyond_chance = _beyond_chance(a, b, errors, model, geometry, threshold, size)
-    if beyond_chance < SIGNIFICANT:
+    found = Verification(geometry, model, inliers, errors, None, "as asked for")
+    significance = _significance(a, b, found, threshold, size)
+    if significance < SIGNIFICANT:
         support = f"{int(inliers.sum()):,} of {len(a):,} matches agree on a {NAMES[geometry]}"
-        return replace(nothing, significance=beyond_chance, reason=f"{support}, as many as chance can give")
-    return Verification(geometry, model, inliers, errors, beyond_chance, "as asked for")
+        return replace(nothing, significance=significance, reason=f"{support}, as many as chance can give")
+    return replace(found, significance=significance)
 
 
-def _beyond_chance(
-    a: np.ndarray,
-    b: np.ndarray,
-    errors: np.ndarray,
-    model: np.ndarray,
-    geometry: Model,
-    threshold: float,
-    size: tuple[float, float],
+def _determine(a: np.ndarray, b: np.ndarray, geometry: Model) -> bool:
+    """Whether there are enough distinct matches that do not lie on one line in either image."""
+    distinct_rows = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
+    if len(distinct_rows) < MIN_MATCHES[geometry]:
+        return False
+    for points in (np.unique(distinct_rows[:, :2], axis=0), np.unique(distinct_rows[:, 2:], axis=0)):
+        spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
+        if len(points) < MIN_MATCHES[geometry] or spread[1] <= FLAT * spread[0]:
+            return False
+    return True
+
+
+def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterations: int) -> np.ndarray | None:
+    found = fit_magsac(geometry, a, b, threshold, iterations)
+    if found is None:
+        return None
+    if geometry == "fundamental":
+        return found[0] / np.linalg.norm(found[0])
+    try:
+        H = check_homography(found[0])
+    except ArgumentError:  # singular
+        return None
+    return H / H[2, 2] if abs(H[2, 2]) > 1e-12 else H
+
+
+def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
+    """Whether H, at some of these points, mirrors the image, or changes sizes or proportions beyond belief."""
+    squares = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
+    shapes = warp_frames(H, squares)[0].shapes
+    stretches = np.linalg.svd(shapes, compute_uv=False)
+    scale = np.sqrt(stretches.prod(1))
+    is_mirrored = (np.linalg.det(shapes) <= 0).any()
+    return bool(
+        is_mirrored
+        or scale.max() > MAX_SCALE
+        or scale.min() < 1 / MAX_SCALE
+        or (stretches[:, 0] > MAX_STRETCH * stretches[:, 1]).any()
+    )
+
+
+def _significance(
+    a: np.ndarray, b: np.ndarray, found: Verification, threshold: float, size: tuple[float, float]
 ) -> float:
-    """The significance of a model with these errors, at the threshold or at a stricter one."""
-    minimal, models = MINIMAL[geometry]
-    found = []
+    """The significance of a model, at the threshold or at a stricter one."""
+    assert found.geometry is not None
+    minimal, models = MINIMAL[found.geometry]
+    values = []
     for limit in (share * threshold for share in STRICTER):
-        agree = _distinct_where(errors <= limit, a, b, threshold)
-        by_area = (
-            chance_of_a_homography(limit, size[0] * size[1])
-            if geometry == "homography"
-            else chance_of_a_line(limit, size)
-        )
-        chance = max(by_area, counted_chance(partial(TABLES[geometry], model), a[agree], b[agree], limit))
-        others = _distinct_where(errors > limit, a, b, threshold)
-        total, agreeing = int((agree | others).sum()), int(agree.sum())
-        found.append(significance(total, agreeing, minimal, float(np.log10(chance)), models * len(STRICTER)))
-    return max(found)
+        agree = _distinct(found.errors <= limit, a, b, threshold)
+        others = _distinct(found.errors > limit, a, b, threshold)
+        n, k = int((agree | others).sum()), int(agree.sum())
+        if k <= minimal:  # nothing agrees beyond the minimal set
+            values.append(-_log10_tests(max(n, minimal), minimal, minimal, models * len(STRICTER)))
+            continue
+        log10_chance = float(np.log10(_chance(found, a[agree], b[agree], limit, size)))
+        values.append(-_log10_tests(n, k, minimal, models * len(STRICTER)) - (k - minimal) * log10_chance)
+    return max(values)
 
 
 def _off_the_plane(
@@ -217,41 +253,93 @@ def _off_the_plane(
     while points off the plane lie beside each other. So if the matches that agree are few and most of them scattered,
     only those count that others off the plane surround.
     """
-    assert depth.model is not None
     off = 2**0.5 * threshold  # in B, of a Sampson distance in both images
     is_far, is_near = plane.errors > NEAR * off, (plane.errors > off) & (plane.errors <= NEAR * off)
-    on_the_plane = _distinct_where(plane.inliers, a, b, threshold)
+    on_the_plane = _distinct(plane.inliers, a, b, threshold)
     found = [0.0]
     for limit in (share * threshold for share in STRICTER):
-        agree = _distinct_where((is_far | is_near) & (depth.errors <= limit), a, b, threshold)
-        others = _distinct_where((is_far | is_near) & (depth.errors > limit), a, b, threshold)
+        agree = _distinct((is_far | is_near) & (depth.errors <= limit), a, b, threshold)
+        others = _distinct((is_far | is_near) & (depth.errors > limit), a, b, threshold)
         if agree.sum() < FEW * on_the_plane.sum():
             together = _lie_together(a, agree, on_the_plane)
             agree = together if together.sum() < agree.sum() / 2 else agree
         far = is_far & agree
-        line = chance_of_a_line(limit, size)
-        if far.any():
-            line = max(line, counted_chance(partial(sampson_table, depth.model), a[far], b[far], limit))
+        line = _chance(depth, a[far], b[far], limit, size) if far.any() else _chance_by_area(depth, limit, size)
         width = 2**0.5 * limit / np.maximum(plane.errors, off)
         logs = np.log10(np.where(is_far, line, 2 / np.pi * np.arcsin(np.minimum(1, width))))
         for part in (is_far, is_near, is_far | is_near):
-            total, agreeing = int((part & (agree | others)).sum()), int((part & agree).sum())
-            if agreeing > 2:
-                tests = log10_tests(total, agreeing, 2, models=3 * len(STRICTER))
+            n, k = int((part & (agree | others)).sum()), int((part & agree).sum())
+            if k > 2:
+                tests = _log10_tests(n, k, 2, models=3 * len(STRICTER))
                 found.append(-tests - float(np.sort(logs[part & agree])[2:].sum()))
     return int(((is_far | is_near) & depth.inliers).sum()), max(found)
+
+
+def _log10_tests(n: int, k: int, minimal: int, models: int) -> float:
+    """log10 of the number of models and supports that are tried: (n - m) s C(n, k) C(k, m)."""
+    return log(max(n - minimal, 1) * models) / log(10) + _log10_binomial(n, k) + _log10_binomial(k, minimal)
+
+
+def _log10_binomial(n: int, k: int) -> float:
+    return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(10)
+
+
+def _chance(
+    found: Verification, points_a: np.ndarray, points_b: np.ndarray, pixels: float, size: tuple[float, float]
+) -> float:
+    """Probability that a point of A and a point of B agree with a model, by area or as counted, whichever is larger.
+
+    Counted is the share of agreeing pairs if the points of A are paired with those of other matches. Keypoints are not
+    spread evenly: where a model predicts the places where the points of B crowd (in the extreme, all places in one
+    spot), much more agrees by chance than the area says. The points are those of the matches that agree.
+    """
+    assert found.geometry is not None
+    assert found.model is not None
+    here, there = (_spread_out(len(points_a), limit) for limit in MAX_POINTS)
+    others = _distance_table(points_b[here], points_b[there]) > 2 * pixels
+    errors = TABLES[found.geometry](found.model, points_a[here], points_b[there])
+    counted = float((errors[others] <= pixels).mean()) if others.any() else 1.0
+    return max(counted, _chance_by_area(found, pixels, size))
+
+
+def _chance_by_area(found: Verification, pixels: float, size: tuple[float, float]) -> float:
+    """Probability that a point anywhere in image B is as near to its predicted place, or to a line across the image."""
+    width, height = size
+    if found.geometry == "homography":
+        return min(1.0, pi * pixels**2 / (width * height))
+    # A Sampson distance of `pixels` allows sqrt 2 times as much in B if both images have the same scale.
+    return min(1.0, 2 * 2**0.5 * pixels * float(np.hypot(width, height)) / (width * height))
+
+
+def _distance_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(k, m) distances between (k, 2) and (m, 2) points."""
+    return np.sqrt((a[:, :1] - b[:, 0]) ** 2 + (a[:, 1:] - b[:, 1]) ** 2)
+
+
+def _distinct(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> np.ndarray:
+    """(M,) bool: of the chosen matches, one for each place in A and in B, where a place is a square of side `cell`.
+
+    Keypoints of several scales or directions repeat a match.
+    """
+    kept = np.zeros(len(a), bool)
+    seen_a: set[tuple[int, int]] = set()
+    seen_b: set[tuple[int, int]] = set()
+    cells = (map(tuple, np.floor(points[chosen] / cell).astype(np.int64).tolist()) for points in (a, b))
+    for number, place_a, place_b in zip(np.flatnonzero(chosen), *cells, strict=True):
+        if place_a not in seen_a and place_b not in seen_b:
+            kept[number] = True
+            seen_a.add(place_a)
+            seen_b.add(place_b)
+    return kept
 
 
 def _lie_together(points: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
     """(M,) bool: those of the chosen points most of whose nearest neighbours, of the chosen and the others, are chosen.
 
-    Args:
-        points: (M, 2).
-        chosen: (M,) bool.
-        others: (M,) bool; a point can be both, and is chosen then.
+    A point can be both, and is chosen then.
     """
     result, voters = np.zeros(len(points), bool), np.flatnonzero(chosen | others)
-    voters = voters[spread_out(len(voters), MOST_VOTERS)]
+    voters = voters[_spread_out(len(voters), MAX_VOTERS)]
     if len(voters) <= VOTERS:
         return result
     for one in voters[chosen[voters]]:
@@ -261,51 +349,9 @@ def _lie_together(points: np.ndarray, chosen: np.ndarray, others: np.ndarray) ->
     return result
 
 
-def _distinct_where(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> np.ndarray:
-    """(M,) bool: those of the chosen matches that repeat no other of them."""
-    result = chosen.copy()
-    result[chosen] = distinct(a[chosen], b[chosen], cell)
-    return result
-
-
-def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
-    """Whether H, at some of these points, mirrors the image, or changes sizes or proportions beyond belief."""
-    squares = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
-    shapes = warp_frames(H, squares)[0].shapes
-    stretches = np.linalg.svd(shapes, compute_uv=False)
-    scale = np.sqrt(stretches.prod(1))
-    is_mirrored = (np.linalg.det(shapes) <= 0).any()
-    return bool(
-        is_mirrored
-        or scale.max() > MOST_SCALE
-        or scale.min() < 1 / MOST_SCALE
-        or (stretches[:, 0] > MOST_STRETCH * stretches[:, 1]).any()
-    )
-
-
-def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterations: int) -> np.ndarray | None:
-    found = fit_magsac(geometry, a, b, threshold, iterations)
-    if found is None:
-        return None
-    if geometry == "fundamental":
-        return found[0] / np.linalg.norm(found[0])
-    try:
-        H = check_homography(found[0])
-    except ArgumentError:  # singular
-        return None
-    return H / H[2, 2] if abs(H[2, 2]) > 1e-12 else H
-
-
-def _determine(a: np.ndarray, b: np.ndarray, geometry: Model) -> bool:
-    """Whether there are enough distinct matches that do not lie on one line in either image."""
-    distinct_rows = np.unique(np.round(np.concatenate([a, b], 1), 3), axis=0)
-    if len(distinct_rows) < LEAST[geometry]:
-        return False
-    for points in (np.unique(distinct_rows[:, :2], axis=0), np.unique(distinct_rows[:, 2:], axis=0)):
-        spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
-        if len(points) < LEAST[geometry] or spread[1] <= FLAT * spread[0]:
-            return False
-    return True
+def _spread_out(count: int, limit: int) -> np.ndarray:
+    """At most `limit` of the indices below `count`, evenly spread."""
+    return np.arange(count) if count <= limit else np.linspace(0, count - 1, limit).astype(int)
 
 
 def _extent(points: np.ndarray) -> tuple[float, float]:

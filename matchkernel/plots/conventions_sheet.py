@@ -47,13 +47,12 @@ def encoding_order() -> np.ndarray:
 
 def _draw_pixels(axes: "Axes") -> None:
     axes.set_title("pixels: x is the column, y the row,\nthe centre of the first pixel is (0, 0)")
-    for edge in np.arange(5) - 0.5:
-        axes.plot((-0.5, 3.5), (edge, edge), color=GRAY, linewidth=0.8)
-        axes.plot((edge, edge), (-0.5, 3.5), color=GRAY, linewidth=0.8)
-    for x in range(4):
-        for y in range(4):
-            axes.plot(x, y, marker="o", color=BLUE, markersize=4)
-            axes.text(x, y + 0.32, f"({x}, {y})", ha="center", fontsize=8, color=BLACK)
+    edges = np.arange(5) - 0.5
+    axes.hlines(edges, -0.5, 3.5, color=GRAY, linewidth=0.8)
+    axes.vlines(edges, -0.5, 3.5, color=GRAY, linewidth=0.8)
+    _dots(axes, np.arange(4), 4)
+    for x, y in np.ndindex(4, 4):
+        axes.text(x, y + 0.32, f"({x}, {y})", ha="center", fontsize=8, color=BLACK)
     _arrow(axes, (-0.5, -0.9), (3.5, -0.9))
     axes.text(1.5, -1.02, "x, columns", ha="center", va="center")
     _arrow(axes, (-0.9, -0.5), (-0.9, 3.5))

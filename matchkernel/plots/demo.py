@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.sample_pair import load_motorcycle
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import extract
+from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.pipeline import match_features
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture

@@ -10,9 +10,10 @@ from torch import Tensor
 from matchkernel.data.patch_files import read_patches
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos.extract import Image, as_gray
+from matchkernel.geometry.frames import extract_patches
+from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import match_images
+from matchkernel.storage.images import as_gray
 from matchkernel.storage.work import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo
@@ -39,26 +40,27 @@ def two_patches(
     """
     if len(files) > 2:
         raise ArgumentError(f"give one file of patches, or two pictures, got {len(files)} files")
-    if len(files) == 1:
-        patches = _of_stack(files[0], (0 if a is None else a, 1 if b is None else b), "; give two photos")
-        _check_no_match(files[0], match)
-        return patches[0], patches[1]
-    if a is not None or b is not None:
+    if len(files) != 1 and (a is not None or b is not None):
         raise ArgumentError("--a and --b choose patches of one .npy stack or .png strip, which is not given")
     photos: Sequence[Image] = files or load_motorcycle()[:2]
-    grays = [as_gray(photo) for photo in photos]
-    if not all(gray.shape[0] == gray.shape[1] <= MAX_SIDE for gray in grays):
-        grays = matched_patches(photos, 1 if match is None else match, say)
-    elif grays[0].shape != grays[1].shape:
-        raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(grays[0])} and {len(grays[1])} px")
+    if len(files) == 1:
+        pair = _of_stack(files[0], (0 if a is None else a, 1 if b is None else b), "; give two photos")
     else:
-        _check_no_match(files[0], match)
-    return _floats(grays[0]), _floats(grays[1])
+        pair = [as_gray(photo) for photo in photos]
+        if not all(gray.shape[0] == gray.shape[1] <= MAX_SIDE for gray in pair):
+            pair, match = matched_patches(photos, 1 if match is None else match, say), None
+        elif pair[0].shape != pair[1].shape:
+            raise ArgumentError(f"{files[0]} and {files[1]}: patches of {len(pair[0])} and {len(pair[1])} px")
+    if match is not None:
+        raise ArgumentError(f"{files[0]}: holds patches; --match is for two photos")
+    return _floats(pair[0]), _floats(pair[1])
 
 
 def one_patch(file: Path | None, index: int = 0) -> Tensor:
     """A patch of a .npy stack or a .png strip, (N, N) floats; without a file, one of the sample photos."""
-    return two_patches([])[0] if file is None else _of_stack(file, (index,), "; give patches, not a photo")[0]
+    if file is None:
+        return two_patches([])[0]
+    return _floats(_of_stack(file, (index,), "; give patches, not a photo")[0])
 
 
 def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda line: None) -> list[np.ndarray]:
@@ -71,25 +73,21 @@ def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda 
             f"the strongest {KEYPOINTS:,} keypoints of the photos have {len(chosen)} matches that agree, cannot draw "
             f"match {number}"
         )
-    places = [f"({points[chosen[number - 1]][0]:.0f}, {points[chosen[number - 1]][1]:.0f})" for points in found.points]
+    which = chosen[number - 1]
+    places = ["({:.0f}, {:.0f})".format(*points[which]) for points in found.points]
     say(f"match {number} of {len(chosen)} among the strongest {KEYPOINTS:,} keypoints, at {' and '.join(places)}")
-    cut = []
-    for photo, features, index in zip(photos, found.features, found.matches.indices[chosen[number - 1]], strict=True):
-        cut.append(extract_patches(as_gray(photo), features.frames[index : index + 1], SIDE)[0])
-    return cut
+    return [
+        extract_patches(as_gray(photo), features.frames[index : index + 1], SIDE)[0]
+        for photo, features, index in zip(photos, found.features, found.matches.indices[which], strict=True)
+    ]
 
 
-def _check_no_match(path: Path, match: int | None) -> None:
-    if match is not None:
-        raise ArgumentError(f"{path}: holds patches; --match is for two photos")
-
-
-def _of_stack(path: Path, indices: Sequence[int], of_photos: str) -> list[Tensor]:
+def _of_stack(path: Path, indices: Sequence[int], of_photos: str) -> list[np.ndarray]:
     stack = read_patches(path, of_photos)
     if not all(0 <= index < len(stack) for index in indices):
         count = f"{len(stack)} patch{'es' * (len(stack) != 1)}"
         raise ArgumentError(f"{path}: has only {count}, cannot draw {' and '.join(map(str, dict.fromkeys(indices)))}")
-    return [_floats(stack[index].squeeze()) for index in indices]
+    return [stack[index].squeeze() for index in indices]
 
 
 def _floats(patch: np.ndarray) -> Tensor:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.photos.extract import Image, as_gray
+from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import ImageMatches
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.images import line_of_text, read_colour, write_png
+from matchkernel.storage.images import as_gray, line_of_text, read_colour, write_png
 
 WIDTH = 1440  # pixels of the picture
 GAP, MARGIN, TITLE = 28, 6, 34  # between the images, around them, and the height of the title
@@ -99,7 +99,10 @@ def _resized(image: np.ndarray, scale: float) -> np.ndarray:
 def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, colours: np.ndarray) -> np.ndarray:
     """The picture under (M, 2, 2) lines; ends of inliers are dots."""
     cv2 = need_opencv()
-    wrong, right = _some(np.flatnonzero(~inliers)), _some(np.flatnonzero(inliers))
+    wrong, right = (
+        found[np.linspace(0, len(found) - 1, min(len(found), MAX_LINES)).astype(int)]
+        for found in (np.flatnonzero(~inliers), np.flatnonzero(inliers))
+    )
     places = np.round(segments * 2**FINE).astype(np.int32)
     steps = (255 * (0.08 + 0.84 * np.clip(colours[right], 0, 1))).astype(np.uint8)
     turbo = cv2.applyColorMap(np.arange(256, dtype=np.uint8), cv2.COLORMAP_TURBO).reshape(-1, 3)[:, ::-1]
@@ -113,12 +116,6 @@ def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, 
         for end in line:
             cv2.circle(picture, end, round(1.6 * 2**FINE), shade, cv2.FILLED, cv2.LINE_AA, FINE)
     return picture
-
-
-def _some(indices: np.ndarray) -> np.ndarray:
-    if len(indices) <= MAX_LINES:
-        return indices
-    return indices[np.linspace(0, len(indices) - 1, MAX_LINES).astype(int)]
 
 
 def _pixels(image: Image) -> np.ndarray:

@@ -17,26 +17,29 @@ SAFE = "‡"  # after a name
 
 
 @dataclass(frozen=True)
+class ReportedMethod:
+    """A descriptor as tables and charts name it."""
+
+    name: str
+    parameters: int | None = None  # number of learned parameters; None if unknown
+    hand_crafted: bool = False  # nothing in it but perhaps a whitening is learned: a striped bar
+    is_ours: bool = False  # trained by this package; others are set apart
+    configuration: str = ""  # of this package, if it is ours: a name must not stand for two configurations
+
+
+@dataclass(frozen=True)
 class Bar:
     """A method with its scores in percent.
 
     Attributes:
-        name: as printed.
-        parameters: learned numbers; None if not known.
+        method: what was scored.
         scores: one for each panel; None where there is none.
-        is_ours: trained by this package; others are set apart.
-        is_hand_crafted: nothing in it but perhaps a whitening is learned: a striped bar.
-        is_reference: the paper's baseline, `fc`: another colour.
         is_tie_safe: ties would raise a score, so that its tie-safe value is shown: marked.
         marks: letters of further scores, such as those of easy, hard and tough patches; for charts of one panel.
     """
 
-    name: str
-    parameters: int | None
+    method: ReportedMethod
     scores: Sequence[Spread | None]
-    is_ours: bool = False
-    is_hand_crafted: bool = False
-    is_reference: bool = False
     is_tie_safe: bool = False
     marks: Mapping[str, float] = field(default_factory=dict)
 
@@ -55,8 +58,8 @@ def draw_scores(
     """
     if not 0 < len(bars) <= MAX_BARS:
         raise ArgumentError(f"a chart shows 1 to {MAX_BARS} methods, got {len(bars)}")
-    order = sorted(bars, key=lambda bar: (bar.parameters is None, bar.parameters or 0))  # unknown ones last
-    others, ours = ([bar for bar in order if bar.is_ours == own] for own in (False, True))
+    order = sorted(bars, key=lambda bar: (bar.method.parameters is None, bar.method.parameters or 0))
+    others, ours = ([bar for bar in order if bar.method.is_ours == own] for own in (False, True))
     places = [*range(len(others)), *(len(others) + (0.8 if others and ours else 0) + k for k in range(len(ours)))]
     rows = [*others, *ours]
     row = 0.42 if any(bar.marks for bar in bars) else 0.27  # inches
@@ -78,15 +81,10 @@ def draw_scores(
         note = "; not from 0" if zoom else ""
         note += f"; {SAFE}: ties as errors" if any(bar.is_tie_safe for bar in rows) else ""
         axes.set_xlabel(f"mAP (%{note})" if width is None else note.removeprefix("; "), fontsize=9)
-    names = [f"{bar.name} {SAFE}" if bar.is_tie_safe else bar.name for bar in rows]
-    labels = [
-        f"{plain(name, 60 if width is None else 24)}   {'–' if bar.parameters is None else f'{bar.parameters:,}'}"
-        for name, bar in zip(names, rows, strict=True)
-    ]
-    sheets[0].set_yticks(places, labels, fontsize=9)
+    sheets[0].set_yticks(places, [_label(bar, 60 if width is None else 24) for bar in rows], fontsize=9)
     sheets[0].invert_yaxis()
     sheets[0].set_ylim(max(places) + 0.6, -0.6)
-    kinds = dict.fromkeys(_kind(bar) for bar in rows)
+    kinds = dict.fromkeys(_kind(bar.method) for bar in rows)
     handles = [sheets[0].barh(0, 0, color=colour, hatch=hatch, edgecolor=GRAY) for _, colour, hatch in kinds]
     figure.legend(
         handles, [name for name, *_ in kinds], loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9
@@ -95,15 +93,21 @@ def draw_scores(
     return figure
 
 
-def _kind(bar: Bar) -> tuple[str, str, str | None]:
+def _label(bar: Bar, longest: int) -> str:
+    name = f"{bar.method.name} {SAFE}" if bar.is_tie_safe else bar.method.name
+    parameters = "–" if bar.method.parameters is None else f"{bar.method.parameters:,}"
+    return f"{plain(name, longest)}   {parameters}"
+
+
+def _kind(method: ReportedMethod) -> tuple[str, str, str | None]:
     """What the legend calls it, its colour, and its hatch."""
-    if bar.is_reference:
+    if method.configuration.startswith("fc-"):  # the paper's baseline
         return "fc (HardNet+)", ORANGE, None
-    if bar.is_ours:
+    if method.is_ours:
         return "this package", BLUE, None
-    if bar.is_hand_crafted:
+    if method.hand_crafted:
         return "hand-crafted", "white", "////"
-    return ("descriptor files", GRAY, None) if bar.parameters is None else ("others, learned", GREEN, None)
+    return ("descriptor files", GRAY, None) if method.parameters is None else ("others, learned", GREEN, None)
 
 
 def _limits(scores: Sequence[Spread], zoom: bool) -> tuple[float, float]:
@@ -118,19 +122,12 @@ def _limits(scores: Sequence[Spread], zoom: bool) -> tuple[float, float]:
 def _draw_score(axes: "Axes", place: float, bar: Bar, score: Spread | None, zoom: bool) -> None:
     if score is None:
         return
-    _, colour, hatch = _kind(bar)
+    _, colour, hatch = _kind(bar.method)
     if zoom:
         axes.plot(score.mean, place, "o", color=colour, markeredgecolor=GRAY, markersize=7)
     else:
         axes.barh(place, score.mean, height=0.74, color=colour, linewidth=0.8, hatch=hatch, edgecolor=GRAY)
     if score.std is not None:
         axes.errorbar(score.mean, place, xerr=score.std, color=BLACK, linewidth=1.1, capsize=2)
-    text = f"{score.mean:.1f}"
-    axes.annotate(
-        text,
-        (score.mean + (score.std or 0), place),
-        (6 if zoom else 4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    end, offset = (score.mean + (score.std or 0), place), (6 if zoom else 4, 0)
+    axes.annotate(f"{score.mean:.1f}", end, offset, textcoords="offset points", va="center", fontsize=8)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 POSITIONS = ((0.2, 0.2), (0.8, 0.3), (0.5, 0.5), (0.3, 0.8))  # x, y as shares of the patch
 MAX_COLUMNS, MAX_ROWS = 12, 12
 LONGEST, FITTING = 30, 18  # characters of a name that are shown above a column, and that fit there at full size
+SIDE = 1.45  # inches of a panel
 
 
 def shown_name(weights: str, model: Descriptor) -> str:
@@ -54,6 +55,12 @@ class MapColumn:
         symbol = mathtext(VARIANTS[config.variant].symbol)
         return cls(model, f"{symbol}{s}{half}\n{shown_name(weights, model)}", system or None)
 
+    def cell(self, position: tuple[float, float]) -> tuple[int, int]:
+        """Row and column, from 0, of the cell in whose share of the patch a position lies."""
+        n = self.model.config.n
+        x, y = (min(int(share * n), n - 1) for share in position)
+        return y, x
+
     def maps(self, patches: Tensor, positions: Sequence[tuple[float, float]]) -> list[np.ndarray]:
         """(N, N) in [0, 1] for each position, S_p(q) scaled map by map [M20].
 
@@ -66,7 +73,7 @@ class MapColumn:
             a, b = encodings_by_system(self.model, sized, weighted=False)[self.system]
         else:
             a, b = position_encodings(self.model, sized, weighted=False)
-        places = [row * n + column for row, column in (cell_at(position, n) for position in positions)]
+        places = [row * n + column for row, column in map(self.cell, positions)]
         return [display_map((b @ a[place]).reshape(n, n)).cpu().numpy() for place in places]
 
 
@@ -95,61 +102,38 @@ def similarity_picture(
         raise ArgumentError(f"give 1 to {MAX_COLUMNS} models and 1 to {MAX_ROWS} positions")
     if not all(0 <= share <= 1 for position in positions for share in position):
         raise ArgumentError("a position is x, y with both from 0 to 1")
-    pair = torch.stack([patch_a, patch_b])[:, None]
-    maps = [column.maps(pair, positions) for column in columns]
-    config = columns[0].model.config
-    a, b = resize_patches(pair, config.patch_size)[:, 0].cpu().numpy()
-    cells = [[cell_at(position, column.model.config.n) for position in positions] for column in columns]
-    boxes = [receptive_field(config, *cell) for cell in cells[0]]
-    titled = list(zip((column.title for column in columns), maps, strict=True))
-    save_png(draw_similarity_maps(a, b, titled, boxes, cells), path)
-
-
-def cell_at(position: tuple[float, float], n: int) -> tuple[int, int]:
-    """Row and column, from 0, of the cell in whose share of the patch a position lies."""
-    x, y = (min(int(share * n), n - 1) for share in position)
-    return y, x
+    save_png(draw_similarity_maps(columns, torch.stack([patch_a, patch_b])[:, None], positions), path)
 
 
 def draw_similarity_maps(
-    patch_a: np.ndarray,
-    patch_b: np.ndarray,
-    maps: Sequence[tuple[str, list[np.ndarray]]],
-    boxes: Sequence[tuple[int, int, int, int]],
-    cells: Sequence[Sequence[tuple[int, int]]],
+    columns: Sequence[MapColumn], patches: Tensor, positions: Sequence[tuple[float, float]]
 ) -> "Figure":
-    """A row for each position: patch a with the receptive field boxed, then its map over patch b for each model.
-
-    Args:
-        patch_a: (N, N) gray.
-        patch_b: (N, N) gray.
-        maps: title of each model, with (N', N') in [0, 1] for each position; N' may be another size than N.
-        boxes: left, top, right, bottom pixel of the receptive field of each position.
-        cells: for each model, row and column of each position in its own map of patch a.
-    """
-    side = 1.45
-    figure = new_figure(side * (len(maps) + 1) + 0.7, side * (len(boxes) + 1) + 0.5)
-    panels = figure.subplots(len(boxes) + 1, len(maps) + 1, squeeze=False)
+    """A row for each position: patch a with its receptive field in the first model, then its map in each model."""
+    figure = new_figure(SIDE * (len(columns) + 1) + 0.7, SIDE * (len(positions) + 1) + 0.5)
+    panels = figure.subplots(len(positions) + 1, len(columns) + 1, squeeze=False)
     for axes in panels.flat:
         axes.set(xticks=(), yticks=())
+    config = columns[0].model.config
+    patch_a, patch_b = resize_patches(patches, config.patch_size)[:, 0].cpu().numpy()
     panels[0, 0].set_axis_off()
-    size = min(9, 9 * FITTING / max(len(title.rpartition("\n")[2]) for title, _ in maps))
-    for axes, (title, _) in zip(panels[0, 1:], maps, strict=True):
-        axes.imshow(patch_b, cmap="gray")
-        axes.set_title(title, fontsize=size)
     panels[0, 1].set_ylabel("patch b", fontsize=9)
-    for row, box in enumerate(boxes):
-        left, *others = panels[row + 1]
-        left.imshow(patch_a, cmap="gray")
-        # The part of the field that lies in the patch; a pixel is drawn half a unit around its centre.
-        x0, y0, x1, y1 = np.clip(np.add(box, (-0.5, -0.5, 0.5, 0.5)), -0.5, len(patch_a) - 0.5)
-        left.plot((x0, x1, x1, x0, x0), (y0, y0, y1, y1, y0), color=ORANGE, linewidth=1.5)
-        left.set_ylabel(f"row {cells[0][row][0] + 1}, column {cells[0][row][1] + 1}", fontsize=8)
-        for axes, (_, of_model), own in zip(others, maps, cells, strict=True):
-            image = axes.imshow(of_model[row], cmap="viridis", vmin=0, vmax=1)
-            y, x = (STRIDE * cell for cell in own[row])
-            axes.plot(x, y, "+", color=ORANGE, markersize=9, mew=2)
     panels[1, 0].set_title("patch a,\nfield of p", fontsize=9)
+    for axes, position in zip(panels[1:, 0], positions, strict=True):
+        row, column = columns[0].cell(position)
+        # The part of the field that lies in the patch; a pixel is drawn half a unit around its centre.
+        box = np.add(receptive_field(config, row, column), (-0.5, -0.5, 0.5, 0.5))
+        x0, y0, x1, y1 = np.clip(box, -0.5, len(patch_a) - 0.5)
+        axes.imshow(patch_a, cmap="gray")
+        axes.plot((x0, x1, x1, x0, x0), (y0, y0, y1, y1, y0), color=ORANGE, linewidth=1.5)
+        axes.set_ylabel(f"row {row + 1}, column {column + 1}", fontsize=8)
+    size = min(9, 9 * FITTING / max(len(column.title.rpartition("\n")[2]) for column in columns))
+    for (top, *below), model in zip(panels[:, 1:].T, columns, strict=True):
+        top.imshow(patch_b, cmap="gray")
+        top.set_title(model.title, fontsize=size)
+        for axes, found, position in zip(below, model.maps(patches, positions), positions, strict=True):
+            image = axes.imshow(found, cmap="viridis", vmin=0, vmax=1)
+            y, x = (STRIDE * cell for cell in model.cell(position))
+            axes.plot(x, y, "+", color=ORANGE, markersize=9, mew=2)
     bar = figure.colorbar(image, ax=panels[1:, 1:], ticks=(0, 1), shrink=0.6, aspect=30)
     bar.set_label("similarity to p, scaled map by map (+: p)", fontsize=9)
     return figure

@@ -43,7 +43,12 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
     """Draw pairs of the training set, two rows each: the original patches, then what ten updates would see."""
     N, settings = config.model.patch_size, config.augmentation
     with TemporaryDirectory() as folder:
-        data = _training_set(config, Path(folder))
+        synthetic = config.data.synthetic
+        if synthetic is None:
+            data = TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
+        else:
+            few = SyntheticSettings(min(synthetic.points, 50), synthetic.patches, seed=synthetic.seed)
+            data = TrainingSet([build_synthetic(Path(folder) / "set", few)])
         pairs = min(PAIRS, int((np.bincount(data.labels) > 1).sum()))
         index = PairSampler(data.labels, pairs, config.seed).draw(1, pairs)
         source = torch.from_numpy(data.gather(index.ravel()))
@@ -61,14 +66,6 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
     rows = [sheet[k + side * pairs] for k in range(pairs) for side in range(2)]
     first = np.arange(UPDATES + 1) == 0
     write_png(out, draw_contact_sheet(rows, [first] * len(rows), columns=UPDATES + 1))
-
-
-def _training_set(config: TrainingConfig, folder: Path) -> TrainingSet:
-    synthetic = config.data.synthetic
-    if synthetic is None:
-        return TrainingSet(open_sets(config.data.train), open_sets(config.data.mix))
-    settings = SyntheticSettings(min(synthetic.points, 50), synthetic.patches, seed=synthetic.seed)
-    return TrainingSet([build_synthetic(folder / "set", settings)])
 
 
 def draw_training(losses: np.ndarray, validations: np.ndarray) -> "Figure":

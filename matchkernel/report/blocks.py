@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from matchkernel.evaluation.uncertainty import Spread
+from matchkernel.plots.scores import ReportedMethod
 
 RAISED = "‡"
 RAISED_NOTE = (
@@ -24,22 +25,16 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # headings and rows
 
 
 @dataclass(frozen=True)
-class ReportedMethod:
-    """A descriptor as the report names it."""
-
-    name: str
-    parameters: int | None = None  # number of learned parameters; None if unknown
-    hand_crafted: bool = False
-    is_ours: bool = False
-    configuration: str = ""  # of this package, if it is ours: a name must not stand for two configurations
-
-
-@dataclass(frozen=True)
 class Block:
     """A part of a section."""
 
     title: str
     note: str = field(default="", kw_only=True)
+
+    @property
+    def footnote(self) -> str:
+        """Said below its chart and table."""
+        return ""
 
     def table(self) -> Table | None:
         """Headings and rows of text."""

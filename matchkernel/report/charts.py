@@ -1,14 +1,17 @@
-"""The charts of a report: bars of scores, ROC curves, one row of points per sequence, scores against costs."""
+"""The charts of a report: bars of scores, ROC curves, one row of points per sequence, scores against costs.
+
+Each returns a figure and a sentence that says what it shows.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matchkernel.errors import ArgumentError
 from matchkernel.plots.canvas import BLACK, GRAY, new_figure, plain
-from matchkernel.plots.scores import Bar, draw_scores
-from matchkernel.report.blocks import Curves, Grid, PerSequence, ReportedMethod, Scatter, by_parameters
+from matchkernel.plots.scores import Bar, ReportedMethod, draw_scores
+from matchkernel.report.blocks import Curves, Grid, PerSequence, Scatter, by_parameters
 from matchkernel.report.hpatches import HEADLINES, hpatches_sections
 from matchkernel.report.runs import read_runs
 
@@ -22,16 +25,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b08d00", "#e04050", "#3
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 Series = Mapping[ReportedMethod, int]  # numbers the methods: each looks the same in every chart of a page
-CHARTS = (Grid, Curves, PerSequence, Scatter)
-
-
-def chart(block: Grid | Curves | PerSequence | Scatter, series: Series) -> tuple["Figure", str]:
-    """The chart of a block, and a sentence that says what it shows."""
-    if isinstance(block, Grid):
-        return bar_chart(block)
-    if isinstance(block, Curves):
-        return curve_chart(block, series)
-    return sequence_chart(block, series) if isinstance(block, PerSequence) else scatter_chart(block, series)
 
 
 def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
@@ -51,18 +44,25 @@ def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
         )
     grids = {block.title.lower(): block for block in sections[0].blocks if isinstance(block, Grid)}
     tasks = [task for task in HEADLINES if task in grids]
-    methods = list(grids[tasks[0]].methods)
-    return [_bar(method, [grids[task] for task in tasks], "mean") for method in methods], tasks
+    bars = [_bar(method, [grids[task] for task in tasks], "mean") for method in grids[tasks[0]].methods]
+    return bars, tasks
 
 
-def bar_chart(grid: Grid) -> tuple["Figure", str]:
+def bar_chart(grid: Grid, series: Series) -> tuple["Figure", str]:
     """Bars of one column, sorted by parameters, with the deviation over runs; tie-safe values where ties raise one."""
     column = grid.bars or grid.columns[0]
     methods = by_parameters([method for method, scores in grid.methods.items() if column in scores])
     bars = [_bar(method, [grid], column) for method in methods]
-    seen = ", ".join(f"{bar.name} {bar.scores[0].text(grid.digits)}" for bar in bars if bar.scores[0])
+    seen = ", ".join(f"{bar.method.name} {bar.scores[0].text(grid.digits)}" for bar in bars if bar.scores[0])
     better = "lower is better" if grid.lower_is_better else "higher is better"
     return draw_scores(bars, [f"{column} (%)"], width=WIDTH), f"Bars of {column}, {better}: {seen}."
+
+
+def _bar(method: ReportedMethod, grids: Sequence[Grid], column: str) -> Bar:
+    raised = [grid.is_raised(method, column) for grid in grids]
+    rows = [(grid.safe if is_raised else grid.methods)[method] for grid, is_raised in zip(grids, raised, strict=True)]
+    marks = {mark: rows[0][mark].mean for mark in grids[0].marks if mark in rows[0]} if len(grids) == 1 else {}
+    return Bar(method, [row.get(column) for row in rows], is_tie_safe=any(raised), marks=marks)
 
 
 def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
@@ -73,7 +73,7 @@ def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
         dashes: Any = DASHES[series[method] // len(COLOURS) % len(DASHES)]
         shown = [max(100 * rate, 100 * LOWEST_RATE) for rate in rates]
         curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name, 24), linewidth=1.6)
-        curve[0].set(color=_colour(series[method]), linestyle=dashes)
+        curve[0].set(color=COLOURS[series[method] % len(COLOURS)], linestyle=dashes)
     axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
     _legend(figure, len(block.methods))
@@ -82,21 +82,22 @@ def curve_chart(block: Curves, series: Series) -> tuple["Figure", str]:
 
 def sequence_chart(block: PerSequence, series: Series) -> tuple["Figure", str]:
     """One row per sequence, one point per method, sequences sorted by their mean, the hardest last."""
-    methods = by_parameters(block.methods)
-    order = sorted(range(len(block.sequences)), key=lambda k: (-_row_mean(block, k), block.sequences[k]))
-    figure, axes = _axes(0.2 * len(order) + 1.2)
+    methods, count = by_parameters(block.methods), len(block.sequences)
+    order = sorted(range(count), key=lambda k: (-_row_mean(block, k), block.sequences[k]))
+    figure, axes = _axes(0.2 * count + 1.2)
     for method in methods:
-        known = [(row, value) for row, k in enumerate(order) if (value := block.methods[method][k]) is not None]
-        rows, values = [row for row, _ in known], [value for _, value in known]
-        axes.plot(values, rows, linestyle="", label=plain(method.name, 24), **_point(series[method]))
-    axes.set_yticks(range(len(order)), [plain(block.sequences[k], 24) for k in order], fontsize=8)
-    axes.set(xlim=(0, 100), ylim=(len(order) - 0.4, -0.6), xlabel="%")
+        values = [math.nan if (value := block.methods[method][k]) is None else value for k in order]
+        axes.plot(values, range(count), linestyle="", label=plain(method.name, 24), **_point(series[method]))
+    axes.set_yticks(range(count), [plain(block.sequences[k], 24) for k in order], fontsize=8)
+    axes.set(xlim=(0, 100), ylim=(count - 0.4, -0.6), xlabel="%")
     _legend(figure, len(methods))
     names = ", ".join(method.name for method in methods)
-    return (
-        figure,
-        f"One row for each of {len(order)} sequences with a point for each of {names}; a table has the values.",
-    )
+    return figure, f"One row for each of {count} sequences with a point for each of {names}; a table has the values."
+
+
+def _row_mean(block: PerSequence, k: int) -> float:
+    known = [value for values in block.methods.values() if (value := values[k]) is not None]
+    return math.fsum(known) / len(known) if known else -1.0
 
 
 def scatter_chart(block: Scatter, series: Series) -> tuple["Figure", str]:
@@ -116,19 +117,9 @@ def scatter_chart(block: Scatter, series: Series) -> tuple["Figure", str]:
     return figure, f"Points, up and to the left is better: {seen}."
 
 
-def _bar(method: ReportedMethod, grids: Sequence[Grid], column: str) -> Bar:
-    raised = [grid.is_raised(method, column) for grid in grids]
-    rows = [(grid.safe if is_raised else grid.methods)[method] for grid, is_raised in zip(grids, raised, strict=True)]
-    return Bar(
-        method.name,
-        method.parameters,
-        [row.get(column) for row in rows],
-        is_ours=method.is_ours,
-        is_hand_crafted=method.hand_crafted,
-        is_reference=method.configuration.startswith("fc-"),
-        is_tie_safe=any(raised),
-        marks={mark: rows[0][mark].mean for mark in grids[0].marks if mark in rows[0]} if len(grids) == 1 else {},
-    )
+CHARTS: dict[type, Callable[[Any, Series], tuple["Figure", str]]] = {
+    Grid: bar_chart, Curves: curve_chart, PerSequence: sequence_chart, Scatter: scatter_chart,
+}  # fmt: skip
 
 
 def _axes(height: float) -> tuple["Figure", "Axes"]:
@@ -144,17 +135,8 @@ def _legend(figure: "Figure", count: int) -> None:
     figure.legend(loc="outside upper center", ncols=min(count, 2), frameon=False, fontsize=8)
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
-
-
 def _point(number: int) -> dict[str, Any]:
     """Colours repeat after eight, shapes after seven: fifty-six looks, and those from eight on are hollow."""
-    filling = _colour(number) if number < len(COLOURS) else "white"
-    marker = MARKERS[number % len(MARKERS)]
-    return {"marker": marker, "color": _colour(number), "markerfacecolor": filling, "markersize": 5}
-
-
-def _row_mean(block: PerSequence, k: int) -> float:
-    known = [value for values in block.methods.values() if (value := values[k]) is not None]
-    return math.fsum(known) / len(known) if known else -1.0
+    colour = COLOURS[number % len(COLOURS)]
+    filling = colour if number < len(COLOURS) else "white"
+    return {"marker": MARKERS[number % len(MARKERS)], "color": colour, "markerfacecolor": filling, "markersize": 5}

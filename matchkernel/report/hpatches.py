@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.report.blocks import RAISED, Grid, PerSequence, ReportedMethod, Section
+from matchkernel.plots.scores import ReportedMethod
+from matchkernel.report.blocks import RAISED, Grid, PerSequence, Section
 from matchkernel.report.runs import ScoredRun, refuse_conflicts, value_at
 
 NOISES = ("e", "h", "t")

@@ -6,7 +6,7 @@ from html import escape
 
 from matchkernel.plots.canvas import svg_of
 from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, by_parameters
-from matchkernel.report.charts import CHARTS, Series, chart
+from matchkernel.report.charts import CHARTS, Series
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
@@ -57,9 +57,9 @@ HOW_TO_READ = (
 
 def html_page(report: Report) -> str:
     """The whole page; the same report gives the same bytes."""
-    blocks = [block for section in report.sections for block in section.blocks if isinstance(block, CHARTS)]
-    methods = by_parameters({method: None for block in blocks for method in block.methods})
-    series = {method: number for number, method in enumerate(methods)}
+    blocks = [block for section in report.sections for block in section.blocks]
+    methods = {method for block in blocks for method in getattr(block, "methods", ())}
+    series = {method: number for number, method in enumerate(by_parameters(methods))}
     title = escape(report.title)
     links = "".join(f'<li><a href="#s{k}">{escape(s.title)}</a></li>' for k, s in enumerate(report.sections))
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in report.facts)
@@ -84,13 +84,12 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
-    drawn = [block for block in section.blocks if isinstance(block, CHARTS) and getattr(block, "bars", True)]
-    if drawn:
-        figures = []
-        for block in drawn:
-            figure, description = chart(block, series)
-            note = f"{block.note} {getattr(block, 'footnote', '')}".strip()
-            figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, ' class="chart"'))
+    figures = []
+    for block in (block for block in section.blocks if type(block) in CHARTS and getattr(block, "bars", True)):
+        figure, description = CHARTS[type(block)](block, series)
+        note = f"{block.note} {block.footnote}".strip()
+        figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, "chart"))
+    if figures:
         yield '<div class="charts">' + "\n".join(figures) + "</div>"
     yield '<div class="tables">'
     yield from filter(None, map(_table_of, section.blocks))
@@ -99,7 +98,8 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
 
 def _figure(title: str, kind: str, data: bytes, description: str, note: str, look: str) -> str:
     """A chart or picture as an image inside the page: its ids cannot meet those of another."""
-    image = f'<img{look} src="data:image/{kind};base64,{b64encode(data).decode()}" alt="{escape(description)}">'
+    source = f"data:image/{kind};base64,{b64encode(data).decode()}"
+    image = f'<img class="{look}" src="{source}" alt="{escape(description)}">'
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
     return f"<figure><h3>{escape(title)}</h3>{image}{caption}</figure>"
 
@@ -107,7 +107,7 @@ def _figure(title: str, kind: str, data: bytes, description: str, note: str, loo
 def _table_of(block: Block) -> str:
     """A block as a table, in a box that scrolls sideways on a narrow screen; a picture as it is."""
     if isinstance(block, Picture):
-        return _figure(block.title, "png", block.png, block.title, block.note, ' class="wide"')
+        return _figure(block.title, "png", block.png, block.title, block.note, "wide")
     table = block.table()
     if table is None:
         return ""

@@ -5,9 +5,10 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference
-from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, short_licence
-from matchkernel.evaluation.uncertainty import Estimate, Spread
-from matchkernel.report.blocks import NOTHING, Block, ReportedMethod, Scatter, Section, TextTable
+from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, mean_text, short_licence
+from matchkernel.evaluation.uncertainty import Spread
+from matchkernel.plots.scores import ReportedMethod
+from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable
 from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}
@@ -83,7 +84,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
     head = ("method", *(HEADINGS[name] for name in SCORES[kind]), *scenes, *counts, "s/photo", "licence")
     rows = []
     for label, result in results.items():
-        means = [Estimate(**result["mean"][name]).text() for name in SCORES[kind]]
+        means = [mean_text(result["mean"][name]) for name in SCORES[kind]]
         by_scene = [f"{100 * result['scenes'][name][SHOWN[kind]]:.1f}" for name in scenes]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
@@ -93,7 +94,6 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
 
 def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> str:
     try:
-        found = difference(result, best, name)
+        return difference(result, best, name).interval_text()
     except ArgumentError:
         return NOTHING
-    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"

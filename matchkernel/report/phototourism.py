@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.report.blocks import Curves, Grid, ReportedMethod, Section
+from matchkernel.plots.scores import ReportedMethod
+from matchkernel.report.blocks import Curves, Grid, Section
 from matchkernel.report.runs import ScoredRun, refuse_conflicts, value_at
 
 Columns = dict[str, tuple[str, str]]  # heading -> training set, test set
@@ -133,26 +133,8 @@ def _curves(table: Table, lists: Mapping[ScoredRun, str], columns: Columns) -> l
     charts = []
     for column in columns:
         first = {method: found[column][min(found[column])] for method, found in table.items() if found[column]}
-        curves = {
-            method: _curve(run, lists[run])
-            for method, run in first.items()
-            if run.result["pairs"][lists[run]].get("roc") is not None
-        }
+        found = {method: run.result["pairs"][lists[run]].get("roc") for method, run in first.items()}
+        curves = {method: (roc["fpr"], roc["tpr"]) for method, roc in found.items() if roc is not None}
         if curves:
             charts.append(Curves(f"ROC, {column}", curves, note=note))
     return charts
-
-
-def _curve(run: ScoredRun, name: str) -> tuple[list[float], list[float]]:
-    roc: Any = run.result["pairs"][name]["roc"]
-    rates, recalls = (_side(roc.get(key)) for key in ("fpr", "tpr")) if isinstance(roc, Mapping) else ([], [])
-    if not rates or len(rates) != len(recalls):
-        raise FileError(f"{run.path}: not a complete result (pairs/{name}/roc is not fpr and tpr, rising from 0 to 1)")
-    return rates, recalls
-
-
-def _side(values: object) -> list[float]:
-    """One axis of a curve; empty if it does not rise from 0 to 1."""
-    if not isinstance(values, list) or not all(isinstance(x, int | float) and 0 <= x <= 1 for x in values):
-        return []
-    return values if values == sorted(values) else []

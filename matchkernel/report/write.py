@@ -73,7 +73,7 @@ def markdown(report: Report) -> str:
     for section in report.sections:
         parts += [f"## {section.title}", section.note]
         for block in section.blocks:
-            parts += [f"### {block.title}", block.note, _markdown_table(block), getattr(block, "footnote", "")]
+            parts += [f"### {block.title}", block.note, _markdown_table(block), block.footnote]
     if report.facts:
         parts += ["## Where the figures come from", "\n".join(f"- {key}: {value}" for key, value in report.facts)]
     return "\n\n".join(part for part in [*parts, HOW_TO_READ] if part) + "\n"

@@ -12,9 +12,8 @@ small ones.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,18 +121,33 @@ def _varint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-WriteNetworks = Callable[[Graph, Sequence[Sequence[Convolution]], str], list[str]]
+@dataclass(frozen=True)
+class Limits:
+    """The clipping limits of int8: larger values are stored as these.
+
+    Attributes:
+        patches: of the normalised patch, on either side of 0.
+        layers: of every convolution's output after ReLU, by network.
+    """
+
+    patches: float
+    layers: Sequence[Sequence[float]]
 
 
-def float_file(model: FoldedNetwork, metadata: Mapping[str, str]) -> bytes:
-    """The ONNX file of a descriptor in float32; the number of patches is free."""
-    return descriptor_file(model, metadata, _float_networks)
+def descriptor_file(model: FoldedNetwork, metadata: Mapping[str, str], limits: Limits | None = None) -> bytes:
+    """The ONNX file of a descriptor, for any number of patches.
 
-
-def descriptor_file(model: FoldedNetwork, metadata: Mapping[str, str], write_networks: WriteNetworks) -> bytes:
-    """The ONNX file of a descriptor whose convolutions are written by a function."""
-    graph, config = Graph(), model.config
-    maps = write_networks(graph, model.networks, _normalized(graph, model.size))
+    Args:
+        model: the descriptor.
+        metadata: strings by name.
+        limits: compute the convolutions in int8, with these limits (default: in float32).
+    """
+    graph = Graph()
+    normalized = _normalized(graph, model.size)
+    if limits is None:
+        maps = _float_networks(graph, model.networks, normalized)
+    else:
+        maps = _int8_networks(graph, model.networks, normalized, limits, model.size)
     maps *= len(model.matrices) // len(maps)
     parts = [
         _aggregation(graph, matrix, phi, model, f"aggregated{k}")
@@ -148,8 +162,8 @@ def descriptor_file(model: FoldedNetwork, metadata: Mapping[str, str], write_net
         scale, shift = model.scale_and_shift
         scaled = graph.add("Mul", [rows, graph.constant("norm.scale", scale)], "scaled")
         rows = graph.add("Add", [scaled, graph.constant("norm.shift", shift)], "shifted")
-    unit_rows_node(graph, rows, OUTPUT)
-    return onnx_file(graph, (INPUT, model.size), (OUTPUT, config.D or 0), metadata)
+    _unit_rows(graph, rows, OUTPUT)
+    return onnx_file(graph, (INPUT, model.size), (OUTPUT, model.config.D or 0), metadata)
 
 
 def _normalized(graph: Graph, size: int) -> str:
@@ -173,12 +187,12 @@ def _float_networks(graph: Graph, networks: Sequence[Sequence[Convolution]], nor
         for number, layer in enumerate(network):
             name = f"network{k}.{number}"
             inputs = [value, graph.constant(f"{name}.weight", layer.weight), graph.constant(f"{name}.bias", layer.bias)]
-            value = graph.add("Relu", [graph.add("Conv", inputs, name, **conv_attributes(layer))], f"{name}.relu")
+            value = graph.add("Relu", [graph.add("Conv", inputs, name, **_conv_attributes(layer))], f"{name}.relu")
         maps.append(value)
     return maps
 
 
-def conv_attributes(layer: Convolution) -> dict[str, Any]:
+def _conv_attributes(layer: Convolution) -> dict[str, Any]:
     """The attributes of a convolution in ONNX."""
     return {"kernel_shape": [3, 3], "strides": [layer.stride] * 2, "pads": [1] * 4}
 
@@ -194,28 +208,15 @@ def _aggregation(graph: Graph, matrix: np.ndarray | None, phi: str, model: Folde
     flat = graph.add("Reshape", [product, graph.constant(f"{name}.shape", [-1, width], np.int64)], f"{name}.flat")
     if not model.config.encoding_norm:
         return flat
-    unit = unit_rows_node(graph, flat, f"{name}.unit")
+    unit = _unit_rows(graph, flat, f"{name}.unit")
     return graph.add("Mul", [unit, graph.constant(f"{name}.length", width**0.5)], name)
 
 
-def unit_rows_node(graph: Graph, rows: str, output: str) -> str:
+def _unit_rows(graph: Graph, rows: str, output: str) -> str:
     """Rows scaled to length 1; a row of zeros stays zero."""
     norm = graph.add("ReduceL2", [rows, graph.constant("row_axis", [1], np.int64)], f"{output}.norm", keepdims=1)
     smallest = graph.constant("smallest", np.finfo(np.float32).tiny)
     return graph.add("Div", [rows, graph.add("Max", [norm, smallest], f"{output}.divisor")], output)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The clipping limits: larger values are stored as these.
-
-    Attributes:
-        patches: of the normalised patch, on either side of 0.
-        layers: of every convolution's output after ReLU, by network.
-    """
-
-    patches: float
-    layers: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ class Ranges:
     state_sha256: str
     patch_size: int
     limits: Limits
-    calibrated_on: tuple[str, ...] = ()
+    calibrated_on: Sequence[str] = ()
 
     @property
     def sha256(self) -> str:
@@ -250,26 +251,17 @@ class Ranges:
         """Read a file; one that has been changed is refused."""
         try:
             found = dict(json.loads(read_small_text(path, MAX_BYTES)))
-            sha256, limits = found.pop("sha256"), found.pop("limits")
-            layers = tuple(tuple(float(limit) for limit in part) for part in limits["layers"])
-            names = tuple(found.pop("calibrated_on"))
-            made = cls(**found, limits=Limits(float(limits["patches"]), layers), calibrated_on=names)
-            if made.sha256 != sha256:
+            if found.pop("sha256") != json_digest(found):
                 raise ValueError
+            return cls(**{**found, "limits": Limits(**found["limits"])})
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise WeightsError(f"{path}: damaged, or not a file of int8 ranges") from None
-        return made
-
-
-def int8_file(model: FoldedNetwork, limits: Limits, metadata: Mapping[str, str]) -> bytes:
-    """The ONNX file of a descriptor with its convolutions in int8; the number of patches is free."""
-    return descriptor_file(model, metadata, partial(_int8_networks, limits=limits, size=model.size))
 
 
 def _int8_networks(
-    graph: Graph, networks: Sequence[Sequence[Convolution]], normalized: str, *, limits: Limits, size: int
+    graph: Graph, networks: Sequence[Sequence[Convolution]], normalized: str, limits: Limits, size: int
 ) -> list[str]:
-    """Write the networks; returns their maps in float32."""
+    """The maps of the networks, each (B, d, n, n) in float32."""
     scale = limits.patches / (INPUT_ZERO - 1)
     patch = _quantize(graph, normalized, "patch", scale, INPUT_ZERO)
     maps = []
@@ -277,11 +269,11 @@ def _int8_networks(
         value, before, zero = patch, scale, INPUT_ZERO
         for number, layer in enumerate(network):
             name, after = f"network{k}.{number}", limits.layers[k][number] / 255
+            scales = before, zero, after
             if number == 0 and size <= WIDEST:
-                value = _first_over_rows(graph, layer, value, name, (before, zero, after), size)
+                value = _first_over_rows(graph, layer, value, name, scales, size)
             else:
-                scales, weights = (before, zero, after), (layer.weight, layer.bias)
-                value = _convolution(graph, value, name, weights, scales, conv_attributes(layer))
+                value = _convolution(graph, value, name, (layer.weight, layer.bias), scales, _conv_attributes(layer))
             before, zero = after, 0
         maps.append(_dequantize(graph, value, f"network{k}.map", before, zero))
     return maps

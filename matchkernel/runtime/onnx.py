@@ -15,7 +15,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.config import AUTO, ENGINES, INT8, ONNX, DescriptorConfig
-from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, float_file, int8_file
+from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, descriptor_file
 from matchkernel.runtime.weights import SHIPPED, FoldedNetwork, Weights, fold
 from matchkernel.storage.extras import CORE, need
 
@@ -129,7 +129,9 @@ def check_kind(kind: str) -> None:
 
 def open_float(network: FoldedNetwork, name: str) -> OnnxEngine:
     """A folded descriptor of this name in float32."""
-    return OnnxEngine(float_file(network, {}), network.size, ONNX, f"the graph of {name}", batch_pixels(network.config))
+    return OnnxEngine(
+        descriptor_file(network, {}), network.size, ONNX, f"the graph of {name}", batch_pixels(network.config)
+    )
 
 
 def _open_int8(weights: Weights, size: int) -> OnnxEngine:
@@ -139,7 +141,7 @@ def _open_int8(weights: Weights, size: int) -> OnnxEngine:
         raise UnfitError(no_ranges(weights.name))
     ranges = Ranges.read(path)
     _check_fits(path, weights, size, ranges.state_sha256, str(ranges.patch_size))
-    content, source = int8_file(fold(weights, size), ranges.limits, {}), f"the int8 graph of {weights.name}"
+    content, source = descriptor_file(fold(weights, size), {}, ranges.limits), f"the int8 graph of {weights.name}"
     return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256)
 
 

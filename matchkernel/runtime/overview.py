@@ -123,36 +123,30 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     Args:
         facts: from card_facts.
     """
-    rest = dict(facts)
+    rest = {name: value for name, value in facts.items() if name != "training_sets"}
+
+    def take(*names: str) -> dict[str, Any]:
+        return {name: rest.pop(name) for name in names if name in rest}
+
     config, training, metrics, validation = (
-        _take(rest, key) for key in ("config", "training", "metrics", "validation")
+        dict(rest.pop(name, {})) for name in ("config", "training", "metrics", "validation")
     )
-    data = _take(training, "data")
     training.pop("model", None)  # the same as the configuration
-    rest.pop("training_sets", None)
+    data = dict(training.pop("data")) if isinstance(training.get("data"), dict) else {}
     if "trained_on" in rest:
         data.pop("train", None)
+    tables_last = sorted(training.items(), key=lambda entry: isinstance(entry[1], dict))
+    limits = take("normalization", "match_threshold", "match_ratio")
     sections = {
-        "configuration": {
-            "variant": config.pop("variant", None),
-            "parameters": rest.pop("parameters", None),
-            **config,
-            "normalization": rest.pop("normalization", None),
-            "match_threshold": rest.pop("match_threshold", None),
-            "match_ratio": rest.pop("match_ratio", None),
-        },
-        "training": {
-            "command": rest.pop("command", None),
-            "step": rest.pop("step", None),
-            **dict(sorted(training.items(), key=lambda entry: isinstance(entry[1], dict))),
-        },
-        "data": {"trained_on": rest.pop("trained_on", None), **data},
+        "configuration": {"variant": config.pop("variant"), **take("parameters"), **config, **limits},
+        "training": {**take("command", "step"), **dict(tables_last)},
+        "data": {**take("trained_on"), **data},
         "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
-        "licence": {"licence": rest.pop("licence", None)},
+        "licence": take("licence"),
         "file": rest,
     }
     filled = {
-        heading: {name: value for name, value in section.items() if value is not None and value not in ("", [], {})}
+        heading: {name: value for name, value in section.items() if value not in (None, "", [], {})}
         for heading, section in sections.items()
     }
     return {heading: section for heading, section in filled.items() if section}
@@ -161,8 +155,3 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _config(card: Card) -> DescriptorConfig:
     assert card.config is not None  # read from a file
     return card.config
-
-
-def _take(facts: dict[str, Any], key: str) -> dict[str, Any]:
-    """Remove a table and return a copy of it; a value that is not a table is left in place."""
-    return dict(facts.pop(key)) if isinstance(facts.get(key), dict) else {}

@@ -1,7 +1,7 @@
 """Weight files without torch: the card that describes them, their tensors, and the network folded from these."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +21,8 @@ NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
 TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
 WHOLE_NUMBERS = ("step", "seed")
+LIMITS = {"match_threshold": 2.0, "match_ratio": 1.0}  # of matches, and their maxima: unit rows are at most 2 apart
+ENTRIES = (*TEXTS, *TABLES, *WHOLE_NUMBERS, *LIMITS, "training_sets")  # of a card, besides those that save writes
 EPSILON = 1e-5  # BatchNorm's
 IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
@@ -82,14 +84,13 @@ class Card:
         for name, text in strings.items():
             if name in WRITTEN_BY_SAVE:
                 raise ArgumentError(f"the card may not contain {name}, which save writes itself")
-            if name not in _READERS:
+            if name not in ENTRIES:
                 values["other"][name] = text
                 continue
-            read, wanted = _READERS[name]
             try:
-                values[name] = read(text)
+                values[name] = _read_entry(name, text)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                raise ArgumentError(f"{name} of the card is not {wanted}: {short_repr(text)}") from None
+                raise ArgumentError(f"{name} of the card cannot be {short_repr(text)}") from None
         return cls(**values)
 
     @property
@@ -104,7 +105,7 @@ class Card:
         strings: dict[str, str | None] = {name: getattr(self, name) for name in TEXTS}
         strings |= {name: json.dumps(getattr(self, name), sort_keys=True) for name in TABLES if getattr(self, name)}
         strings |= {"training_sets": json.dumps(sets) if sets else None}
-        for name in (*WHOLE_NUMBERS, "match_threshold", "match_ratio"):
+        for name in (*WHOLE_NUMBERS, *LIMITS):
             value = getattr(self, name)
             strings[name] = None if value is None else str(value)
         return {**{name: text for name, text in strings.items() if text is not None}, **self.other}
@@ -172,43 +173,28 @@ def find_weights(name_or_path: str | Path) -> Path:
     )
 
 
-def _table(text: str) -> dict[str, Any]:
-    return dict(json.loads(text).items())
-
-
 def listed_names(text: str | None) -> list[str]:
     """The names of a list with commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def _training_sets(text: str) -> tuple[tuple[str, str], ...]:
-    sets = tuple((entry["name"], entry.get("patches_sha256") or "") for entry in json.loads(text))
-    if not all(isinstance(part, str) for entry in sets for part in entry):
-        raise TypeError
-    return sets
-
-
-def _threshold(text: str) -> float:
-    if not 0 <= float(text) <= 2:
-        raise ValueError
-    return float(text)
-
-
-def _ratio(text: str) -> float:
-    if not 0 < float(text) <= 1:
-        raise ValueError
-    return float(text)
-
-
-# Name -> how to read its text, and what a text must be.
-_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    **dict.fromkeys(TEXTS, (str, "a text")),
-    **dict.fromkeys(TABLES, (_table, "a table in JSON")),
-    **dict.fromkeys(WHOLE_NUMBERS, (int, "a whole number")),
-    "training_sets": (_training_sets, "a JSON list of sets with name and patches_sha256"),
-    "match_threshold": (_threshold, "a distance of unit rows, from 0 to 2"),
-    "match_ratio": (_ratio, "a ratio of two distances, above 0 and at most 1"),
-}
+def _read_entry(name: str, text: str) -> Any:
+    """The value of an entry of a card; an error of Python if the text cannot be one."""
+    if name in TABLES:
+        return dict(json.loads(text).items())
+    if name in WHOLE_NUMBERS:
+        return int(text)
+    if name in LIMITS:
+        value = float(text)
+        if not 0 < value <= LIMITS[name]:
+            raise ValueError
+        return value
+    if name == "training_sets":
+        sets = tuple((entry["name"], entry.get("patches_sha256") or "") for entry in json.loads(text))
+        if not all(isinstance(part, str) for entry in sets for part in entry):
+            raise TypeError
+        return sets
+    return text
 
 
 @dataclass(frozen=True)

@@ -163,12 +163,12 @@ def leftovers(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob(".*.part*") if PART.fullmatch(path.name) and path.is_file())
 
 
-def leftovers_of(target: Path) -> Iterator[Path]:
-    """Unfinished replacements of `target` from processes that have ended."""
+def remove_leftovers_of(target: Path) -> None:
+    """Remove unfinished replacements of `target` from processes that have ended."""
     for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
         part = PART.fullmatch(path.name)
         if part and not is_running(int(part[1])):
-            yield path
+            path.unlink(missing_ok=True)
 
 
 def is_running(process: int) -> bool:

@@ -23,23 +23,8 @@ WRITTEN_LAST = ("manifest.json", "photos.json")  # their presence marks a build 
 
 
 @contextmanager
-def locked(folder: Path, *, is_new: bool) -> Iterator[tuple[int, ...] | None]:
-    """Lock a folder that exists. The value is None if another process has locked it.
-
-    Otherwise it is the file descriptors that a program started in the block may inherit, so that it keeps the lock if
-    this process is killed; none on Windows.
-
-    Args:
-        folder: the folder.
-        is_new: remove it at the end, before others can lock it, if it is empty.
-    """
-    with _locked_by_flock(folder, is_new) if fcntl else _locked_by_filelock(folder, is_new) as lock:
-        yield lock
-
-
-@contextmanager
 def _locked_by_filelock(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
-    """With a file beside the folder, as Windows cannot rename a folder that contains an open file."""
+    """As _locked_by_flock, with a file beside the folder: Windows cannot rename a folder that contains an open file."""
     from filelock import FileLock, Timeout
 
     place = folder.resolve()
@@ -59,6 +44,7 @@ def _locked_by_filelock(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] 
 
 @contextmanager
 def _locked_by_flock(folder: Path, is_new: bool) -> Iterator[tuple[int, ...] | None]:
+    """Lock a folder; None if another process has locked it. One that is new and empty is removed at the end."""
     lock, place = _try_lock(folder)
     try:
         yield (lock,) if place else None
@@ -123,19 +109,21 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
-    """Create a folder if missing, and keep other processes out of it; yields what holds the lock (see locked).
+    """Create a folder if missing, and keep other processes out of it.
 
     Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
+    The value is the file descriptors that a program started in the block may inherit, so that it keeps the lock if this
+    process is killed; none on Windows.
 
     Args:
         folder: the folder.
         refusal: message of the FileError if another process is using it.
     """
-    is_new = not folder.exists()
+    is_new, locked = not folder.exists(), _locked_by_flock if fcntl else _locked_by_filelock
     with parents_made(folder), ExitStack() as stack:
         try:
             folder.mkdir(exist_ok=True)
-            lock = stack.enter_context(locked(folder, is_new=is_new))
+            lock = stack.enter_context(locked(folder, is_new))
         except OSError as error:
             raise WriteError(f"{folder}: cannot be created or written ({error.strerror or error})") from None
         if lock is None:
@@ -196,10 +184,15 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
         exclusive(part, f"{target}: is being built by another process") as lock,
     ):
         done = _resume(part, json.dumps(settings, sort_keys=True))
-        with _removed_if_empty(part), (part / JOURNAL).open("r+", encoding="utf-8", newline="\n") as journal:
-            journal.seek(0, os.SEEK_END)
-            build = Build(part, done, lock, journal)
-            yield build
+        try:
+            with (part / JOURNAL).open("r+", encoding="utf-8", newline="\n") as journal:
+                journal.seek(0, os.SEEK_END)
+                build = Build(part, done, lock, journal)
+                yield build
+        except BaseException:
+            if {path.name for path in part.iterdir()} <= {LOCK, JOURNAL}:  # there is nothing to resume from
+                shutil.rmtree(part)
+            raise
         if build.is_discarded:
             shutil.rmtree(part)
             return
@@ -220,17 +213,6 @@ def recover(target: Path) -> None:
 
 def _old(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
-
-
-@contextmanager
-def _removed_if_empty(part: Path) -> Iterator[None]:
-    """Remove the folder of a build that failed before it had made anything to resume from."""
-    try:
-        yield
-    except BaseException:
-        if {path.name for path in part.iterdir()} <= {LOCK, JOURNAL}:
-            shutil.rmtree(part)
-        raise
 
 
 def _is_ours(part: Path) -> bool:

@@ -8,7 +8,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
+from matchkernel.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FileError,
+    MatchKernelError,
+    MissingExtraError,
+    short_message,
+)
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
 
@@ -148,6 +155,25 @@ def _with_heic(path: str | Path, start: bytes, formats: tuple[str, ...]) -> tupl
     except MissingExtraError as error:  # one photo of many: to be skipped, with the reason
         raise FileError(f"{path}: {error}") from None
     return (*formats, "HEIF")
+
+
+def as_gray(image: np.ndarray | str | Path) -> np.ndarray:
+    """(H, W) uint8 gray of a file or of pixels; colours are weighted as Pillow does, 16 bits lose their lower byte."""
+    if isinstance(image, str | Path):
+        return read_gray(image)
+    if not isinstance(image, np.ndarray):
+        raise ArgumentTypeError(
+            f"an image must be a file or a numpy array, got {type(image).__name__}; numpy.asarray(image) makes one"
+        )
+    if image.dtype not in (np.uint8, np.uint16):
+        raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; scale them to 0..255 first")
+    if not image.size or (image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4))):
+        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3 or 4) RGB(A) and not empty, got {image.shape}")
+    pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
+    if pixels.ndim == 3:
+        weights = np.array([19595, 38470, 7471], np.uint32)  # of 2^16: ITU-R 601-2
+        pixels = ((pixels[..., :3] @ weights + 2**15) >> 16).astype(np.uint8)
+    return np.ascontiguousarray(pixels)
 
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:

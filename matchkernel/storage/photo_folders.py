@@ -13,6 +13,7 @@ from matchkernel.storage.images import SUFFIXES
 
 SHOWN_KINDS, SHOWN_NAMES = 6, 3  # in messages: kinds of ignored files, names of photos
 LINKED, UNREADABLE, BROKEN, NO_FILE = KINDS = ("linked folder", "unreadable folder", "broken link", "pipe or device")
+OTHERS = "not chosen"
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -30,7 +31,7 @@ def check_photo_folder(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos by name, sorted, and the number of other files by kind: suffix, "hidden", "not chosen" or one of KINDS."""
+    """Photos by name, sorted, and the number of other files by kind: suffix, "hidden", OTHERS or one of KINDS."""
 
     paths: dict[str, Path]
     ignored: dict[str, int] = field(default_factory=dict)
@@ -62,15 +63,10 @@ def photos_in(
     """
     folder = Path(folder)
     check_photo_folder(folder)
-    ignored = Counter[str]()
-    found = _named(_files(folder, ignored), folder, without, ignored)
-    chosen = found if listed is None else {name: found[name] for name in _names(Path(listed), found, folder)}
-    chosen = _matching(chosen, only)
-    if only and not chosen:
-        raise ArgumentError(f"{folder}: none of its {len(found)} photos matches {' or '.join(only)}")
-    if len(chosen) < len(found):
-        ignored["not chosen"] = len(found) - len(chosen)
-    return Photos(dict(sorted(chosen.items())), dict(ignored))
+    photos = _photos_of(folder, only, listed, without)
+    if only and not photos.paths:
+        raise ArgumentError(f"{folder}: none of its {photos.ignored.get(OTHERS, 0)} photos matches {' or '.join(only)}")
+    return photos
 
 
 def photos_at(
@@ -95,11 +91,11 @@ def photos_at(
     ignored = Counter[str]()
     for place in map(Path, places):
         photos = _photos_of(place, only, listed, without)
-        twice = {name for name in photos.paths.keys() & found.keys() if not _is_same(photos.paths[name], found[name])}
-        if twice:
-            raise ArgumentError(
-                f"two images are called {min(twice)}: {found[min(twice)]} and {photos.paths[min(twice)]}"
-            )
+        if not photos.paths and OTHERS not in photos.ignored:
+            raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
+        for name in sorted(photos.paths.keys() & found.keys()):
+            if found[name].resolve() != photos.paths[name].resolve():
+                raise ArgumentError(f"two images are called {name}: {found[name]} and {photos.paths[name]}")
         if not photos.paths or photos.paths.keys() - found.keys():  # a place that is given twice is counted once
             ignored.update(photos.ignored)
         found |= photos.paths
@@ -112,36 +108,21 @@ def _photos_of(place: Path, only: Sequence[str], listed: str | Path | None, with
     """The photos of one place: a folder, a file, or a pattern."""
     ignored = Counter[str]()
     if place.is_dir():
-        photos = photos_in(place, only=only, listed=listed, without=without)
-        if not photos.paths:
-            raise FileError(f"{place}: contains no images ({', '.join(SUFFIXES)})")
-        return photos
-    if not place.exists() and glob.has_magic(str(place)):
+        found = _named(_files(place, ignored), place, without, ignored)
+    elif not place.exists() and glob.has_magic(str(place)):
         fixed = next(number for number, part in enumerate(place.parts) if glob.has_magic(part))
-        matching = (Path(path) for path in glob.iglob(str(place), recursive=True))  # noqa: PTH207
-        files = (path for path in _without_duplicates(matching) if not path.is_dir())
-        named = _named(files, Path(*place.parts[:fixed]), without, ignored)
-        if not named:
-            raise FileError(f"{place}: matches no image ({', '.join(SUFFIXES)})")
+        found = _named(_matches(place), Path(*place.parts[:fixed]), without, ignored)
     else:  # opened later: one missing file must not stop the others
-        named = {place.name: place}
-    chosen = _matching(named, only)
-    if len(chosen) < len(named):
-        ignored["not chosen"] = len(named) - len(chosen)
-    return Photos(chosen, dict(ignored))
-
-
-def _matching(named: dict[str, Path], patterns: Sequence[str]) -> dict[str, Path]:
-    """Photos whose name matches one of the patterns; all, if there are none."""
-    return {
-        name: path
-        for name, path in named.items()
-        if not patterns or any(PurePosixPath(name).match(pattern) for pattern in patterns)
+        found = {place.name: place}
+    names = found.keys() if listed is None else _names(Path(listed), found, place)
+    chosen = {
+        name: found[name]
+        for name in sorted(names)
+        if not only or any(PurePosixPath(name).match(pattern) for pattern in only)
     }
-
-
-def _is_same(one: Path, two: Path) -> bool:
-    return one == two or one.resolve() == two.resolve()
+    if len(chosen) < len(found):
+        ignored[OTHERS] = len(found) - len(chosen)
+    return Photos(chosen, dict(ignored))
 
 
 def _files(folder: Path, ignored: Counter[str]) -> Iterator[Path]:
@@ -156,12 +137,13 @@ def _files(folder: Path, ignored: Counter[str]) -> Iterator[Path]:
         yield from (Path(place) / name for name in sorted(names))
 
 
-def _without_duplicates(paths: Iterable[Path]) -> Iterator[Path]:
-    """Paths without duplicates that differ only by a symlinked folder."""
+def _matches(pattern: Path) -> Iterator[Path]:
+    """Files that match a pattern, without duplicates that differ only by a symlinked folder."""
     seen = set()
+    paths = (Path(path) for path in glob.iglob(str(pattern), recursive=True))  # noqa: PTH207
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
         real = path.parent.resolve() / path.name
-        if real not in seen:
+        if real not in seen and not path.is_dir():
             seen.add(real)
             yield path
 
@@ -200,15 +182,14 @@ def _kind(path: Path, folder: Path) -> str:
 
 def _names(listed: Path, found: dict[str, Path], folder: Path) -> set[str]:
     """The names in a list, all of which must be found."""
-    names = set()
-    for number, line in enumerate(read_small_text(listed, LONG_TEXT, what="a list of names").split("\n"), 1):
-        name = line.strip()
-        if name and name not in found:
+    lines = map(str.strip, read_small_text(listed, LONG_TEXT, what="a list of names").split("\n"))
+    names = {name: number for number, name in enumerate(lines, 1) if name}
+    for name, number in names.items():
+        if name not in found:
             raise FileError(f"{listed}, line {number}: {folder} has no photo {name!r}")
-        names |= {name} if name else set()
     if not names:
         raise FileError(f"{listed}: lists no photo")
-    return names
+    return set(names)
 
 
 def mask_of(name: str, masks: Path | None) -> Path | None:

@@ -19,10 +19,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from matchkernel.errors import MatchKernelError, WorkError, short_message
-from matchkernel.storage.work import cores, memory_here
+from matchkernel.storage.work import cores, memory_here, use_threads
 
 TRIES = 3  # failures after which an item, or a worker that cannot start, is given up
 SECONDS_TO_END = 30  # before workers that do not react are left behind
@@ -36,16 +37,23 @@ class Work:
     """What workers do. It is pickled and sent to each of them once, with everything it needs, such as a model.
 
     Attributes:
-        open: prepares the work in a worker, for a number of threads, with or without a GPU. It returns facts that must
-            be the same in every worker (JSON values), and a function that runs a task. Its result should be small:
-            large results are better written to files.
+        open: prepares the work in a worker, with or without a GPU. It returns facts that must be the same in every
+            worker (JSON values), and a function that runs a task. Its result should be small: large results are better
+            written to files.
         memory: maximum number of bytes that a worker needs.
         uses_gpu: True if a worker uses a GPU where there is one.
+        folder: where workers write files; those on other machines must see it.
     """
 
-    open: Callable[[int, bool], tuple[dict[str, Any], Run]]
+    open: Callable[[bool], tuple[dict[str, Any], Run]]
     memory: int
     uses_gpu: bool = False
+    folder: Path | None = None
+
+    def begin(self, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
+        """In a worker: prepare the work for this number of threads."""
+        use_threads(threads)
+        return self.open(gpu)
 
 
 class Workers(Protocol):
@@ -244,7 +252,7 @@ class LocalWorkers:
         gpu = work.uses_gpu and self.has_gpu
         count = self.count or (1 if gpu else processes_that_fit(work.memory))
         threads = max(1, cores() // count) if gpu else 1
-        message = pickle.dumps((work.open, threads, gpu))
+        message = pickle.dumps((work.begin, threads, gpu))
         with closing(Pool([_LocalWorker(message, threads) for _ in range(max(1, min(count, tasks)))])) as pool:
             yield pool
 

@@ -53,26 +53,22 @@ class Range:
 def setting(
     default: Any,
     *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
     choices: Iterable[str] | None = None,
     about: str = "",
     omit_default: bool = False,
+    **bounds: float | None,
 ) -> Any:
     """A field of a dataclass of settings, with the range that `check_ranges` enforces.
 
     Args:
         default: value of the field.
-        low, high: minimum and maximum, inclusive.
-        above, below: exclusive bounds.
         choices: the strings allowed.
         about: help of the command-line option that is derived from the field (metadata "help").
         omit_default: `to_dict` leaves the field out if it has its default. For settings that are newer than saved runs
             and weights, which do not contain them.
+        bounds: `low` and `high`, inclusive; `above` and `below`, exclusive.
     """
-    allowed = Range(low, high, above, below, None if choices is None else tuple(choices))
+    allowed = Range(**bounds, choices=None if choices is None else tuple(choices))
     return dataclasses.field(default=default, metadata={"range": allowed, "help": about, "omit_default": omit_default})
 
 
@@ -82,27 +78,58 @@ def check_ranges(settings: Any, where: str = "") -> None:
     Numbers of numpy, and whole numbers where a field takes any, become Python's int and float.
 
     Args:
-        settings: an instance of a frozen dataclass; fields of other types than `from_dict` reads are not checked.
+        settings: an instance of a frozen dataclass; fields that are bool, int, float, str, tuples of these, Literals,
+            dataclasses, or one of these or None are checked.
         where: name of the table, for messages.
     """
     prefix, hints = f"{where}." if where else "", typing.get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
-        kinds, value, name = _kinds(hints[field.name]), getattr(settings, field.name), prefix + field.name
-        literals = [kind for kind in kinds if isinstance(kind, str)]
-        kind = next((kind for kind in kinds if kind in NAMES or typing.get_origin(kind) is tuple), None)
-        if (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in literals):
-            continue
-        if kind is None:
-            if literals:
-                raise ArgumentError(f"{name} must be one of {', '.join(literals)}, got {short_repr(value)}")
-            continue
-        special = "".join(f" or {literal!r}" for literal in literals)
-        value = _converted(kind, value, name, special)
-        allowed = field.metadata.get("range", Range())
-        for item in value if isinstance(value, tuple) else (value,):
-            if item not in allowed:
-                raise ArgumentError(f"{name} must be {allowed}{special}, got {short_repr(item)}")
+        kinds, allowed = _kinds(hints[field.name]), field.metadata.get("range", Range())
+        value = _checked(getattr(settings, field.name), kinds, allowed, prefix + field.name)
         object.__setattr__(settings, field.name, value)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, and the values of a Literal."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+    return (hint,)
+
+
+def _checked(value: Any, kinds: tuple[Any, ...], allowed: Range, name: str) -> Any:
+    """A value as one of these types and in the range, if it can be."""
+    literals = [kind for kind in kinds if isinstance(kind, str)]
+    if (value is None and types.NoneType in kinds) or (isinstance(value, str) and value in literals):
+        return value
+    is_list = any(typing.get_origin(kind) is tuple for kind in kinds)
+    plain = [typing.get_args(kind)[0] if is_list else kind for kind in kinds if kind is not types.NoneType]
+    kind = next((kind for kind in plain if kind in NAMES), None)
+    if kind is None:
+        tables = tuple(kind for kind in kinds if dataclasses.is_dataclass(kind))
+        if tables and not isinstance(value, tables):  # type: ignore[arg-type]
+            raise ArgumentTypeError(f"{name} must be a table of names and values, got {short_repr(value)}")
+        if literals:
+            raise ArgumentError(f"{name} must be one of {', '.join(literals)}, got {short_repr(value)}")
+        return value
+    special = " or a list of these" * is_list + "".join(f" or {literal!r}" for literal in literals)
+    items = [_plain(item, kind) for item in (value if is_list and isinstance(value, (list, tuple)) else [value])]
+    for item in items:
+        if type(item) is not kind:
+            raise ArgumentTypeError(f"{name} must be {NAMES[kind]}{special}, got {short_repr(item)}")
+        if item not in allowed:
+            raise ArgumentError(f"{name} must be {allowed}{special}, got {short_repr(item)}")
+    return tuple(items) if is_list else items[0]
+
+
+def _plain(value: Any, kind: type) -> Any:
+    """A number of numpy, or a whole one where any is expected, as Python's number; other values as they are."""
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is float and is_number and not (is_whole and abs(value) >= 2**53):
+        return float(value)
+    return int(value) if kind is int and is_whole else value
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -118,18 +145,26 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
     """Build a dataclass from a table of values; fields that are dataclasses are built from nested tables.
 
     Args:
-        kind: a frozen dataclass whose fields are bool, int, float, str, tuple[str, ...], tuple[int, ...], dataclasses,
-            or one of these or None. A dataclass with a method `from_dict` is built by that method.
+        kind: a frozen dataclass that calls check_ranges, as do those in it. One with a method `from_dict` is built by
+            that method.
         values: names to values.
         where: name of the table, for messages.
     """
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(f"{where or 'settings'} must be a table of names and values, got {short_repr(values)}")
     hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
-    for name in values:
+    built = {}
+    for name, value in values.items():
         if name not in hints:
             raise ArgumentError(f"unknown setting {short_repr(prefix + str(name))}; known are {', '.join(hints)}")
-    return kind(**{name: _converted(hints[name], value, prefix + name) for name, value in values.items()})
+        table = next((part for part in _kinds(hints[name]) if dataclasses.is_dataclass(part)), None)
+        if table is None or not isinstance(value, Mapping):
+            built[name] = value
+        elif hasattr(table, "from_dict"):
+            built[name] = table.from_dict(value)
+        else:
+            built[name] = from_dict(table, value, prefix + name)  # type: ignore[arg-type]
+    return kind(**built)
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
@@ -219,39 +254,3 @@ def short_repr(value: object) -> str:
     except (ValueError, RecursionError):  # it contains such a number
         text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, and the values of a Literal."""
-    if typing.get_origin(hint) is typing.Literal:
-        return typing.get_args(hint)
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
-    return (hint,)
-
-
-def _converted(hint: Any, value: Any, name: str, special: str = "") -> Any:
-    """A value as the type of its field; `special` names strings that the field takes too, for messages."""
-    kinds = _kinds(hint)
-    if value is None and types.NoneType in kinds:
-        return None
-    kind = next(part for part in kinds if part is not types.NoneType)
-    if dataclasses.is_dataclass(kind):
-        if hasattr(kind, "from_dict") and isinstance(value, Mapping):
-            return kind.from_dict(value)
-        return from_dict(kind, value, name)  # type: ignore[arg-type]
-    if typing.get_origin(kind) is tuple:
-        item = typing.get_args(kind)[0]
-        items = [value] if type(value) is item else value
-        if not isinstance(items, (list, tuple)) or not all(type(part) is item for part in items):
-            raise ArgumentTypeError(f"{name} must be {NAMES[item]} or a list of these, got {short_repr(value)}")
-        return tuple(items)
-    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if kind is float and is_number and not (is_whole and abs(value) >= 2**53):
-        return float(value)
-    if kind is int and is_whole:
-        return int(value)
-    if type(value) is not kind:
-        raise ArgumentTypeError(f"{name} must be {NAMES[kind]}{special}, got {short_repr(value)}")
-    return value

@@ -1,7 +1,6 @@
 """The folder of a run: used by one process at a time, with checkpoints that hold everything needed to resume."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +12,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.storage.arrays import digest, readable
-from matchkernel.storage.files import check_folder
+from matchkernel.storage.files import check_folder, link_or_copy, part_of, write_errors
 from matchkernel.storage.folders import LOCK, exclusive
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.tensors import as_stored, write_tensors
@@ -70,24 +69,14 @@ def _named_tensors(model: Descriptor, updater: Updater) -> dict[str, Tensor]:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write the last checkpoint and keep the one before it; the last one is complete even if the process is killed."""
     facts = {name: value for name, value in vars(checkpoint).items() if name != "tensors"}
-    last = folder / LAST
-    try:
-        if last.exists():
-            _keep(last, folder / PREVIOUS)
-    except OSError as error:
-        raise WriteError(f"{folder / PREVIOUS}: could not be written ({error.strerror or error})") from None
+    last, previous = folder / LAST, folder / PREVIOUS
+    if last.exists():
+        with write_errors(previous):
+            link = part_of(previous)
+            link.unlink(missing_ok=True)  # renaming one link of a file to another one leaves both
+            link_or_copy(last, link)
+            link.replace(previous)
     write_tensors(last, checkpoint.tensors, {"checkpoint": json.dumps(facts, sort_keys=True)})
-
-
-def _keep(last: Path, previous: Path) -> None:
-    """Give a file a second name, replacing any file of that name."""
-    link = previous.with_name(f".{previous.name}.{os.getpid()}.part")
-    link.unlink(missing_ok=True)
-    try:
-        link.hardlink_to(last)
-    except OSError:  # a file system without links
-        shutil.copyfile(last, link)
-    link.replace(previous)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -49,6 +49,7 @@ class Data:
     mix: tuple[str, ...] = setting((), omit_default=True)
 
     def __post_init__(self) -> None:
+        check_ranges(self, "data")
         if bool(self.train) == (self.synthetic is not None):
             raise ArgumentError("data needs either `train`, folders of patch sets, or `synthetic`, a table")
         if self.mix and not self.train:
@@ -244,7 +245,12 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as nested tables; `from_dict` gives the same configuration back."""
-        return {f.name: _table(value) for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value if isinstance(value, (str, int)) else to_dict(value)
+            for name, value in values.items()
+            if value is not None
+        }
 
     def binding(self) -> dict[str, Any]:
         """The settings that a resumed run must share: those that determine what is learned.
@@ -270,7 +276,3 @@ def _started(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(weights, str) or not weights or not isinstance(model, Mapping):
         return {}  # no start, or to be refused with the other settings
     return {"model": base_config(weights, model)}
-
-
-def _table(value: Any) -> Any:
-    return value if isinstance(value, (str, int)) else to_dict(value)

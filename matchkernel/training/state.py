@@ -135,11 +135,17 @@ class TrainingState:
         with self.meter.paused():
             if not self.validation or not self.team.is_first:
                 return
+            start = time.perf_counter()
             try:
-                self._validate()
+                result = validate(self.model, self.validation)
+                if is_better(result, self.best, self.config.loop.select_by):
+                    save(self.model, self.folder / BEST, self._card(result))
+                    self.best = {**result, "step": float(self.step)}
             except Exception:
-                self._write_checkpoint()
+                self.save()
                 raise
+            self.write_log("validation", **result, seconds=time.perf_counter() - start)
+            self._report(LogLine(self.step, self.config.sampling.steps, validation=result))
 
     def validate_start(self) -> None:
         """Measure the weights that a new run starts from, if it does not start at random."""
@@ -150,7 +156,21 @@ class TrainingState:
     def save(self) -> None:
         """Write a checkpoint of this step, unless it exists; never with values that are not finite."""
         with self.meter.paused():
-            self._write_checkpoint()
+            if self.step == self.saved_step or not self.team.is_first:
+                return
+            checkpoint = Checkpoint(
+                self.step,
+                collect(self.model, self.updater),
+                self.config.binding(),
+                self.identity,
+                identity(self.validation),
+                self.best,
+                self.monitor.tolist()[0],
+            )
+            if first_not_finite(checkpoint.tensors):
+                self._fail(self.step)
+            write_checkpoint(self.folder, checkpoint)
+            self.saved_step = self.step
 
     def resume(self) -> None:
         """Continue from the folder's last checkpoint."""
@@ -172,35 +192,9 @@ class TrainingState:
         if self.log is not None:
             self.log.write(self.step, event, **values)
 
-    def _validate(self) -> None:
-        start = time.perf_counter()
-        result = validate(self.model, self.validation)
-        if is_better(result, self.best, self.config.loop.select_by):
-            save(self.model, self.folder / BEST, self._card(result))
-            self.best = {**result, "step": float(self.step)}
-        self.write_log("validation", **result, seconds=time.perf_counter() - start)
-        self._report(LogLine(self.step, self.config.sampling.steps, validation=result))
-
     def _report(self, line: LogLine) -> None:
         if self.report is not None and self.team.is_first:
             self.report(line)
-
-    def _write_checkpoint(self) -> None:
-        if self.step == self.saved_step or not self.team.is_first:
-            return
-        checkpoint = Checkpoint(
-            self.step,
-            collect(self.model, self.updater),
-            self.config.binding(),
-            self.identity,
-            identity(self.validation),
-            self.best,
-            self.monitor.tolist()[0],
-        )
-        if first_not_finite(checkpoint.tensors):
-            self._fail(self.step)
-        write_checkpoint(self.folder, checkpoint)
-        self.saved_step = self.step
 
     def _is_resident(self) -> bool:
         if self.config.loop.resident != "auto":

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matchkernel.adapt.judge import HARD, Gain, hard_gain, matching_gain, pose_gain, retrieval_gain
+from matchkernel.adapt.judge import HARD, Adapted, Gain, hard_gain, matching_gain, pose_gain, retrieval_gain
 from matchkernel.adapt.learn import Learned
 from matchkernel.adapt.limits import epipolar_errors
-from matchkernel.adapt.result import Adapted
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from matchkernel.cli import console
-from matchkernel.cli.console import ProgressLines, duration, user_errors
+from matchkernel.cli.console import Bar, duration, user_errors
 from matchkernel.errors import FileError, WorkError
 
 ADVICE = "lower --batch-size or --keypoints, or sampling.pairs in training"
@@ -83,92 +83,66 @@ def test_a_bar_has_the_unit_of_its_stage(monkeypatch):
 
 
 class Log:
-    """Lines and the time; `wait` lets a second pass after the other, as the thread that keeps the time does."""
+    """The lines of a log file; `wait` lets one second pass after the other, as the thread that keeps the time does."""
 
-    def __init__(self, what="extracting features", unit="images"):
+    def __init__(self, monkeypatch):
         self.now, self.said = 1000.0, []
-        self.lines = ProgressLines(what, unit, self.said.append, lambda: self.now)
+        monkeypatch.setattr(console, "say", self.said.append)
+        self.bar = Bar("extracting features", 1, "images", lambda: self.now)
 
     def wait(self, seconds):
         for _ in range(seconds):
             self.now += 1
-            self.lines.tick()
+            self.bar.tick()
 
     def new(self):
         lines, self.said[:] = list(self.said), []
         return lines
 
 
-def test_half_a_minute_of_work_says_nothing():
-    log = Log()
+@pytest.fixture
+def log(monkeypatch):
+    return Log(monkeypatch)
+
+
+def test_half_a_minute_of_work_prints_nothing(log):
     for done in range(29):
-        log.lines(done, 29)
+        log.bar(done, 29)
         log.wait(1)
-    log.lines.rename("matching", "pairs")
+    log.bar.rename("matching", "pairs")
     assert log.new() == []
 
 
-def test_longer_work_says_how_far_it_is_every_half_minute():
-    log = Log()
+def test_longer_work_prints_its_state_every_half_minute(log):
     for second in range(90):
-        log.lines(3 * second, 400)
+        log.bar(3 * second, 400)
         log.wait(1)
     assert log.new() == [
-        "extracting features: 87 of 400 images, 2.9 images/s, about 1 min 48 s left",
-        "extracting features: 177 of 400 images, 3.0 images/s, about 1 min 16 s left",
+        "extracting features: 87 of 400 images, 3.0 images/s, about 1 min 45 s left",
+        "extracting features: 177 of 400 images, 3.0 images/s, about 1 min 15 s left",
         "extracting features: 267 of 400 images, 3.0 images/s, about 45 s left",
     ]
 
 
-def test_a_stage_that_begins_later_is_said_at_once_and_counts_anew():
-    log = Log()
-    log.lines(400, 400)
+def test_a_stage_that_begins_later_is_printed_at_once_and_counts_anew(log):
+    log.bar(400, 400)
     log.wait(40)
     assert log.new() == ["extracting features: 400 of 400 images"]
-    log.lines.rename("matching", "pairs")
+    log.bar.rename("matching", "pairs")
     assert log.new() == ["matching"]
-    log.wait(29)
-    assert log.new() == []
-    log.wait(1)
+    log.wait(30)
     assert log.new() == ["matching: 30 s so far"]
-    log.lines(10, 20)
-    log.wait(20)
-    log.lines(11, 20)
-    log.wait(10)
-    assert log.new() == ["matching: 11 of 20 pairs, 0.033 pairs/s, about 4 min 30 s left"]
+    log.bar(10, 20)  # of an earlier run: they say nothing about the speed
+    log.wait(25)
+    log.bar(11, 20)
+    log.wait(5)
+    assert log.new() == ["matching: 11 of 20 pairs, 0.04 pairs/s, about 3 min 45 s left"]
 
 
-def test_what_an_earlier_run_did_tells_no_speed():
-    log = Log()
-    log.lines(300, 400)
-    log.wait(29)
-    log.lines(315, 400)
-    log.wait(1)
-    assert log.new() == ["extracting features: 315 of 400 images, 0.5 images/s, about 2 min 50 s left"]
-
-
-def test_a_counter_that_begins_again_tells_no_speed_until_it_moves():
-    log = Log("colmap mapper", "")
-    for done, total in ((1, 9), (9, 9), (2, 9), (2, 7)):
-        log.lines(done, total)
-        log.wait(10)
-    assert log.new() == ["colmap mapper: 2 of 9"]
-    log.lines(4, 7)
-    log.wait(20)
-    assert log.new() == ["colmap mapper: 4 of 7, about 45 s left"]
-
-
-def test_a_stage_that_is_announced_is_said_once_however_short():
-    log = Log()
-    log.lines.announce("matching 9 pairs")
-    assert log.new() == ["matching 9 pairs"]
-
-
-def test_work_that_speaks_for_itself_needs_no_lines():
-    log = Log("training", "")
+def test_lines_that_the_work_prints_itself_take_the_place_of_its_state(log):
     for _ in range(9):
         log.wait(29)
-        log.lines.announce("step")
+        log.bar.announce("step")
     assert set(log.new()) == {"step"}
 
 

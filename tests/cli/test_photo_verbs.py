@@ -110,8 +110,8 @@ def test_progress_of_a_match_goes_nowhere_but_to_the_bar(pair, monkeypatch):
     result = good(*words)
     assert (result.stdout.count("\n"), result.stderr) == (1, "")  # the answer, even if it is piped
     seen = []
-    monkeypatch.setattr(console.ProgressLines, "rename", lambda bar, what: seen.append(what))
-    monkeypatch.setattr(console.ProgressLines, "__call__", lambda bar, done, total: seen.append((done, total)))
+    monkeypatch.setattr(console.Bar, "rename", lambda bar, what: seen.append(what))
+    monkeypatch.setattr(console.Bar, "__call__", lambda bar, done, total: seen.append((done, total)))
     good(*words)
     image = ["reading", "detecting", "describing", (60, 60)]
     stages = [what for what in seen if isinstance(what, str) or what[0] == what[1]]

@@ -1,10 +1,10 @@
 """A small scene and its reconstruction; SIFT."""
 
 import pytest
-from made_reconstruction import SETTINGS
+from made_collection import SETTINGS
 
 from matchkernel.collection.reconstruct import reconstruct
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 
 
 @pytest.fixture(scope="module")

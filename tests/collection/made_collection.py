@@ -6,10 +6,12 @@ from made_images import save, texture, turned
 
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.pairs import all_pairs
+from matchkernel.collection.reconstruct import ReconstructSettings
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 
 DETECTOR = Detector(keypoints=60)
+SETTINGS = ReconstructSettings(Detector(keypoints=500))
 
 
 def write_photos(folder: Path, count: int = 6) -> dict[str, Path]:

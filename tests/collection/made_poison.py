@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from matchkernel.collection import match
-from matchkernel.photos.describers import Describer
+from matchkernel.photos.extract import Describer
 from matchkernel.storage.pool import LocalWorkers
 
 
@@ -31,8 +31,8 @@ class _PoisonedMatching:
     open_matcher: Any
     poison: tuple[str, str]
 
-    def open(self, threads, gpu):
-        facts, run = self.open_matcher(threads, gpu)
+    def open(self, gpu):
+        facts, run = self.open_matcher(gpu)
 
         def run_or_die(items):
             if any({pair.a, pair.b} == set(self.poison) for pair in items):

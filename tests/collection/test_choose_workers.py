@@ -1,11 +1,13 @@
 """Which workers a choice stands for."""
 
+from pathlib import Path
+
 import pytest
 from helpers import refuses
 
-from matchkernel.collection.ray_pool import RayWorkers, choose_workers, offered_memory
-from matchkernel.errors import ArgumentError
-from matchkernel.storage.pool import LocalWorkers
+from matchkernel.collection.ray_pool import RayWorkers, begin_elsewhere, choose_workers, offered_memory, visible_mark
+from matchkernel.errors import ArgumentError, FileError
+from matchkernel.storage.pool import LocalWorkers, Work
 
 
 def test_few_items_or_a_gpu_need_no_other_process():
@@ -38,3 +40,17 @@ def test_a_worker_asks_ray_for_no_more_than_the_largest_machine_has():
     assert offered_memory(nodes, 4_440_000_000) == 3_000_000_000
     assert offered_memory(nodes, 1_100_000_000) == 1_100_000_000
     assert offered_memory([], 5) == 0
+
+
+def test_a_machine_must_see_the_folder_and_takes_relative_paths_as_the_user_does(tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    monkeypatch.setattr("matchkernel.storage.pool.use_threads", lambda threads: None)
+    (tmp_path / "run").mkdir()
+    work = Work(lambda gpu: ({"gpu": gpu}, len), memory=1)
+    with visible_mark(tmp_path / "run") as mark:
+        facts, run = begin_elsewhere(work, str(tmp_path), mark.relative_to(tmp_path), threads=1, gpu=False)
+        assert (facts["gpu"], run([1, 2])) == (False, 2)
+        assert Path.cwd() == tmp_path
+    assert not any((tmp_path / "run").iterdir())
+    with refuses(FileError):
+        begin_elsewhere(work, "/nowhere", mark, threads=1, gpu=False)

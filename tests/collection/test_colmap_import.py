@@ -5,7 +5,7 @@ import shutil
 import cv2
 import pytest
 from helpers import needs_colmap
-from made_reconstruction import SETTINGS
+from made_collection import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct

@@ -1,13 +1,10 @@
 """Runs that meet others: at the same time, killed before, or with other settings."""
 
-import fcntl
 import os
-import stat
 import threading
 import time
 from copy import copy
 
-import numpy as np
 import pytest
 import torch
 from helpers import refuses
@@ -15,11 +12,10 @@ from made_images import save, texture
 
 from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import extract
-from matchkernel.photos.files import append_features, image_names, read_features
+from matchkernel.photos.extract import open_describer
+from matchkernel.photos.files import read_features
 from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)
@@ -81,16 +77,6 @@ def test_damaged_features_in_a_folder_are_said_and_left(photos, sift, tmp_path):
     assert "remove it" in report.skipped["b.png"]
 
 
-def test_one_file_does_not_get_features_of_two_kinds(photos, sift, tmp_path):
-    a, b = ({name: photos / name} for name in ("a.png", "b.png"))
-    out = tmp_path / "features.h5"
-    extract_images(a, out, sift, DETECTOR)
-    with refuses(ArgumentError):
-        extract_images(b, out, open_describer("rootsift"), DETECTOR)
-    assert extract_images(b, out, sift, DETECTOR).done == ["b.png"]
-    assert image_names(out) == ["a.png", "b.png"]
-
-
 def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_path):
     """Parts are found by their keys: those of another model, or another image, have another one."""
     out, parts = tmp_path / "features.h5", tmp_path / "features.h5.parts"
@@ -114,41 +100,12 @@ def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_
     assert not parts.exists()
 
 
-def test_features_of_other_programs_may_be_in_the_file(photos, sift, tmp_path):
-    import h5py
-
-    out = tmp_path / "features.h5"
-    append_features(out, "theirs.png", extract(texture(), "rootsift", keypoints=3))
-    with h5py.File(out, "a") as file:
-        del file["theirs.png"].attrs["matchkernel"]
-    extract_images(find_images([photos]), out, sift, DETECTOR)
-    assert image_names(out) == ["a.png", "b.png", "theirs.png"]
-    assert len(read_features(out, "theirs.png")) == 3
-
-
 def test_what_is_no_image_is_skipped_and_nothing_is_left(sift, tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     for target in ("out", "features.h5"):
         images = {name: tmp_path / name for name in ("no.png", "pipe.png")}
         assert list(extract_images(images, tmp_path / target, sift).skipped) == ["no.png", "pipe.png"]
     assert [path.name for path in tmp_path.iterdir()] == ["pipe.png"]
-
-
-def test_a_file_system_that_locks_no_folders_is_no_obstacle(photos, sift, tmp_path, monkeypatch):
-    lock = fcntl.flock
-
-    def refuse_folders(place, how):
-        if stat.S_ISDIR(os.fstat(place).st_mode):
-            raise OSError(fcntl.F_GETLK, "no locks")
-        lock(place, how)
-
-    monkeypatch.setattr(fcntl, "flock", refuse_folders)
-    assert len(extract_images(find_images([photos]), tmp_path / "out", sift, DETECTOR).done) == 2
-
-
-def test_settings_of_numpy_numbers_can_be_written(photos, sift, tmp_path):
-    detector = Detector(np.int64(20), np.float32(0.04), np.float64(10))
-    assert len(extract_images(find_images([photos]), tmp_path / "out", sift, detector).done) == 2
 
 
 @pytest.mark.parametrize("takes_one_core", [True, False])

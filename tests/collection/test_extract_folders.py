@@ -15,8 +15,7 @@ from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
-from matchkernel.photos.extract import extract
+from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.files import append_features, image_names, open_features, read_features
 
@@ -291,17 +290,22 @@ def test_one_bad_name_does_not_stop_the_others(target, photos, sift, tmp_path):
     assert len(lines) == 1
 
 
-def test_a_file_of_another_program_is_not_added_to(photos, sift, tmp_path):
-    """An .h5 holds one kind of features: theirs have 256 numbers, ours 128."""
+@pytest.mark.parametrize("width", [128, 256])
+def test_features_of_another_program_may_be_in_the_file_if_they_are_as_wide(width, photos, sift, tmp_path):
     out = tmp_path / "features.h5"
-    features = extract(photos / "b.png", "sift", keypoints=9)
-    append_features(out, "theirs.png", replace(features, descriptors=np.ones((9, 256), np.float32)))
+    features = extract(photos / "b.png", "rootsift", keypoints=9)
+    append_features(out, "theirs.png", replace(features, descriptors=np.ones((9, width), np.float32)))
     with h5py.File(out, "a") as file:
         del file["theirs.png"].attrs["matchkernel"]
     before = out.read_bytes()
-    with refuses(ArgumentError):
+    if width == 256:
+        with refuses(ArgumentError):
+            extract_images(find_images([photos]), out, sift, DETECTOR)
+        assert out.read_bytes() == before
+    else:
         extract_images(find_images([photos]), out, sift, DETECTOR)
-    assert out.read_bytes() == before
+        assert image_names(out) == ["a.jpg", "b.png", "day/a.jpg", "theirs.png"]
+        assert len(read_features(out, "theirs.png")) == 9
 
 
 def test_copies_of_a_photo_are_all_new(sift, tmp_path):

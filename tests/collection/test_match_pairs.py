@@ -14,11 +14,10 @@ from made_collection import write_made_features
 
 from matchkernel.collection import match as matching
 from matchkernel.collection import pair_blocks
-from matchkernel.collection.match import FoundPair, Matcher, MatchJob, PairTask, load_block, match_pairs, save_block
-from matchkernel.errors import ArgumentError, FileError, WriteError
+from matchkernel.collection.match import Matcher, PairTask, load_block, match_pairs, save_block
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.files import append_features, read_features, read_matches, write_matches
-from matchkernel.photos.match import match
+from matchkernel.photos.files import PairMatches, append_features, read_features, read_matches, write_matches
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.pool import LocalWorkers
 
@@ -199,19 +198,6 @@ def test_features_that_cannot_be_compared_are_named(made, tmp_path):
         match_pairs(mixed, pairs, [tmp_path / "m.h5"], SETTINGS)
 
 
-def test_a_full_disk_is_said_and_the_run_resumes(made, small_disk):
-    """In a process: what fits stays, and with room the rest is done."""
-    place, _, pairs = made
-    out = small_disk("12k") / "m.txt"
-    with refuses(WriteError):
-        match_pairs(place, pairs, [out], SETTINGS, workers=LocalWorkers(1))
-    left = len(list((out.parent / "m.txt.parts").glob("[!.]*.npz")))
-    small_disk("9m")
-    report = match_pairs(place, pairs, [out], SETTINGS)
-    assert (report.kept > 0) == (left > 0)
-    assert report.done + report.kept == 15
-
-
 def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
     place, _, pairs = made
     limit = 2 * matching._bytes_of(read_features(place, "00.png"))
@@ -219,13 +205,13 @@ def test_the_memory_of_a_worker_is_bounded(made, tmp_path, monkeypatch):
     loads = []
     load = matching.FeatureFiles.load
     monkeypatch.setattr(matching.FeatureFiles, "load", lambda self, name: loads.append(name) or load(self, name))
-    matcher = Matcher(MatchJob(place, SETTINGS, tmp_path), "cpu")
+    matcher = Matcher(place, SETTINGS, tmp_path)
     matcher.match_block([PairTask(a, b, f"{a}{b}") for a, b in pairs])
     assert len(matcher._cache) == 2
     assert len(loads) > 6  # read again, as they did not fit
     loads.clear()
     monkeypatch.setattr(matching, "CACHE", 10**9)
-    Matcher(MatchJob(place, SETTINGS, tmp_path), "cpu").match_block([PairTask(a, b, f"{a}{b}!") for a, b in pairs])
+    Matcher(place, SETTINGS, tmp_path).match_block([PairTask(a, b, f"{a}{b}!") for a, b in pairs])
     assert sorted(loads) == [f"{number:02}.png" for number in range(6)]
 
 
@@ -252,7 +238,7 @@ def test_blocks_share_images():
 @given(data=st.data())
 def test_a_block_file_is_read_whole_or_refused(made, data):
     """Random damage: only our error may come out, or the contents that were written."""
-    found = [FoundPair("a", "b", np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0]), 4)]
+    found = [(PairMatches(("a", "b"), np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0])), 4)]
     path = made[0].parent / "fuzz.npz"
     save_block(found, path, {"c": "why"})
     content = bytearray(path.read_bytes())
@@ -260,17 +246,9 @@ def test_a_block_file_is_read_whole_or_refused(made, data):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     try:
-        (one,), bad = load_block(path)
+        ((one, size),), bad = load_block(path)
     except FileError:
         return
     finally:
         path.unlink()
-    assert (one.indices.tolist(), one.size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})
-
-
-def test_mutual_and_filters_reach_the_pairs(made, tmp_path):
-    place, _, pairs = made
-    loose = MatchSettings(geometry="none", mutual=False, filter="none")
-    match_pairs(place, pairs[:1], [tmp_path / "m.h5"], loose)
-    a, b = (read_features(place, name) for name in pairs[0])
-    assert len(read_matches(tmp_path / "m.h5", *pairs[0]).indices) == len(match(a, b, mutual=False)) == len(a)
+    assert (one.indices.tolist(), size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})

@@ -16,7 +16,7 @@ from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import write_pairs
 from matchkernel.photos.pipeline import MatchSettings
 

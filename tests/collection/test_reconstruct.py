@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import needs_colmap, refuses
-from made_reconstruction import SETTINGS
+from made_collection import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import count_matches, read_database_keypoints
 from matchkernel.colmap.installed import find_colmap
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.colmap.program import analyze, on_cpu
+from matchkernel.colmap.program import on_cpu
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
@@ -99,18 +99,6 @@ def test_a_blob_is_where_it_was_drawn_in_text_and_database(tmp_path):
     nearest = theirs[np.abs(theirs[:, :2] - ours[0, :2]).sum(1).argmin()]
     assert nearest[:2].tolist() == pytest.approx([70.5, 52.5], abs=0.05)
     assert np.hypot(nearest[2], nearest[4]) == pytest.approx(np.hypot(ours[0, 2], ours[0, 4]), rel=0.05)
-
-
-@needs_colmap
-def test_colmaps_matcher_finds_nothing_without_descriptors(workspace, tmp_path):
-    """Should somebody run it on the database."""
-    database = Path(shutil.copy(workspace[0] / "database.db", tmp_path))
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("DELETE FROM matches")
-        connection.execute("DELETE FROM two_view_geometries")
-    colmap("exhaustive_matcher", database_path=database)
-    with closing(sqlite3.connect(database)) as connection:
-        assert connection.execute("SELECT SUM(rows) FROM matches").fetchone()[0] in (0, None)
 
 
 NEWER = """
@@ -278,12 +266,6 @@ def test_inputs_that_are_refused_before_any_work(images, options, error, scene, 
         given = {"workspace": "ws", "settings": SETTINGS, **options}
         reconstruct(scene if images == "scene" else images, model="rootsift", **given)
     assert not list(refused_inputs.rglob("ws*"))
-
-
-@needs_colmap
-def test_a_folder_without_a_model_is_not_described(tmp_path):
-    with refuses(WorkError):
-        analyze(tmp_path)
 
 
 def test_missing_colmap_says_how_to_install_it(scene, tmp_path, monkeypatch):

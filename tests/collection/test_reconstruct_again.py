@@ -8,25 +8,27 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from helpers import needs_colmap, refuses
+from hypothesis import given
+from hypothesis import strategies as st
+from made_collection import SETTINGS
 from made_poison import WorkersThatAPairKills
-from made_reconstruction import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.extract import extract_images
-from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.collection.reconstruct import ReconstructSettings, _read_finished, reconstruct
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import model_folders
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import read_matches, read_pairs
 from matchkernel.storage.pool import LocalWorkers
 
@@ -264,3 +266,18 @@ def test_heic_photos_are_given_to_colmap_as_jpeg_once_their_extra_is_there(scene
     with Image.open(tmp_path / "ws" / "photos" / "0.HEIC") as image:
         assert image.format == "JPEG"
     assert (tmp_path / "ws" / "photos" / "003.png").samefile(images / "003.png")
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.text(max_size=5),
+        lambda inner: st.dictionaries(st.sampled_from(["settings", "inputs", "photos", "images"]), inner, max_size=4),
+    ).map(lambda made: json.dumps(made).encode())
+)
+def test_a_folder_with_any_summary_is_a_workspace_or_refused(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp() / "fuzzed workspace"
+    folder.mkdir(exist_ok=True)
+    (folder / "summary.json").write_bytes(content)
+    with suppress(FileError):
+        assert _read_finished(folder, {}) is not None

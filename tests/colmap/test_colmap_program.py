@@ -104,7 +104,7 @@ def test_the_mapper_gets_the_options_that_this_version_has(newer, tmp_path):
         Colmap(build).map(tmp_path, options=options)
     *_, call = newer.with_name("colmap.log").read_text().splitlines()
     assert call.startswith("mapper --database_path ")
-    assert call.endswith("/models --Mapper.ba_use_gpu 0")
+    assert call.endswith("/mapped --Mapper.ba_use_gpu 0")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.data.hpatches import IMAGES, open_hpatches, read_splits
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.data.hpatches import IMAGES, open_hpatches, read_split
+from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 
 
 def strip(path, count, seed):
@@ -82,12 +82,8 @@ def test_names_that_are_not_in_the_set_are_refused(names, root):
 
 
 def test_the_official_layout_of_splits_is_read(golden):
-    splits = read_splits(golden / "tasks" / "splits" / "splits.json")
-    assert splits == {
-        "a": {"test": ["i_ash", "i_birch", "v_cedar", "v_dogwood"], "train": ["v_elm"]},
-        "b": {"test": ["i_birch", "v_dogwood", "v_elm"], "train": ["i_ash", "v_cedar"]},
-        "full": {"test": ["i_ash", "i_birch", "v_cedar", "v_dogwood", "v_elm"]},
-    }
+    assert read_split(golden / "tasks", "a") == (["i_ash", "i_birch", "v_cedar", "v_dogwood"], ["v_elm"])
+    assert read_split(golden / "tasks", "full") == (["i_ash", "i_birch", "v_cedar", "v_dogwood", "v_elm"], [])
 
 
 @pytest.mark.parametrize(
@@ -95,14 +91,22 @@ def test_the_official_layout_of_splits_is_read(golden):
     [
         *("", "{", "[]", "3", '{"a": 3}', '{"a": null}', '{"a": ["test"]}', '{"a": {"test": 3}}', "[" * 100_000),
         *('{"a": {"test": "i_ash"}}', '{"a": {"train": ["i_ash"]}}', '{"a": {"test": [null]}}', b'{"\xe9": {}}', None),
+        '{"a": {"test": []}}',
     ],
 )
-def test_files_that_are_no_splits_are_refused(content, tmp_path):
+def test_files_without_a_split_to_test_on_are_refused(content, tmp_path):
     path = tmp_path / "splits.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with refuses(FileError):
-        read_splits(path)
+        read_split(tmp_path, "a")
+
+
+def test_a_split_that_is_not_in_the_file_and_a_missing_folder_are_refused(golden):
+    with refuses(ArgumentError):
+        read_split(golden / "tasks", "absent")
+    with refuses(FileError):
+        read_split(golden / "absent", "a")
 
 
 SPLITS = json.dumps({"a": {"test": ["i_ash", "v_elm"], "train": ["v_b"], "name": "a"}, "full": {"test": ["i_ash"]}})
@@ -117,7 +121,5 @@ values = st.recursive(
 def test_damaged_splits_and_any_json_are_read_or_give_our_error(tmp_path, data):
     text = data.draw(st.just(SPLITS) | values.map(json.dumps))
     (tmp_path / "splits.json").write_bytes(damaged(data, text.encode()))
-    with contextlib.suppress(FileError):
-        for parts in read_splits(tmp_path / "splits.json").values():
-            assert parts.keys() <= {"test", "train"}
-            assert all(isinstance(name, str) for names in parts.values() for name in names)
+    with contextlib.suppress(MatchKernelError):
+        assert all(isinstance(name, str) for names in read_split(tmp_path, "a") for name in names)

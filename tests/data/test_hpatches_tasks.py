@@ -18,7 +18,6 @@ from matchkernel.data.hpatches import (
     draw_verification,
     read_retrieval,
     read_split,
-    read_splits,
     read_verification,
     sequence_numbers,
     write_tasks,
@@ -48,7 +47,7 @@ def plain_rows(path):
 
 @pytest.mark.parametrize("split", ["a", "b", "full"])
 def test_lists_are_drawn_read_and_written_as_the_official_ones(split, golden, tmp_path):
-    test = read_splits(golden / "tasks" / "splits" / "splits.json")[split]["test"]
+    test, _ = read_split(golden / "tasks", split)
     drawn, read = draw_verification(COUNTS, test, 500), read_verification(golden / "tasks", split)
     retrieval = read_retrieval(golden / "tasks", split)
     for name, file in zip(LISTS, FILES, strict=False):
@@ -189,16 +188,6 @@ def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
                 assert len(part.sequences) == len(part.images) == len(part)
     finally:
         path.write_bytes(original)
-
-
-@pytest.mark.parametrize(("split", "error"), [("absent", ArgumentError), ("empty", FileError)])
-def test_splits_that_cannot_be_tested_are_refused(split, error, tmp_path):
-    (tmp_path / "splits.json").write_text('{"a": {"test": ["i_ash"]}, "empty": {"test": []}}')
-    assert read_split(tmp_path, "a") == (["i_ash"], [])
-    with refuses(error):
-        read_split(tmp_path, split)
-    with refuses(FileError):
-        read_split(tmp_path / "tasks", split)
 
 
 def test_a_damaged_row_of_a_list_is_named_with_its_line(tasks):

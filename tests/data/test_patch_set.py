@@ -26,7 +26,7 @@ FILES = ["geometric.npy", "labels.npy", "pairs/m50_2_2_0.npy", "pairs/none.npy",
 def write_set(target):
     with create_patch_set(target, len(PATCHES), 4, {"of": "the tests"}) as build:
         for number in build.steps([str(k) for k in range(len(PATCHES))]):
-            build.patches[number] = PATCHES[number]
+            build.store([number], PATCHES[number][None])
         build.finish(LABELS, PAIRS, COLUMNS, {"source": {"kind": "tests"}})
     return target
 
@@ -82,7 +82,7 @@ def test_steps_that_are_done_are_not_done_again(tmp_path):
                 seen.append(names[number])
                 if names[number] == stop:
                     raise KeyboardInterrupt
-                build.patches[number] = number + 1
+                build.store([number], np.full((1, 2, 2), number + 1, np.uint8))
             build.finish(np.arange(4), {}, {}, {})
     assert seen == ["a", "b", "c", "c", "d"]
     assert open_patch_set(tmp_path / "set").patches[:, 0, 0].tolist() == [1, 2, 3, 4]

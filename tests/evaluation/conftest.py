@@ -17,6 +17,6 @@ def patch_set(tmp_path_factory):
     patches[[0, 10]] = 7
     with create_patch_set(folder, 140, 40, {}) as build:
         for number in build.steps(["all"]):
-            build.patches[:] = patches.clip(0, 255).astype(np.uint8) + number
+            build.store(range(140), patches.clip(0, 255).astype(np.uint8) + number)
         build.finish(np.repeat(np.arange(70), 2), {}, {}, {})
     return folder

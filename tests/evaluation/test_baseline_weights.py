@@ -15,6 +15,7 @@ from made_baselines import FILES, made_patches
 from safetensors.torch import save_file
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WeightsError
+from matchkernel.evaluation.baselines.kornia import mkd
 from matchkernel.evaluation.methods import baseline
 from matchkernel.model.describe import resize_patches
 
@@ -168,9 +169,9 @@ def test_names_and_files_that_do_not_go_together(patches, tmp_path):
         ("deepdesc", {"weights": tmp_path}),
         ("tfeat", {}),
         ("mkd", {}),
-        ("mkd", {"weights": tmp_path, "training_patches": patches}),
+        ("mkd", {"weights": tmp_path, "training_set": patches}),
         ("sift", {"weights": tmp_path}),
-        ("orb", {"training_patches": patches}),
+        ("orb", {"training_set": patches}),
         ("kornia:L2Net", {"weights": tmp_path}),
         ("kornia:KeyNet", {"weights": tmp_path}),
     ]:
@@ -198,5 +199,5 @@ def test_nothing_is_downloaded(patches, tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     torch.save(kornia_feature.HardNet(pretrained=False).state_dict(), tmp_path / "w.pth")
-    assert baseline("mkd", training_patches=patches).name == "mkd"
+    assert mkd(patches).name == "mkd"
     assert baseline("kornia:HardNet", weights=tmp_path / "w.pth").name == "kornia:HardNet"

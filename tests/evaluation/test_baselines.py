@@ -14,6 +14,7 @@ from made_baselines import FILES, hamming, made_patches, rank_1
 
 from matchkernel.data.patch_files import read_patches
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.evaluation.baselines.kornia import mkd
 from matchkernel.evaluation.methods import BASELINES, baseline
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.model.describe import resize_patches
@@ -46,7 +47,7 @@ def made(patches, baseline_weights):
     def make(name):
         if name not in done:
             if name == "mkd":
-                done[name] = baseline(name, training_patches=patches)
+                done[name] = mkd(patches)
             else:
                 done[name] = baseline(name, weights=baseline_weights / FILES[name] if name in FILES else None)
         return done[name]
@@ -165,12 +166,12 @@ def test_learned_mkd_is_pca_with_attenuated_whitening(patches, raw, made):
 def test_too_few_training_patches_are_refused(patches):
     for few in (patches[:0], patches[:1], patches[:100], np.zeros((130, 65, 65), np.uint8)):
         with refuses(ArgumentError):
-            baseline("mkd", training_patches=few)
+            mkd(few)
 
 
 def test_constant_training_patches_are_left_out(patches, made):
     blank = np.full((40, 65, 65), 9, np.uint8)
-    method = baseline("mkd", training_patches=np.concatenate([patches, blank]))
+    method = mkd(np.concatenate([patches, blank]))
     assert method.facts["settings"]["whitening learned on"] == "200 training patches"
     a, b = made("mkd").describe(patches[:9]), method.describe(patches[:9])
     assert np.abs(a @ a.T - b @ b.T).max() < 1e-5

@@ -10,7 +10,7 @@ from slow_metrics import average_precision, roc_area
 from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.matching import matching
-from matchkernel.evaluation.hpatches.retrieval import distractor_warnings, retrieval_counts
+from matchkernel.evaluation.hpatches.retrieval import average_precisions, distractor_warnings
 from matchkernel.evaluation.hpatches.verification import verification
 
 NOISES = "eht"
@@ -121,7 +121,7 @@ def test_matching_patch_by_patch(kind, distance):
 @pytest.mark.parametrize(("kind", "distance"), RUNS)
 def test_retrieval_query_by_query(kind, distance):
     descriptors, tasks = made_descriptors(kind), made_tasks()
-    result = retrieval_counts(
+    result = average_precisions(
         descriptors, tasks.queries, tasks.distractors, distance, pools=(10, 15, 20000), negatives=("7", "all")
     )
     distractors = listed(tasks.distractors)
@@ -139,9 +139,9 @@ def test_retrieval_query_by_query(kind, distance):
                 distances = np.array(near + negatives, np.float64)
                 labels = np.arange(len(distances)) < 5
                 for form in ("trapezoid", "step"):
-                    for safe, ties in ((False, "given"), (True, "pessimistic")):
+                    for suffix, ties in (("", "given"), ("_tie_safe", "pessimistic")):
                         wanted = average_precision(np.round(distances, 9), labels, form=form, ties=ties)
-                        found = result.average_precisions(form, tie_safe=safe)[number, level, pool]
+                        found = result[f"ap_{form}{suffix}"][number, level, pool]
                         assert found == pytest.approx(wanted), (number, noise, pool, form, ties)
 
 

@@ -10,7 +10,7 @@ from matchkernel.data.hpatches import NOISES, read_tasks
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.hpatches.files import read_descriptors
-from matchkernel.evaluation.hpatches.retrieval import POOLS, retrieval_counts
+from matchkernel.evaluation.hpatches.retrieval import POOLS, average_precisions
 from matchkernel.evaluation.hpatches.verification import verification_distances
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.photos.nearest import find_nearest
@@ -56,9 +56,7 @@ def official(golden, run, split):
     found["retrieval/n_queries"] = result["retrieval"]["queries"]
     if whitening == "pcapl":
         descriptors = pcapl(descriptors, tasks.train, tasks.test)
-    per_query = retrieval_counts(descriptors, tasks.queries, tasks.distractors, distance).average_precisions(
-        "trapezoid"
-    )
+    per_query = average_precisions(descriptors, tasks.queries, tasks.distractors, distance)["ap_trapezoid"]
     for level, noise in enumerate(NOISES):
         for pool in (100, 20000):
             for number, value in enumerate(per_query[:, level, POOLS.index(pool)]):

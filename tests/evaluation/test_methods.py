@@ -14,13 +14,7 @@ from helpers import refuses
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.methods import (
-    UNKNOWN,
-    baseline_method,
-    choose_methods,
-    configuration_name,
-    model_methods,
-)
+from matchkernel.evaluation.methods import UNKNOWN, baseline, choose_methods, configuration_name, model_methods
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import save
@@ -105,13 +99,13 @@ def test_a_set_cut_anew_from_a_training_scene_is_recognised(sets, tmp_path):
 
 def test_mkd_knows_its_training_patches(tmp_path):
     build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
-    method = baseline_method("mkd", training_set=tmp_path / "many")
+    method = baseline("mkd", training_set=open_patch_set(tmp_path / "many"))
     assert method.was_trained_on("x", open_patch_set(shutil.copytree(tmp_path / "many", tmp_path / "renamed")))
 
 
 def test_weights_of_a_baseline_say_what_they_were_trained_on(sets, tmp_path):
     torch.save(kornia.feature.TFeat(pretrained=False).state_dict(), tmp_path / "w.pth")
-    unknown = baseline_method("tfeat", weights=tmp_path / "w.pth")
+    unknown = baseline("tfeat", weights=tmp_path / "w.pth")
     assert (unknown.warnings, unknown.trained_on) == ((UNKNOWN,), frozenset())
     (told,) = choose_methods([], "kornia:TFeat", ("a", tmp_path / "w.pth"))
     assert (told.warnings, told.facts["train_set"]) == ((), "a")
@@ -124,7 +118,7 @@ def test_weights_of_a_baseline_say_what_they_were_trained_on(sets, tmp_path):
 
 
 def test_distances_go_by_method_not_by_name(sets):
-    methods = [dataclasses.replace(baseline_method(name), name="same") for name in ("orb", "sift")]
+    methods = [dataclasses.replace(baseline(name), name="same") for name in ("orb", "sift")]
     found = evaluate_patch_sets(methods, {"a": open_patch_set(sets / "a")})
     assert [result["distance"] for result in found] == ["hamming", "l2"]
 
@@ -137,7 +131,7 @@ def test_a_set_is_joined_once(sets, tmp_path):
 
 
 def test_baselines_say_their_settings():
-    orb = baseline_method("orb")
+    orb = baseline("orb")
     assert (orb.distance, orb.facts["parameters"], orb.facts["hand_crafted"]) == ("hamming", 0, True)
     assert "ORB_create" in orb.facts["settings"]["call"]
     assert json.dumps(orb.facts)
@@ -191,6 +185,6 @@ def test_sets_share_a_name_only_where_it_was_given_and_are_intact(sets, tmp_path
     for clash in ([(None, sets / "a"), (None, sets / "a")], [("a", sets / "b"), (None, sets / "a")]):
         with refuses(ArgumentError):
             open_test_sets(clash)
-    method = dataclasses.replace(baseline_method("sift"), trained_on=frozenset({"b"}))
+    method = dataclasses.replace(baseline("sift"), trained_on=frozenset({"b"}))
     assert method.was_trained_on("x", joined["x"])
     assert not method.was_trained_on("a", open_patch_set(sets / "a"))

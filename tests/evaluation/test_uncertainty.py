@@ -68,7 +68,8 @@ def test_a_paired_difference_is_narrower_than_two_separate_ones():
     theirs = {"a": ours["a"] - 0.05}
     found = paired_difference(ours, theirs)
     assert (found.mean, found.std) == (pytest.approx(0.05), pytest.approx(0, abs=1e-12))
-    assert found.text() == "5.0 ± 0.0"
+    assert found.text(1, 100) == "5.0 ± 0.0"
+    assert found.interval_text() == "+5.0 [+5.0, +5.0]"
     assert estimate(ours).std > 0.02
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_paper_baselines import torch7_bytes
 
-from experiments.baselines.torch7 import MAX_DEPTH, TorchObject, read_torch7
+from experiments.baselines.torch7 import TorchObject, read_torch7
 from matchkernel.errors import FileError, WeightsError
 
 VALUES = st.recursive(
@@ -62,21 +62,22 @@ def test_tensors_that_share_a_storage_and_objects_named_twice(tmp_path):
 
 
 def test_claims_that_the_file_cannot_hold_are_refused_before_memory_is_taken(tmp_path):
-    huge = 2**40
-    long_text = struct.pack("<ii", 2, 2**31 - 1)
-    many_pairs = struct.pack("<iii", 3, 1, 2**31 - 1)
-    negative = struct.pack("<ii", 2, -5)
     storage = struct.pack("<iii", 4, 1, 18) + b"torch.FloatStorage"
     # A step of zero would make a huge tensor of one number.
-    tensor = struct.pack("<iii", 4, 2, 17) + b"torch.FloatTensor" + struct.pack("<iqqq", 1, huge, 0, 1)
-    one = storage + LONG.pack(1) + b"\0" * 4
-    function = struct.pack("<i", 6) + b"\0" * 40
-    deep = b"".join(struct.pack("<iii", 3, k, 1) + torch7_bytes("x") for k in range(1, MAX_DEPTH + 3))
-    table_as_key = struct.pack("<iii", 3, 1, 1) + struct.pack("<iii", 3, 2, 0) + struct.pack("<i", 0)
-    too_long = torch7_bytes(1.0) + b"x"
-    sizes = [long_text, many_pairs, negative, storage + LONG.pack(huge), storage + LONG.pack(-1), tensor + one]
+    tensor = struct.pack("<iii", 4, 2, 17) + b"torch.FloatTensor" + struct.pack("<iqqq", 1, 2**40, 0, 1)
+    claims = {
+        "a long text": struct.pack("<ii", 2, 2**31 - 1),
+        "many pairs": struct.pack("<iii", 3, 1, 2**31 - 1),
+        "a negative length": struct.pack("<ii", 2, -5),
+        "a large storage": storage + LONG.pack(2**40),
+        "a large tensor": tensor + storage + LONG.pack(1) + b"\0" * 4,
+        "a function": struct.pack("<i", 6) + b"\0" * 40,
+        "deep tables": b"".join(struct.pack("<iii", 3, k, 1) + torch7_bytes("x") for k in range(1, 2000)),
+        "a table as a key": struct.pack("<iii", 3, 1, 1) + struct.pack("<iii", 3, 2, 0) + struct.pack("<i", 0),
+        "bytes after the end": torch7_bytes(1.0) + b"x",
+    }
     tracemalloc.start()
-    for content in (*sizes, function, deep + b"\0" * 40, table_as_key, too_long):
+    for content in claims.values():
         (tmp_path / "file").write_bytes(content)
         with refuses(WeightsError):
             read_torch7(tmp_path / "file")

@@ -24,8 +24,7 @@ from matchkernel.explore.page_files import SCRIPTS, page_file
 from matchkernel.explore.photos import PagePhoto, read_sample
 from matchkernel.explore.save import save_page, self_contained
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.model.describe import describe, resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import similarity_map

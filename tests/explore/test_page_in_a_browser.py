@@ -12,7 +12,7 @@ from PIL import Image
 
 from matchkernel.explore.inside import PatchChange, Region
 from matchkernel.explore.save import save_page
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import extract_patches
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.kernel_view import similarity_map
 from matchkernel.model.weights import load

@@ -107,13 +107,6 @@ def test_a_slightly_stronger_neighbour_does_not_suppress():
     assert suppression_radii(centers, np.array([1.0, 0.95, 0.5])).tolist() == [np.inf, np.inf, 1]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_keypoints_at_one_place_or_on_one_line(choice):
-    strengths = np.arange(10.0)
-    for centers in (np.zeros((10, 2)), np.column_stack([np.arange(10.0), np.zeros(10)])):
-        assert sorted(choose(centers, np.ones(10), strengths, 20, choice)) == list(range(10))
-
-
 def test_an_unknown_choice_is_refused():
     with refuses(ArgumentError):
         choose(*clustered(5), 2, "best")

@@ -14,7 +14,6 @@ from matchkernel.geometry.conventions import (
     frames_from_kornia,
     frames_from_opencv,
     frames_to_colmap,
-    frames_to_kornia,
     frames_to_opencv,
 )
 from matchkernel.geometry.frames import Frames
@@ -100,34 +99,10 @@ def test_colmap_there_and_back(rows, magnification):
     assert np.abs(back.shapes - frames.shapes).max(initial=0) < 200 * magnification * 1.5 * 2**-23
 
 
-@given(keypoints(359.9))
-def test_opencv_to_colmap_by_hand(rows):
-    """x + 0.5, size / 2, radians: the whole conversion of one program's keypoints to the other's."""
-    stored = frames_to_colmap(frames_from_opencv(rows))
-    sigma, angle = rows[:, 2] / 2, np.deg2rad(rows[:, 3])
-    expected = np.column_stack([rows[:, :2] + 0.5, *(sigma * f for f in (np.cos(angle), -np.sin(angle)))])
-    assert stored[:, :4] == pytest.approx(expected, rel=1e-6, abs=1e-4)
-    assert stored[:, 4] == pytest.approx(-expected[:, 3], abs=1e-4)
-    assert stored[:, 5] == pytest.approx(expected[:, 2], abs=1e-4)
-
-
 def test_to_opencv_a_long_region_becomes_the_square_of_its_area():
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
     row = frames_to_opencv(Frames(np.array([[1.0, 2.0]]), (turn @ np.diag([24.0, 6.0]))[None]))[0]
     assert row.tolist() == pytest.approx([1, 2, 2 * 12 / 6, 90])
-
-
-def test_kornias_frames_are_ours_as_they_stand():
-    """[A | c] of the region c + A [-1, 1]^2; no half pixel, no angle. test_adapter_kornia asks kornia itself."""
-    frames = Frames(np.array([[3.25, 4.5]]), np.array([[[1.0, 2.0], [-3.0, 5.0]]]))
-    lafs = frames_to_kornia(frames)
-    assert lafs.dtype == np.float32
-    assert lafs.tolist() == [[[1.0, 2.0, 3.25], [-3.0, 5.0, 4.5]]]
-    back = frames_from_kornia(lafs)
-    assert np.array_equal(back.centers, frames.centers)
-    assert np.array_equal(back.shapes, frames.shapes)
-    assert frames_to_kornia(frames[:0]).shape == (0, 2, 3)
-    assert len(frames_from_kornia(np.zeros((0, 2, 3)))) == 0
 
 
 def test_no_keypoints():

@@ -37,15 +37,6 @@ def test_half_width_and_angle_of_a_turned_square_come_back(x, y, half_width, ang
     assert frames.angles[0] == pytest.approx(angle, abs=1e-12)
 
 
-@given(PLACES, PLACES, HALF_WIDTHS, ANGLES)
-def test_corners_of_a_square_stand_a_diagonal_from_its_centre(x, y, half_width, angle):
-    corners = Frames.turned_squares(np.array([[x, y]]), np.array([half_width]), np.array([angle])).corners()[0]
-    assert corners.mean(0) == pytest.approx([x, y], abs=1e-9)
-    assert np.linalg.norm(corners - [x, y], axis=1) == pytest.approx(np.full(4, half_width * math.sqrt(2)), rel=1e-9)
-    sides = np.roll(corners, -1, 0) - corners  # round the square, not across it
-    assert np.linalg.norm(sides, axis=1) == pytest.approx(np.full(4, 2 * half_width), rel=1e-9)
-
-
 def test_corners_by_hand_in_the_order_of_the_patch_round():
     frames = one([5.0, 7.0], [[2.0, 1.0], [0.0, 3.0]])
     assert frames.corners()[0].tolist() == [[2.0, 4.0], [6.0, 4.0], [8.0, 10.0], [4.0, 10.0]]

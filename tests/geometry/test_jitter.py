@@ -149,14 +149,6 @@ def test_crossed_ellipses(stretch):
 
 
 @given(MOVES, MOVES, RADII, RADII, ANGLES)
-def test_the_order_does_not_matter(x, y, a, b, angle):
-    first, second = circle(1.0), ellipse(x, y, a, b, angle)
-    there, back = overlaps(first, second)[0], overlaps(second, first)[0]
-    assert there == pytest.approx(back, abs=0.03)  # each is sampled on its own disc
-    assert 0 <= there <= 1 + 1e-9
-
-
-@given(MOVES, MOVES, RADII, RADII, ANGLES)
 def test_an_affine_change_of_the_image_changes_nothing(x, y, a, b, angle):
     """Both are sampled in the first frame's own coordinates, so only rounding at the boundary is left."""
     first, second = circle(1.0), ellipse(x, y, a, b, angle)

@@ -1,5 +1,3 @@
-import math
-
 import cv2
 import numpy as np
 import pytest
@@ -7,10 +5,8 @@ import torch
 from helpers import refuses
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.device_sampling import extract_patches_on
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 
 ROUNDING = 1e-3  # of float32 ramps up to 2,000 and cv2's float32 coordinates
 
@@ -51,12 +47,6 @@ def wavy_image(width=200, height=160):
     return wavy(x, y).astype(np.float32)
 
 
-def correlations(a, b):
-    a, b = (p.reshape(len(p), -1).astype(np.float64) for p in (a, b))
-    a, b = (p - p.mean(1, keepdims=True) for p in (a, b))
-    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-
-
 @pytest.mark.parametrize(("width", "height"), [(641, 577), (640, 574)])
 @pytest.mark.parametrize(
     ("size", "level"),
@@ -79,16 +69,6 @@ def test_a_ramp_is_sampled_exactly_near_both_borders_and_in_the_middle(size, lev
     assert clear.any((1, 2)).all()
     error = np.abs(extract_patches(ramp(width, height), frames, size) - where @ [1, 2])
     assert error[clear].max() < ROUNDING
-
-
-@pytest.mark.parametrize("size", [8, 9])
-@pytest.mark.parametrize("angle", [0.3, 2.0, -1.2])
-@pytest.mark.parametrize("level", range(5))
-def test_a_ramp_is_sampled_exactly_by_turned_and_stretched_frames(size, angle, level):
-    square = Frames.turned_squares(np.array([[300.3, 270.8]]), np.array([2.0**level * size / 2]), np.array([angle]))
-    frames = Frames(square.centers, square.shapes @ np.diag([1.2, 1 / 1.2]))
-    expected = places(frames, size) @ [1, 2]
-    assert np.abs(extract_patches(ramp(641, 577), frames, size) - expected).max() < ROUNDING
 
 
 @pytest.mark.parametrize("step", [0.05, 0.3, 0.7, 1.0, 1.4, 1.42, 1.9, 2.8, 2.9, 5.6, 5.7, 11.0, 12.0])
@@ -171,29 +151,6 @@ def test_turning_the_frame_turns_the_patch(size, step):
     assert np.abs(patches[1] - patches[0]).max() > 20
 
 
-def turned_scene(degrees, dtype):
-    """An image, the same scene turned about the image's middle, and points of both as OpenCV gives keypoints."""
-    random = np.random.default_rng(1)
-    middle = 120.0
-    turn = np.deg2rad(degrees)
-    R = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])  # from +x towards +y
-    y, x = np.mgrid[:241, :241] - middle
-    image, turned = wavy(x, y), wavy(R[0, 0] * x + R[1, 0] * y, R[0, 1] * x + R[1, 1] * y)
-    offsets = random.uniform(-40, 40, (30, 2))
-    sizes, angles = random.uniform(3, 10, 30), random.uniform(0, 360, 30)
-    before = np.column_stack([offsets + middle, sizes, angles])
-    after = np.column_stack([offsets @ R.T + middle, sizes, (angles + degrees) % 360])
-    return [np.round(i).astype(dtype) for i in (image, turned)], (before, after)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("degrees", [20, 45, 90])
-def test_a_turned_image_gives_the_same_patches_for_turned_keypoints(degrees, dtype):
-    images, keypoints = turned_scene(degrees, dtype)
-    patches = [extract_patches(i, frames_from_opencv(k), 32) for i, k in zip(images, keypoints, strict=True)]
-    assert correlations(*patches).min() > 0.99
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("period", [2, 4])
 def test_fine_stripes_vanish_in_a_large_frame(period, dtype):
@@ -262,16 +219,6 @@ def test_large_frames_stand_where_kornias_do(step):
     shifted = extract_patches(smooth, Frames(frames.centers + step / 2, frames.shapes), 16)
     assert off < 0.5
     assert np.abs(shifted - theirs).mean() > 5 * off
-
-
-def test_each_frame_is_sampled_for_itself():
-    """Frames of all levels in one call come out as one by one."""
-    image = wavy_image()
-    half_widths = np.array([3.0, 300.0, 20.0, 9.0, 70.0])
-    frames = Frames.turned_squares(np.full((5, 2), 80.0), half_widths, np.linspace(0, 2, 5))
-    together = extract_patches(image, frames, 16)
-    for k in range(5):
-        assert (extract_patches(image, frames[[k]], 16)[0] == together[k]).all()
 
 
 def test_the_image_may_be_a_view_and_is_left_alone():

@@ -11,7 +11,7 @@ import torch
 import matchkernel
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
-from matchkernel.photos.describers import SIFTS, open_describer
+from matchkernel.photos.extract import SIFTS, open_describer
 from matchkernel.runtime.weights import SHIPPED, read_card
 from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig

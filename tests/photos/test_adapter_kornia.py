@@ -12,8 +12,7 @@ import matchkernel
 from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.geometry.conventions import frames_from_opencv
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.photos.adapters.kornia import frames_from_lafs, laf_descriptor, lafs_from_frames
 
 
@@ -34,9 +33,9 @@ def correlation(a, b):
     return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
-def some_frames(angle=0.0):
+def some_frames():
     centers = np.array([[100.0, 90.0], [180.25, 120.75], [220.5, 150.0], [90.0, 140.0]])
-    return Frames.turned_squares(centers, np.array([14.0, 20.0, 17.0, 30.0]), np.array([0.0, 0.7, -2.0, 3.0]) + angle)
+    return Frames.turned_squares(centers, np.array([14.0, 20.0, 17.0, 30.0]), np.array([0.0, 0.7, -2.0, 3.0]))
 
 
 def test_a_laf_is_the_matrix_and_the_centre():
@@ -75,43 +74,6 @@ def test_kornia_samples_the_patch_we_sample(texture):
     assert np.abs(ours - theirs).max() < 0.01
 
 
-@pytest.mark.parametrize("degrees", [20, 45, 90])
-def test_a_turned_image_gives_the_same_patches_and_the_wrong_sign_does_not(texture, degrees):
-    """Turn the image and the frames with it: kornia's patches agree to 0.99; turned the other way, far from it."""
-    middle = (texture.shape[1] / 2, texture.shape[0] / 2)
-    turn = cv2.getRotationMatrix2D(middle, -degrees, 1.0)  # OpenCV's positive angle is counter-clockwise on the screen
-    turned = cv2.warpAffine(texture, turn, (texture.shape[1], texture.shape[0]), borderMode=cv2.BORDER_REFLECT)
-    frames = some_frames()
-    inner = frames[np.linalg.norm(frames.centers - middle, axis=1) < 70]
-    centers = inner.centers @ turn[:, :2].T + turn[:, 2]
-    right, wrong = (
-        Frames.turned_squares(centers, inner.half_widths, inner.angles + sign * math.radians(degrees))
-        for sign in (1, -1)
-    )
-    before = KF.extract_patches_from_pyramid(as_tensor(texture), lafs_from_frames(inner), 32)[0, :, 0].numpy()
-    after, other = (
-        KF.extract_patches_from_pyramid(as_tensor(turned), lafs_from_frames(f), 32)[0, :, 0].numpy()
-        for f in (right, wrong)
-    )
-    assert correlation(before, after).min() > 0.99
-    assert correlation(before, other).max() < 0.9
-
-
-def test_a_blob_stays_where_it_is():
-    """A Gaussian blob at (70.3, 51.8): the patch kornia cuts at our frame there has it in the middle.
-
-    41 samples over 41 px stand one pixel apart, where linear interpolation keeps the centroid exactly. Over 40 px their
-    places beat against the pixels and any bilinear sampler, also one in float64, shows 0.0102 px.
-    """
-    y, x = np.mgrid[:100, :140]
-    image = np.exp(-((x - 70.3) ** 2 + (y - 51.8) ** 2) / (2 * 4.0**2)).astype(np.float32)
-    frames = Frames(np.array([[70.3, 51.8]]), 20.5 * np.eye(2)[None])
-    patch = KF.extract_patches_from_pyramid(as_tensor(image), lafs_from_frames(frames), 41)[0, 0, 0].double().numpy()
-    v, u = np.mgrid[:41, :41]
-    middle = np.array([(patch * u).sum(), (patch * v).sum()]) / patch.sum() - 20
-    assert np.abs(middle).max() < 1e-3
-
-
 @pytest.mark.parametrize("variant", ["dual", "fc"])
 def test_our_module_works_in_laf_descriptor(texture, trained_like, variant):
     model = trained_like(matchkernel.build(variant))
@@ -123,13 +85,7 @@ def test_our_module_works_in_laf_descriptor(texture, trained_like, variant):
     assert torch.allclose(KF.LAFDescriptor(model, 32)(as_tensor(texture), lafs), rows, atol=1e-6)  # the bare module
     described = matchkernel.describe(extract_patches(texture, some_frames(), 32), model)
     assert (described * rows[0].detach().numpy()).sum(1).min() > 0.95  # the other sampler, nearly the same patch
-
-
-def test_the_range_of_the_image_does_not_matter(texture, trained_like):
-    descriptor = laf_descriptor(trained_like(matchkernel.build("polar")))
-    lafs = lafs_from_frames(some_frames())
-    unit, bytes_ = descriptor(as_tensor(texture), lafs), descriptor(255 * as_tensor(texture), lafs)
-    assert torch.allclose(unit, bytes_, atol=1e-4)
+    assert torch.allclose(laf_descriptor(model)(255 * as_tensor(texture), lafs), rows, atol=1e-4)
 
 
 def test_another_patch_size_and_colour(texture, trained_like):

@@ -69,12 +69,6 @@ def test_the_file_says_what_it_is(exported):
     assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]  # one file, no external data, no remains
 
 
-def test_another_patch_size_is_refused_by_the_file(exported):
-    session = onnxruntime.InferenceSession(str(exported[1]), providers=["CPUExecutionProvider"])
-    with pytest.raises(Exception, match="48"):
-        session.run(None, {"patches": np.zeros((1, 1, 32, 32), np.float32)})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", list(matchkernel.VARIANTS))
 def test_every_descriptor_can_be_exported(variant, tmp_path, trained_like):

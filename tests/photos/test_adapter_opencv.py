@@ -48,14 +48,6 @@ def test_a_blob_comes_out_where_it_was_drawn(extractor, place):
     assert min(np.subtract(default.pt, place)) > 0.2
 
 
-@pytest.mark.parametrize("x", [64.5, 65.0, 65.5])
-def test_between_the_samples_of_an_octave_the_detector_is_less_exact(extractor, x):
-    """SIFT's parabola through three samples: up to 0.056 px off, with either sign; nothing an adapter could mend."""
-    found = extractor.detect(blob(x, 46.0))[0].pt
-    assert 0.01 < abs(found[0] - x) < 0.06
-    assert found[1] == pytest.approx(46.0, abs=0.01)
-
-
 def test_it_replaces_sift_in_a_matching_script(extractor, image):
     """detectAndCompute, BFMatcher with our norm, findHomography: the script everybody has, on a turned image."""
     turn = cv2.getRotationMatrix2D((100, 80), 20, 1.0)
@@ -86,7 +78,8 @@ def test_the_manners_are_those_of_sift(extractor):
 
 def test_rows_are_those_of_extract(extractor, model, image):
     """One detector, one description, whichever door: the keypoints of Detector, the rows of extract."""
-    points, rows = extractor.detectAndCompute(image)
+    points, rows = extractor.detectAndCompute(image, mask=None, descriptors=None, useProvidedKeypoints=False)
+    assert (extractor.compute(image, points, None)[1] == rows).all()
     features = extract(image, model, keypoints=80)
     given = np.array([(*p.pt, p.size, p.angle) for p in points])
     assert np.abs(given - frames_to_opencv(features.frames)).max() < 1e-4
@@ -175,14 +168,6 @@ def test_a_large_image_is_reduced_with_its_mask():
     near = [min(np.hypot(p.pt[0] - q.pt[0], p.pt[1] - q.pt[1]) for q in whole.detect(image)) for p in points[:5]]
     assert np.median(near) < 1
     assert max(point.octave & 255 for point in points) < 20  # 255 would be the doubled image, which was not searched
-
-
-def test_all_arguments_of_opencvs_methods_are_taken(extractor, image):
-    """cv2.Feature2D: detectAndCompute(image, mask, descriptors, useProvidedKeypoints), compute(image, points, rows)."""
-    points, rows = extractor.detectAndCompute(image, None, None, False)
-    same = extractor.detectAndCompute(image, mask=None, descriptors=None, useProvidedKeypoints=False)[1]
-    assert (rows == same).all()
-    assert (extractor.compute(image, points, None)[1] == rows).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 300), (7, 7)])

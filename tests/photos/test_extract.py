@@ -11,15 +11,13 @@ import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
 from matchkernel.geometry.detect import Detector, halved
 from matchkernel.geometry.device_sampling import extract_patches_on
-from matchkernel.geometry.frames import Frames
-from matchkernel.geometry.sampling import extract_patches
-from matchkernel.photos import describers
-from matchkernel.photos.describers import CUT, open_describer
-from matchkernel.photos.extract import as_gray, extract
+from matchkernel.geometry.frames import Frames, extract_patches
+from matchkernel.photos import extract as extraction
+from matchkernel.photos.extract import CUT, extract, open_describer
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.images import read_gray
+from matchkernel.storage.images import as_gray, read_gray
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +29,6 @@ def network():
 @pytest.fixture(params=["sift", "rootsift", "network"])
 def model(request, network):
     return network if request.param == "network" else request.param
-
-
-def test_a_blob_is_found_where_it_was_drawn(model):
-    features = extract(blob(70.3, 50.8), model)
-    near = np.linalg.norm(features.keypoints - [70.3, 50.8], axis=1)
-    assert near.min() < 0.1
-    assert features.image_size == (160, 120)
-    assert features.scales[near.argmin()] == pytest.approx(3 * 2 ** (-1 / 6), rel=0.03)  # a DoG's name for sigma 3
 
 
 @pytest.mark.parametrize("degrees", [30, 90, 200])
@@ -103,16 +93,16 @@ def test_a_gpu_cuts_its_patches_itself(network, monkeypatch):
     image = texture()
     expected = extract(image, network, engine="torch", keypoints=100)
 
-    class OnDevice(describers.Pyramid):
+    class OnDevice(extraction.Pyramid):
         def cut(self, frames, size):
             return extract_patches_on(torch.from_numpy(image), frames, size).numpy()
 
-    monkeypatch.setattr(describers, "Pyramid", OnDevice)
+    monkeypatch.setattr(extraction, "Pyramid", OnDevice)
     found = extract(image, network, engine="torch", keypoints=100)
     assert (found.descriptors != expected.descriptors).any()
     assert (found.frames.centers == expected.frames.centers).all()
     assert (found.descriptors * expected.descriptors).sum(1).min() > 0.999
-    found.settings["sampler"] = describers.DEVICE_SAMPLER
+    found.settings["sampler"] = extraction.DEVICE_SAMPLER
     assert len(match(expected, found)) == len(expected)
 
 
@@ -153,14 +143,6 @@ def test_the_strongest_come_first_and_rows_have_length_one(model):
     assert np.linalg.norm(features.descriptors, axis=1) == pytest.approx(np.ones(30), abs=1e-5)
     assert features.descriptors.dtype == np.float32
     assert extract(texture(), model, keypoints=30).descriptors.tobytes() == features.descriptors.tobytes()
-
-
-def test_upright_regions_are_not_turned_and_not_doubled():
-    turned_ones, upright = (extract(texture(), "sift", upright=value) for value in (False, True))
-    assert not upright.orientations.any()
-    places = np.column_stack([upright.keypoints, upright.scales])
-    assert len(np.unique(places, axis=0)) == len(upright) < len(turned_ones)
-    assert len(extract(texture(), "sift", upright=True, keypoints=9)) == 9
 
 
 def test_given_frames_are_described_in_their_order_and_without_content_by_zeros(model):

@@ -74,7 +74,7 @@ def test_more_right_matches_and_none_lost(kind, geometry):
     pair = rendered_pair(kind, 2, repeats=8)  # the ratio test drops much that is right
     a, b = (extract(photo, "rootsift", keypoints=1000) for photo in pair.photos)
     first = match(a, b, filter=RATIO)
-    points = a.keypoints[first.indices[:, 0]], b.keypoints[first.indices[:, 1]]
+    points = first.points(a, b)
     checked = verify(*points)
     assert checked.geometry == geometry
     more = guided_matches(a, b, checked.model, geometry, first=first)
@@ -83,7 +83,7 @@ def test_more_right_matches_and_none_lost(kind, geometry):
     agreeing = {tuple(p) for p in first.indices[checked.inliers].tolist()}
     assert agreeing <= {tuple(p) for p in more.indices.tolist()}
     right = pair.errors(*points) < 3
-    now = pair.errors(a.keypoints[more.indices[:, 0]], b.keypoints[more.indices[:, 1]]) < 3
+    now = pair.errors(*more.points(a, b)) < 3
     assert now.sum() > 1.1 * right.sum()
     assert now.mean() > 0.75  # in depth, a pattern repeats along the lines
     plain, whole = (

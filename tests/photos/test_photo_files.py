@@ -1,14 +1,10 @@
 """Files of features, matches and pairs: what is written is read, and everything else is refused in one line."""
 
 import contextlib
-import errno
-import io
 import json
-import os
 import subprocess
 import sys
 import textwrap
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +17,9 @@ from hypothesis import strategies as st
 from made_features import made_features
 
 from matchkernel.collection import pairs_file
-from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WriteError
+from matchkernel.errors import ArgumentError, FileError, MissingExtraError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import hloc
-from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.files import (
     PairMatches,
@@ -113,14 +108,6 @@ def test_the_layout_of_an_npz_is_the_documented_one(tmp_path):
     assert found.scales == pytest.approx([1.0])
 
 
-def huge_array():
-    """An array whose header claims 400 TB."""
-    header = io.BytesIO()
-    claim = {"descr": "<f4", "fortran_order": False, "shape": (10**7, 10**7)}
-    np.lib.format.write_array_header_1_0(header, claim)
-    return header.getvalue() + bytes(160)
-
-
 BAD_NPZ = {
     "no file": None,
     "empty": b"",
@@ -148,15 +135,6 @@ def test_an_npz_that_cannot_be_read_is_refused(content, tmp_path):
         (tmp_path / "f.npz").write_bytes(content)
     with refuses(FileError):
         load_features(tmp_path / "f.npz")
-
-
-def test_sizes_in_a_header_are_checked_before_memory_is_taken(tmp_path):
-    save_features(made_features(), tmp_path / "f.npz")
-    with zipfile.ZipFile(tmp_path / "f.npz") as file, zipfile.ZipFile(tmp_path / "g.npz", "w") as other:
-        for name in file.namelist():
-            other.writestr(name, huge_array() if name == "descriptors.npy" else file.read(name))
-    with refuses(FileError):
-        load_features(tmp_path / "g.npz")
 
 
 @given(data=st.data())
@@ -206,20 +184,12 @@ def test_the_layout_of_an_h5_is_hlocs(tmp_path):
         "keypoints": (7, 2), "descriptors": (8, 7), "scores": (7,), "scales": (7,), "oris": (7,), "image_size": (2,)
     }  # fmt: skip
     assert found["keypoints"].dtype == found["descriptors"].dtype == np.float32
+    assert found["keypoints"] == pytest.approx(features.keypoints, rel=1e-6)  # hloc has our origin
     assert found["scales"] == pytest.approx(features.frames.half_widths / 3.0, rel=1e-6)
     assert np.deg2rad(found["oris"]) == pytest.approx(features.frames.angles, abs=1e-5)
     assert found["image_size"].tolist() == [100, 80]
     with h5py.File(path, "r") as file:
         assert file["db/a.jpg/keypoints"].attrs["uncertainty"] == 1.0
-
-
-def test_a_blob_is_in_the_file_where_it_was_drawn(tmp_path):
-    """hloc has our origin and adds its half pixel later."""
-    y, x = np.mgrid[:100, :140]
-    image = np.round(30 + 200 * np.exp(-((x - 70) ** 2 + (y - 52) ** 2) / 50)).astype(np.uint8)
-    append_features(tmp_path / "f.h5", "blob.png", extract(image, "rootsift", keypoints=1))
-    assert hloc_reader(tmp_path / "f.h5", "blob.png")["keypoints"][0].tolist() == pytest.approx([70, 52], abs=0.01)
-    assert read_features(tmp_path / "f.h5", "blob.png").keypoints[0].tolist() == pytest.approx([70, 52], abs=0.01)
 
 
 def test_regions_that_are_not_square_keep_their_shape(tmp_path):
@@ -369,10 +339,11 @@ def test_missing_h5py_is_named(tmp_path, monkeypatch):
         image_names(tmp_path / "f.h5")
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    """A real limit on the size of files, in a process of its own."""
+@pytest.mark.parametrize("K", [10, 2000])
+def test_a_full_disk_leaves_the_old_file(K, tmp_path):
+    """A real limit on file sizes, in a process of its own, met while writing or while the old file is copied."""
     path = tmp_path / "f.h5"
-    append_features(path, "a.jpg", made_features(10))
+    append_features(path, "a.jpg", made_features(K, D=128))
     before = path.read_bytes()
     code = f"""
     import resource, signal, sys
@@ -392,22 +363,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.stdout.startswith(f"refused: {path}: "), done.stdout + done.stderr
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
-
-
-def test_a_disk_that_fills_during_the_copy_is_a_write_error(tmp_path, monkeypatch):
-    path = tmp_path / "f.h5"
-    append_features(path, "a.jpg", made_features(10))
-    before = path.read_bytes()
-
-    def full(source, target):
-        Path(target).write_bytes(before[:100])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("matchkernel.photos.files.shutil.copyfile", full)
-    with refuses(WriteError):
-        append_features(path, "b.jpg", made_features(10))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
 
@@ -475,19 +430,11 @@ def test_matches_of_keypoints_that_do_not_exist_or_have_two_are_refused(tmp_path
 
 
 def test_pairs_are_written_as_hloc_reads_them(tmp_path):
-    pairs = [("b.jpg", "db/a.jpg"), ("c.jpg", "b.jpg")]
-    assert write_pairs(tmp_path / "pairs.txt", pairs) == 2
-    text = (tmp_path / "pairs.txt").read_text()
-    assert text == "b.jpg db/a.jpg\nc.jpg b.jpg\n"
-    assert [tuple(line.split()) for line in text.splitlines()] == pairs  # hloc's own way
-    assert read_pairs(tmp_path / "pairs.txt") == pairs
-
-
-def test_a_name_with_a_space_makes_the_line_one_with_a_tab(tmp_path):
-    pairs = [("IMG (2).jpg", "b.jpg"), ("b.jpg", "c.jpg"), (" a", "b ")]
-    write_pairs(tmp_path / "pairs.txt", pairs)
-    assert (tmp_path / "pairs.txt").read_text() == "IMG (2).jpg\tb.jpg\nb.jpg c.jpg\n a\tb \n"
-    assert read_pairs(tmp_path / "pairs.txt") == pairs
+    """hloc splits lines at spaces; a name with a space makes the line one with a tab."""
+    path, pairs = tmp_path / "pairs.txt", [("b.jpg", "db/a.jpg"), ("IMG (2).jpg", "b.jpg"), (" a", "b ")]
+    assert write_pairs(path, pairs) == 3
+    assert path.read_text() == "b.jpg db/a.jpg\nIMG (2).jpg\tb.jpg\n a\tb \n"
+    assert read_pairs(path) == pairs
 
 
 def test_a_pair_is_kept_once_as_it_came_first(tmp_path):
@@ -532,19 +479,6 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path, content):
     (tmp_path / "pairs.txt").write_bytes(content)
     with refuses(FileError):
         read_pairs(tmp_path / "pairs.txt", "abc")
-
-
-def test_files_that_are_no_lists_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "absent", tmp_path, tmp_path / "pipe", "a\0b"):
-        with refuses(FileError):
-            read_pairs(path)
-
-
-def test_a_pair_of_unknown_images_is_named_with_its_line(tmp_path):
-    (tmp_path / "pairs.txt").write_text("a b\nb c\n")
-    with pytest.raises(FileError, match=r"line 2.*'c'"):
-        read_pairs(tmp_path / "pairs.txt", "ab")
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "a"])

@@ -6,7 +6,7 @@ from helpers import refuses
 from rendering import turn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.two_view import corner_error, sampson_distances, warp_points
+from matchkernel.geometry.two_view import corner_error, essential_matrix, sampson_distances, warp_points
 from matchkernel.photos.verify import ERRORS, SIGNIFICANT, TABLES, transfer_errors, verify
 
 H = np.array([[0.9, -0.2, 40], [0.15, 1.1, -20], [1e-4, 5e-5, 1]])
@@ -24,14 +24,11 @@ def two_views(count=120, outliers=40, seed=0):
     """Points in space seen by two cameras: pixels, and the true fundamental matrix."""
     generator = np.random.default_rng(seed)
     K = np.array([[500, 0, 320], [0, 500, 240], [0, 0, 1]], float)
-    angle = 0.2
-    R = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
-    t = np.array([-1.0, 0.2, 0.1])
+    R, t = turn(1, 0.2), np.array([-1.0, 0.2, 0.1])
     points = generator.uniform([-2, -2, 4], [2, 2, 9], (count, 3))
     first, second = points @ K.T, (points @ R.T + t) @ K.T
     a, b = first[:, :2] / first[:, 2:], second[:, :2] / second[:, 2:]
-    cross = np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]])
-    F = np.linalg.inv(K).T @ cross @ R @ np.linalg.inv(K)
+    F = np.linalg.inv(K).T @ essential_matrix(R, t) @ np.linalg.inv(K)
     wrong = generator.uniform(0, 480, (2, outliers, 2))
     return np.concatenate([a, wrong[0]]), np.concatenate([b, wrong[1]]), F
 

@@ -17,11 +17,10 @@ from matchkernel.model.weights import load, save
 from matchkernel.plots.canvas import mathtext
 from matchkernel.plots.example_patches import SIDE, one_patch, two_patches
 from matchkernel.plots.overview import draw_overview, overview_picture, trace
-from matchkernel.plots.scores import Bar, draw_scores
+from matchkernel.plots.scores import Bar, ReportedMethod, draw_scores
 from matchkernel.plots.similarity import (
     POSITIONS,
     MapColumn,
-    cell_at,
     draw_similarity_maps,
     shown_name,
     similarity_picture,
@@ -45,14 +44,15 @@ def test_a_map_is_the_similarity_map_of_its_position(weights, textures):
         column = MapColumn.open(str(file))
         assert column.title.endswith(f"\nsmall-{variant}")
         for position, found in zip(POSITIONS, column.maps(pair, POSITIONS), strict=True):
-            expected = display_map(similarity_map(load(file), pair[0], pair[1], *cell_at(position, 8)))
+            expected = display_map(similarity_map(load(file), pair[0], pair[1], *column.cell(position)))
             assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_a_position_lies_in_the_cell_that_contains_it():
-    assert [cell_at((share, 0.0), 8) for share in (0, 0.124, 0.126, 0.9, 1)] == [(0, 0), (0, 0), (0, 1), (0, 7), (0, 7)]
-    assert cell_at((0.1, 0.6), 16) == (9, 1)
-    assert [cell_at(position, 8) for position in POSITIONS] == [(1, 1), (2, 6), (4, 4), (6, 2)]
+    small, large = (MapColumn(build("polar", patch_size=size), "") for size in (32, 64))
+    assert [small.cell((share, 0.0))[1] for share in (0, 0.124, 0.126, 0.9, 1)] == [0, 0, 1, 7, 7]
+    assert large.cell((0.1, 0.6)) == (9, 1)
+    assert [small.cell(position) for position in POSITIONS] == [(1, 1), (2, 6), (4, 4), (6, 2)]
 
 
 def test_a_half_has_the_map_of_its_coordinate_system(weights, textures):
@@ -74,23 +74,19 @@ def test_a_run_is_called_by_its_folder(weights, tmp_path, monkeypatch):
     assert MapColumn.open(str(long)).title.endswith(f"\n{'x' * 29}…")
 
 
-def test_rows_are_positions_and_columns_are_models():
-    maps = [("one", [np.eye(32)] * 3), ("two", [np.eye(16)] * 3)]
-    cells = [[(0, 0), (3, 5), (7, 7)], [(0, 0), (1, 2), (3, 3)]]
-    figure = draw_similarity_maps(np.eye(32), np.eye(32), maps, [(0, 0, 9, 9)] * 3, cells)
+def test_rows_are_positions_and_columns_are_models(textures):
+    columns = [MapColumn(build("polar", d=4, patch_size=size), name) for size, name in ((32, "one"), (64, "two"))]
+    figure = draw_similarity_maps(columns, textures(2), [(0, 0), (0.7, 0.4), (1, 1)])
     panels = np.array([axes for axes in figure.axes if axes.get_label() != "<colorbar>"]).reshape(4, 3)
     assert [axes.get_title() for axes in panels[0]] == ["", "one", "two"]
     assert all(len(axes.images) == 1 for axes in panels.flat[1:])
-    for column, place in (
-        (1, [20, 12]),
-        (2, [8, 4]),
-    ):  # p is marked where its field is centred, in each model's own map
+    for column, place in ((1, [20, 12]), (2, [44, 24])):  # p is marked where its field is centred, in each model's map
         (mark,) = panels[2, column].lines
         assert mark.get_xydata().tolist() == [place]
     assert [axes.get_ylabel() for axes in panels[1:, 0]] == ["row 1, column 1", "row 4, column 6", "row 8, column 8"]
     (box,) = panels[1, 0].lines
     assert box.get_xydata().min() == -0.5
-    assert box.get_xydata().max() == 9.5
+    assert box.get_xydata().max() < 31
 
 
 def test_maps_that_cannot_be_drawn_are_refused(weights, textures, tmp_path):
@@ -213,11 +209,11 @@ def test_an_overview_needs_positions_and_a_patch_with_content(weights, textures,
 
 def test_bars_are_sorted_by_parameters_with_others_apart():
     bars = [
-        Bar("large", 900, [Spread((60.0, 64.0))], is_ours=True),
-        Bar("unknown", None, [Spread((5.0,))]),
-        Bar("small", 30, [Spread((50.0,))], is_ours=True),
-        Bar("crafted", 0, [Spread((20.0,))], is_hand_crafted=True),
-        Bar("half", 10, [None]),
+        Bar(ReportedMethod("large", 900, is_ours=True), [Spread((60.0, 64.0))]),
+        Bar(ReportedMethod("unknown"), [Spread((5.0,))]),
+        Bar(ReportedMethod("small", 30, is_ours=True), [Spread((50.0,))]),
+        Bar(ReportedMethod("crafted", 0, hand_crafted=True), [Spread((20.0,))]),
+        Bar(ReportedMethod("half", 10), [None]),
     ]
     figure = draw_scores(bars, ["matching"], "title")
     (axes,) = figure.axes
@@ -226,7 +222,7 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     drawn = [bar for bar in axes.patches if bar.get_width()]  # those of the legend have no width
     assert [bar.get_width() for bar in drawn] == [20, 5, 50, 62]  # none for what has no score
     assert [bool(bar.get_hatch()) for bar in drawn] == [True, False, False, False]
-    (marked,) = draw_scores([Bar("orb", 0, [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
+    (marked,) = draw_scores([Bar(ReportedMethod("orb", 0), [Spread((5.0,))], is_tie_safe=True)], ["matching"]).axes
     assert "‡" in marked.get_yticklabels()[0].get_text()
     gaps = np.diff(axes.get_yticks())
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
@@ -235,7 +231,8 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
 
 
 def test_zoom_spreads_close_scores():
-    bars = [Bar("a", 1, [Spread((88.0, 88.2))], is_ours=True), Bar("b", 2, [Spread((89.0,))]), Bar("c", 3, [None])]
+    a, b, c = ReportedMethod("a", 1, is_ours=True), ReportedMethod("b", 2), ReportedMethod("c", 3)
+    bars = [Bar(a, [Spread((88.0, 88.2))]), Bar(b, [Spread((89.0,))]), Bar(c, [None])]
     (axes,) = draw_scores(bars, ["matching"], zoom=True).axes
     low, high = axes.get_xlim()
     assert 87.5 < low < 88.0
@@ -243,15 +240,15 @@ def test_zoom_spreads_close_scores():
     points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"}
     assert sorted(points) == pytest.approx([88.1, 89.0])
     assert not [bar for bar in axes.patches if bar.get_width()]
-    (alone,) = draw_scores([Bar("a", 1, [Spread((50.0,))])], ["matching"], zoom=True).axes
+    (alone,) = draw_scores([Bar(a, [Spread((50.0,))])], ["matching"], zoom=True).axes
     assert alone.get_xlim()[0] < 50 < alone.get_xlim()[1]
-    draw_scores([Bar("a", 1, [None])], ["matching"], zoom=True)  # nothing to show is no error
+    draw_scores([Bar(a, [None])], ["matching"], zoom=True)  # nothing to show is no error
 
 
 @pytest.mark.parametrize("count", [0, 61])
 def test_no_bars_and_too_many_are_refused(count):
     with refuses(ArgumentError):
-        draw_scores([Bar("x", 1, [None])] * count, ["matching"])
+        draw_scores([Bar(ReportedMethod("x", 1), [None])] * count, ["matching"])
 
 
 def test_symbols_of_the_paper():

@@ -1,7 +1,6 @@
 """Results for the report's tests: a real one of the evaluation's tests under other names, and small made ones."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from matchkernel.evaluation.photos.scores import SCORES, mean_score, score_of
@@ -67,7 +66,7 @@ def photos(name, errors=(0.5, 3.0, None), **more):
     }
     for scene in scenes.values():
         scene |= {score: float(score_of(scene["pairs"], score).mean()) for score in SCORES[scene["kind"]]}
-    means = {score: asdict(mean_score(scenes, score)) for scores in SCORES.values() for score in scores}
+    means = {score: mean_score(scenes, score) for scores in SCORES.values() for score in scores}
     content = {"format": 1, "kind": "photos", "descriptor": name, "licence": "MIT", "keypoints": 9, "filter": "ratio"}
     facts = {"settings": {"contrast": 0.04}, "protocol": {"pixels": 0.5}, "data_sha256": "12", "warnings": []}
     return content | facts | {"scenes": scenes, "mean": means, "seconds": {"per_image": 0.5}} | more

@@ -135,18 +135,12 @@ def test_curves_and_retrieval_where_results_have_them(tmp_path):
     assert row(retrieval, "one")["A"].values == (50,)
 
 
-@pytest.mark.parametrize(
-    "roc",
-    [
-        [], {"fpr": [0.0]}, {"fpr": [0.0, 1.0], "tpr": [1.0]}, {"fpr": [1.0, 0.0], "tpr": [0.0, 1.0]},
-        {"fpr": [0.0, 2.0], "tpr": [0.0, 1.0]}, {"fpr": ["0"], "tpr": ["1"]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("roc", [[], {"fpr": [0.0]}, {"fpr": [0.0, 1.0], "tpr": [1.0]}, {"fpr": ["0"], "tpr": ["1"]}])
 def test_curves_that_are_none_are_refused(roc, tmp_path):
     result = pairs("one", "A", 0.2)
     result["pairs"]["m50_1_1_0"]["roc"] = roc
     with refuses(FileError):
-        gather([written(tmp_path, result)])
+        report_results([written(tmp_path / "results", result)], tmp_path / "report")
 
 
 REFUSED = {

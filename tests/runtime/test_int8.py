@@ -9,7 +9,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.engines.calibrate import BINS, _best_limit, calibrate
 from matchkernel.model.engines.choose import convolutions_of, folded_network
 from matchkernel.runtime import graph
-from matchkernel.runtime.graph import LARGEST_WEIGHT, Limits, int8_file
+from matchkernel.runtime.graph import LARGEST_WEIGHT, Limits, descriptor_file
 from matchkernel.runtime.onnx import OnnxEngine
 
 
@@ -18,7 +18,7 @@ def made(variant="cartesian", **settings):
 
 
 def engine_of(model, limits, size=32):
-    return OnnxEngine(int8_file(folded_network(model, size), limits, {}), size, "onnx-int8", "test")
+    return OnnxEngine(descriptor_file(folded_network(model, size), {}, limits), size, "onnx-int8", "test")
 
 
 @pytest.mark.parametrize("variant", ["dual", "fc", "sum"])
@@ -47,7 +47,7 @@ def test_the_first_convolution_over_rows_is_the_same_convolution(textures, monke
 def test_weights_leave_a_bit_for_processors_that_add_in_16_bits():
     model = made(d=16)
     limits = Limits(5.0, ((8.0,) * len(convolutions_of(model.backbones[0])),))
-    proto = onnx.load_from_string(int8_file(folded_network(model, 32), limits, {}))
+    proto = onnx.load_from_string(descriptor_file(folded_network(model, 32), {}, limits))
     found = {c.name: onnx.numpy_helper.to_array(c) for c in proto.graph.initializer if c.name.endswith(".weight")}
     assert len(found) == 6
     for weight in found.values():

@@ -13,7 +13,7 @@ from matchkernel.model.descriptors import build
 from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import load, save, state_digest, weights_of
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.graph import Limits, float_file, int8_file
+from matchkernel.runtime.graph import Limits, descriptor_file
 from matchkernel.runtime.onnx import OnnxEngine
 from matchkernel.runtime.weights import fold, read_weights
 
@@ -40,7 +40,7 @@ def made(d=6, **settings):
 
 
 def float_engine(network):
-    return OnnxEngine(float_file(network, {}), network.size, "onnx", "test")
+    return OnnxEngine(descriptor_file(network, {}), network.size, "onnx", "test")
 
 
 def real_patches(photo, size):
@@ -95,9 +95,8 @@ def test_the_checker_of_onnx_accepts_every_file(settings, int8):
     model = made(**settings)
     network = folded_network(model, model.config.patch_size)
     metadata = {"licence": "CC0", "Größe": "32 px ✓", "empty": ""}
-    limits = Limits(5.0, tuple((8.0,) * len(layers) for layers in network.networks))
-    content = int8_file(network, limits, metadata) if int8 else float_file(network, metadata)
-    file = onnx.load_from_string(content)
+    limits = Limits(5.0, [[8.0] * len(layers) for layers in network.networks])
+    file = onnx.load_from_string(descriptor_file(network, metadata, limits if int8 else None))
     onnx.checker.check_model(file, full_check=True)
     assert {entry.key: entry.value for entry in file.metadata_props} == metadata
     assert [entry.op_type for entry in file.graph.node].count("Conv") == sum(map(len, network.networks))

@@ -27,7 +27,7 @@ class Squares:
     def work(self):
         return Work(self.open, memory=10**8)
 
-    def open(self, threads, gpu):
+    def open(self, gpu):
         if self.start == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.start:

@@ -33,6 +33,9 @@ class Spice:
     heat: float = 1.5
     is_ground: bool = False
 
+    def __post_init__(self):
+        check_ranges(self)
+
 
 @dataclass(frozen=True)
 class Dish:
@@ -46,6 +49,9 @@ class Dish:
     spice: Spice = field(default_factory=Spice)
     garnish: Spice | None = None
     limit: int | None = None
+
+    def __post_init__(self):
+        check_ranges(self)
 
 
 FULL = {
@@ -81,7 +87,8 @@ def test_the_methods_of_a_dataclass_read_and_write_its_table():
         def to_dict(self):
             return {"twice": 2 * self.value}
 
-    Outer = dataclasses.make_dataclass("Outer", [("inner", Inner)], frozen=True)
+    checked = {"__post_init__": check_ranges}
+    Outer = dataclasses.make_dataclass("Outer", [("inner", Inner)], frozen=True, namespace=checked)
     assert from_dict(Outer, {"inner": {"twice": 6}}).inner == Inner(3)
     assert to_dict(Outer(Inner(3))) == {"inner": {"twice": 6}}
     with refuses(ArgumentTypeError):
@@ -93,7 +100,6 @@ def test_a_whole_number_is_read_as_a_float_and_one_string_as_a_list():
     assert (dish.weight, type(dish.weight)) == (2.0, float)
     assert dish.steps == ("boil",)
     assert from_dict(Dish, {"weight": 2**53 - 1}).weight == 2.0**53 - 1  # the largest that is exact
-    assert math.isnan(from_dict(Dish, {"weight": float("nan")}).weight)  # check_ranges refuses it
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ junk = st.recursive(
 def test_any_table_gives_settings_that_are_written_and_read_or_our_error(values):
     dish, error = attempt(from_dict, Dish, values)
     assert "\n" not in error
-    if dish is not None and not math.isnan(dish.weight + dish.spice.heat + getattr(dish.garnish, "heat", 0)):
+    if dish is not None:
         assert from_dict(Dish, to_dict(dish)) == dish
 
 

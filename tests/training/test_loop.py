@@ -20,7 +20,7 @@ from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.runtime.weights import read_card
-from matchkernel.training import log
+from matchkernel.training import log, state
 from matchkernel.training.augment import sample_patches
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.config import TrainingConfig
@@ -146,8 +146,7 @@ def test_speed_is_that_of_training_alone(small, tmp_path, monkeypatch):
     """On a clock on which an update takes a second and validations and checkpoints a thousand; 16 patches per step."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(log, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    calls = ((Update, "__call__", 1), (TrainingState, "_validate", 1000), (TrainingState, "_write_checkpoint", 1000))
-    for kind, name, seconds in calls:
+    for kind, name, seconds in ((Update, "__call__", 1), (state, "validate", 1000), (state, "write_checkpoint", 1000)):
         method = getattr(kind, name)
 
         def slow(*arguments, method=method, seconds=seconds):

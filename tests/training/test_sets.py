@@ -21,7 +21,8 @@ def write_set(folder, labels, side=8, seed=0):
     with create_patch_set(folder, len(labels), side, {"of": "the tests"}) as build:
         for _ in build.steps(["all"] if len(labels) else []):
             random = np.random.default_rng(seed)
-            build.patches[:] = random.integers(0, 256, (len(labels), side, side), dtype=np.uint8)
+            patches = random.integers(0, 256, (len(labels), side, side), dtype=np.uint8)
+            build.store(range(len(labels)), patches)
         build.finish(labels, {}, {}, {"source": {"kind": "tests"}})
     return folder
 

@@ -114,19 +114,15 @@ def describe_hpatches(
     descriptors: HPatchesDescriptors | None = None
     for key in counts:
         for image, strip in enumerate(IMAGES):
-            rows = describe(patches.read(key, strip))
-            if not isinstance(rows, np.ndarray) or rows.ndim != 2 or len(rows) != counts[key]:
-                shape = getattr(rows, "shape", type(rows).__name__)
-                raise ArgumentTypeError(f"{name}: expected a row for each of the {counts[key]} patches, got {shape}")
-            is_binary = rows.dtype == np.uint8
+            rows = np.atleast_1d(describe(patches.read(key, strip)))
+            dtype = np.uint8 if rows.dtype == np.uint8 else np.float32
             if descriptors is None:
-                dtype = np.uint8 if is_binary else np.float32
-                descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[1]), dtype), counts)
-            D, was_binary = descriptors.rows.shape[1], descriptors.rows.dtype == np.uint8
-            if rows.shape[1] != D or is_binary != was_binary:
+                descriptors = HPatchesDescriptors(name, np.empty((total, rows.shape[-1]), dtype), counts)
+            shape = (counts[key], descriptors.rows.shape[1])
+            if rows.shape != shape or dtype != descriptors.rows.dtype:
                 raise ArgumentTypeError(
-                    f"{name}: {key}/{strip} has {rows.dtype} rows of width {rows.shape[1]}, the strips before it "
-                    f"{descriptors.rows.dtype} rows of width {D}"
+                    f"{name}: {key}/{strip} has {rows.dtype} rows of shape {rows.shape}, expected "
+                    f"{descriptors.rows.dtype} of shape {shape}"
                 )
             descriptors.sequence(key)[image] = rows
             add(len(rows))

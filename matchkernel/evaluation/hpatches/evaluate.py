@@ -1,7 +1,6 @@
 """HPatches: descriptors to scores of the three tasks, from folders (evaluate_hpatches) or from arrays (score_split)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +16,7 @@ from matchkernel.evaluation.hpatches.retrieval import distractor_warnings, retri
 from matchkernel.evaluation.hpatches.verification import verification
 from matchkernel.evaluation.hpatches.whitening import pcapl
 from matchkernel.evaluation.method import Method
-from matchkernel.evaluation.methods import Planned, chosen_distance
-from matchkernel.evaluation.results import FORMAT, NOTICEABLE, blank_warning
+from matchkernel.evaluation.results import FORMAT, NOTICEABLE, CheckPlans, blank_warning
 from matchkernel.photos.nearest import Distance
 from matchkernel.storage.files import check_new_folder, file_hash, json_digest
 from matchkernel.storage.folders import new_folder
@@ -28,31 +26,8 @@ Whitening = Literal["none", "pcapl"]
 TASKS = ("verification", "matching", "retrieval")
 
 
-@dataclass(frozen=True)
-class DescriptorFiles:
-    """Descriptors from any source to be scored, as CSV files in the official layout."""
-
-    folder: Path
-    bits: bool = False  # the numbers are bytes of packed bits, compared by Hamming distance
-    name: str = ""  # the descriptor's name in tables (default: the folder's name)
-    warnings: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or self.folder.resolve().name)
-
-    @property
-    def distance(self) -> Distance:
-        """The distance they are meant for."""
-        return "hamming" if self.bits else "l2"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What their results record in addition to the scores."""
-        return {"settings": {"files": self.folder.resolve().name}}
-
-
 def evaluate_hpatches(
-    source: Method | DescriptorFiles,
+    method: Method,
     folder: str | Path | HPatchesSet | None = None,
     *,
     tasks: str | Path | None = None,
@@ -61,14 +36,14 @@ def evaluate_hpatches(
     whitening: Whitening = "none",
     only: Sequence[str] = TASKS,
     write_csv: str | Path | None = None,
-    before: Planned | None = None,
+    check_plans: CheckPlans = lambda plans: None,
     say: Say = lambda what: None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Score a method, or descriptors from files, on splits of a set in the HPatches layout.
 
     Args:
-        source: what to score, see choose_methods.
+        method: what to score, see choose_methods and descriptor_files.
         folder: the set, as a folder or opened. Optional for descriptor files; with it their numbers of rows are
             checked, and its patches are assumed to be the ones described.
         tasks: folder of splits and lists (default: `tasks` in the set's folder).
@@ -77,47 +52,44 @@ def evaluate_hpatches(
         whitening: "none" or "pcapl".
         only: a selection of the three tasks.
         write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
-        before: called before the work with the settings of each result to come; may refuse them by raising an error.
+        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
         say: called with the name of the next stage.
         progress: called with the number of items of this stage done and their total.
 
     Returns:
         A result of score_split for each split, with what is known about the method and the set added.
     """
-    distance = chosen_distance(source.name, source.distance, distance)
+    distance = method.chosen_distance(distance)
     _check_choices(only, whitening)
     if write_csv is not None:
         check_new_folder(write_csv)
     if not splits or len(set(splits)) < len(splits):
         raise ArgumentError(f"each split must be given once, got {', '.join(splits) or 'none'}")
     patches = folder if folder is None or isinstance(folder, HPatchesSet) else open_hpatches(folder)
-    place = _tasks_folder(tasks, patches, source.name)
+    if patches is None and (tasks is None or method.files is None):
+        raise ArgumentError(f"{method.name}: give the folder of a set (descriptor files need at least --tasks)")
+    place = patches.root / "tasks" if patches is not None and tasks is None else Path(tasks or "")
     needed = needed_sequences(place, splits, whitening)
 
     # Everything that can be refused is checked first, before describing, which takes long.
-    descriptors: HPatchesDescriptors
-    if isinstance(source, DescriptorFiles):
-        wanted = None if patches is None else patches.counts
-        descriptors = read_descriptors(source.folder, needed, bits=source.bits, counts=wanted, name=source.name)
+    descriptors, counts = None, {} if patches is None else patches.counts
+    if method.files is not None:
+        bits = method.distance == "hamming"
+        descriptors = read_descriptors(method.files, needed, bits=bits, counts=counts, name=method.name)
         counts = descriptors.counts
-    elif patches is not None:
-        counts = patches.counts
-    else:
-        raise ArgumentError(f"give the folder of a set for {source.name} to describe")
     lists = [read_tasks(place, split, counts, patches) for split in splits]
     strips = None if patches is None else _strip_hashes(patches, lists)
-    facts = source.facts if patches is None else {"set": patches.root.resolve().name, **source.facts}
-    if before is not None:
-        before([_settings(source.name, part, counts, distance, whitening, only, strips) | facts for part in lists])
+    facts = method.facts if patches is None else {"set": patches.root.resolve().name, **method.facts}
+    check_plans([_settings(method.name, part, counts, distance, whitening, only, strips) | facts for part in lists])
 
-    if not isinstance(source, DescriptorFiles):
+    if descriptors is None:
         assert patches is not None  # refused above
-        say(f"describing with {source.name}")
-        descriptors = describe_hpatches(source.name, patches, source.describe, needed, progress)
+        say(f"describing with {method.name}")
+        descriptors = describe_hpatches(method.name, patches, method.describe, needed, progress)
     options: dict[str, Any] = {"distance": distance, "whitening": whitening, "only": only, "strips": strips}
     results = [score_split(descriptors, part, **options, say=say, progress=progress) | facts for part in lists]
     for result in results:
-        result["warnings"] += source.warnings
+        result["warnings"] += method.warnings
     if write_csv is not None:
         with new_folder(write_csv) as part:
             write_descriptors(part, descriptors)
@@ -239,14 +211,6 @@ def _check_choices(only: Sequence[str], whitening: str) -> None:
         raise ArgumentError(f"tasks are {', '.join(TASKS)}, got {unknown[0] if unknown else 'none'!r}")
     if whitening not in ("none", "pcapl"):
         raise ArgumentError(f"whitening must be none or pcapl, got {whitening!r}")
-
-
-def _tasks_folder(tasks: str | Path | None, patches: HPatchesSet | None, name: str) -> Path:
-    if tasks is not None:
-        return Path(tasks)
-    if patches is None:
-        raise ArgumentError(f"{name}: give the folder of a set that has task lists, or one of task lists (--tasks)")
-    return patches.root / "tasks"
 
 
 def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:

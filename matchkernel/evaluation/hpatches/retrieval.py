@@ -1,7 +1,6 @@
 """HPatches retrieval: find the other views of a patch in a pool. See docs/evaluation.md for the two conventions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,7 @@ from matchkernel.data.hpatches import NOISES, PatchList
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.distances import check_distance, comparable_rows, count_closer
 from matchkernel.evaluation.hpatches.descriptors import HPatchesDescriptors
-from matchkernel.evaluation.metrics import Form, precision_area
+from matchkernel.evaluation.metrics import FORMS, precision_area
 from matchkernel.photos.nearest import Distance, Distances, exact_distances
 from matchkernel.storage.work import Progress, progress_counter
 
@@ -21,22 +20,6 @@ POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)  # the official Python's K: 
 NEGATIVES = ("2000", "all")  # the official MATLAB's num_neg: its default, and the article's
 POSITIVES = 5
 TILE = 2**22  # distances per tile: 32 MiB
-
-
-@dataclass(frozen=True)
-class RetrievalCounts:
-    """The number of distractors before each positive of each query, for both orders of ties.
-
-    First the pools of the Python convention, then those of the MATLAB one. The positives of a query are sorted by
-    distance.
-    """
-
-    closer: np.ndarray  # (Q, 3, pools, 5) int64, positives first among ties: the official rule
-    as_close: np.ndarray  # (Q, 3, pools, 5) int64, positives last
-
-    def average_precisions(self, form: Form, tie_safe: bool = False) -> np.ndarray:
-        """(Q, 3, pools) AP of each query, noise level and pool."""
-        return precision_area(self.as_close if tie_safe else self.closer, POSITIVES, form)
 
 
 def retrieval(
@@ -60,13 +43,8 @@ def retrieval(
         `noise`/<e|h|t>/<pool> and `mean`/<pool>, with its `_tie_safe` value. `per_sequence`/<sequence>: both
         forms among all distractors.
     """
-    counts = retrieval_counts(descriptors, queries, distractors, distance, progress)
+    scores = average_precisions(descriptors, queries, distractors, distance, progress)
     python, matlab = slice(0, len(POOLS)), slice(len(POOLS), None)
-    scores = {
-        f"ap_{form}{suffix}": counts.average_precisions(form, tie_safe=bool(suffix))
-        for form in ("trapezoid", "step")
-        for suffix in ("", "_tie_safe")
-    }
     return {
         "queries": len(queries),
         "distractors": len(distractors),
@@ -76,7 +54,7 @@ def retrieval(
     }
 
 
-def retrieval_counts(
+def average_precisions(
     descriptors: HPatchesDescriptors,
     queries: PatchList,
     distractors: PatchList,
@@ -85,17 +63,13 @@ def retrieval_counts(
     *,
     pools: Sequence[int] = POOLS,
     negatives: Sequence[str] = NEGATIVES,
-) -> RetrievalCounts:
-    """Count the distractors before each positive.
+) -> dict[str, np.ndarray]:
+    """(Q, 3, pools) AP of each query, noise level and pool: `ap_trapezoid`, `ap_step`, each with its `_tie_safe` value.
 
     Args:
-        descriptors: descriptors of the sequences listed.
-        queries: (Q,) patches of ref.
-        distractors: (M,) patches of ref.
-        distance: "l2", "l1", or "hamming" for bits.
-        progress: called with the number of queries done and their total.
+        descriptors, queries, distractors, distance, progress: see retrieval.
         pools: sizes of the official Python's pools, the 5 positives included; each above 5.
-        negatives: numbers of distractors in the manner of the official MATLAB code, or "all".
+        negatives: numbers of distractors in the manner of the official MATLAB code, or "all"; they come after `pools`.
     """
     check_distance(distance, descriptors.rows.dtype)
     if not len(queries) or not len(distractors):
@@ -105,7 +79,7 @@ def retrieval_counts(
     thresholds = _thresholds(descriptors, queries, query_rows, distance)
     distances = Distances(query_rows, pool, distance)
     shape = (len(queries), len(NOISES), len(pools) + len(negatives), POSITIVES)
-    counts = RetrievalCounts(np.empty(shape, np.int64), np.empty(shape, np.int64))
+    closer, as_close = np.empty(shape, np.int64), np.empty(shape, np.int64)  # distractors before each positive
     step = max(1, TILE // len(pool))
     add = progress_counter(progress, len(queries))
     for name in np.unique(queries.sequences):
@@ -114,14 +88,18 @@ def retrieval_counts(
         own = torch.from_numpy(~is_other)
         members = np.flatnonzero(queries.sequences == name)
         for start in range(0, len(members), step):
-            part = torch.from_numpy(members[start : start + step])
-            tile = distances.tile(part)
+            part = members[start : start + step]
+            chosen = torch.from_numpy(part)
+            tile = distances.tile(chosen)
             tile[:, own] = torch.inf
-            found = _count_pools(tile, thresholds[part], bounds, part, distances)
-            for target, values in zip((counts.closer, counts.as_close), found, strict=True):
-                target[part.numpy()] = values.numpy()
+            closer[part], as_close[part] = _count_pools(tile, thresholds[chosen], bounds, chosen, distances)
             add(len(part))
-    return counts
+    counts = {"": closer, "_tie_safe": as_close}  # positives are first among ties by the official rule
+    return {
+        f"ap_{form}{suffix}": precision_area(before, POSITIVES, form)
+        for form in FORMS
+        for suffix, before in counts.items()
+    }
 
 
 def distractor_warnings(queries: PatchList, distractors: PatchList) -> list[str]:
@@ -168,25 +146,23 @@ def _pool_bounds(is_other: np.ndarray, pools: Sequence[int], negatives: Sequence
 
 def _count_pools(
     tile: Tensor, thresholds: Tensor, bounds: list[int], part: Tensor, distances: Distances
-) -> tuple[Tensor, Tensor]:
-    """(q, 3, pools, 5) counts of both kinds. Pools are prefixes of one list, and each part of it is counted once."""
+) -> list[np.ndarray]:
+    """(q, 3, pools, 5) distractors before each positive with positives first among ties, then with positives last.
+
+    Pools are prefixes of one list, and each part of it is counted once.
+    """
     flat = thresholds.flatten(1).contiguous()
     edges = sorted({0, *bounds})
-    closer, as_close = [torch.zeros(flat.shape, dtype=torch.int64)], [torch.zeros(flat.shape, dtype=torch.int64)]
+    counts = [torch.zeros(2, *flat.shape, dtype=torch.int64)]
     for begin, end in pairwise(edges):
 
         def exact(rows: Tensor, columns: Tensor, begin: int = begin) -> Tensor:
             return distances.exact(part[rows], columns + begin)
 
-        less, at_most = count_closer(tile[:, begin:end], flat, distances.error, exact)
-        closer.append(closer[-1] + less)
-        as_close.append(as_close[-1] + at_most)
-    places = [edges.index(bound) for bound in bounds]
-
-    def arranged(found: list[Tensor]) -> Tensor:
-        return torch.stack([found[place].reshape(thresholds.shape) for place in places], 2)
-
-    return arranged(closer), arranged(as_close)
+        more = count_closer(tile[:, begin:end], flat, distances.error, exact)
+        counts.append(counts[-1] + torch.stack(more))
+    pools = torch.stack([counts[edges.index(bound)] for bound in bounds], 2)  # (2, q, pools, 3 * 5)
+    return list(pools.unflatten(3, thresholds.shape[1:]).transpose(2, 3).numpy())
 
 
 def _convention(scores: Mapping[str, np.ndarray], key: str, names: Iterable[str], part: slice) -> dict[str, Any]:

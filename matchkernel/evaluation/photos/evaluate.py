@@ -2,7 +2,6 @@
 
 import json
 import platform
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +16,12 @@ import torch
 
 import matchkernel
 from matchkernel.errors import ArgumentError, FileError, WorkError
-from matchkernel.evaluation.methods import Planned
-from matchkernel.evaluation.photos.methods import MATCHING, MethodSpec, PhotoMethod
+from matchkernel.evaluation.method import MATCHING
+from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
-from matchkernel.evaluation.results import FORMAT
+from matchkernel.evaluation.results import FORMAT, CheckPlans
 from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.files import Pair
@@ -35,7 +34,7 @@ from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_colour
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
 from matchkernel.storage.settings import check_ranges, setting
-from matchkernel.storage.work import Progress, Say
+from matchkernel.storage.work import Progress, Say, progress_counter, use_threads
 
 SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
 RIGHT_PIXELS = 3.0  # maximum error of a right match of two images with a known homography
@@ -63,7 +62,7 @@ def evaluate_photos(
     work: str | Path | None = None,
     workers: int = 1,
     threads_each: int = 1,
-    before: Planned | None = None,
+    check_plans: CheckPlans = lambda plans: None,
     say: Say = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
@@ -77,7 +76,7 @@ def evaluate_photos(
             there. If None, nothing is kept.
         workers: number of processes. The results do not depend on it.
         threads_each: threads of each process.
-        before: called with the settings of each result before the work starts.
+        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
         say: called with the name of each stage as it begins.
         progress: called with the number of images or pairs done in a stage and their total.
     """
@@ -90,38 +89,37 @@ def evaluate_photos(
     if any(spec.text.startswith("hloc:") for spec in specs) and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ArgumentError(f"two scenes have an image {twice}; with features from a file, score one scene at a time")
-    # A method with a matcher of its own ignores the filter: with several filters it is scored once.
-    opened = {json_digest([(m := spec.open()).name, m.settings]): (spec, m) for spec in reversed(specs)}
-    methods = list(reversed(opened.values()))
-    plans = [_plan(spec, method, scenes, protocol) for spec, method in methods]
-    if before is not None:
-        before(plans)
+    chosen: dict[str, MethodSpec] = {}
+    for spec in specs:  # a method with a matcher of its own ignores the filter: with several filters it is scored once
+        method = spec.open()
+        chosen.setdefault(json_digest([method.name, method.settings]), spec)
+    plans = [_plan(spec, scenes, protocol) for spec in chosen.values()]
+    check_plans(plans)
     results = []
     with _folder(work) as folder, _runner(workers, threads_each) as run:
-        for (spec, method), plan in zip(methods, plans, strict=True):
-            label = f"{method.name}, {spec.detector.keypoints} keypoints, {spec.filter}"
+        for spec, plan in zip(chosen.values(), plans, strict=True):
+            label = f"{plan['descriptor']}, {spec.detector.keypoints} keypoints, {spec.filter}"
             say(f"extracting from {len(names)} images for {label}")
-            files, per_image = _extract(spec, method, scenes, folder, run, progress)
+            files, per_image = _extract(spec, scenes, folder, run, progress)
             say(f"matching {sum(len(scene.pairs) for scene in scenes)} pairs for {label}")
-            rows, per_pair = _score(spec, method, scenes, files, protocol, folder, run, progress)
-            scored = summary(rows, scenes, method.trained_on)
+            rows, per_pair = _score(spec, scenes, files, protocol, folder, run, progress)
+            scored = summary(rows, scenes, spec.open().trained_on)
             seconds = {"per_image": per_image, "per_match": per_pair[0], "per_estimate": per_pair[1]}
             rounded = {name: round(value, 4) for name, value in seconds.items()}
             results.append({**plan, **scored, SECONDS: {**rounded, "threads": threads_each}})
     return results
 
 
-def _plan(
-    spec: MethodSpec, method: PhotoMethod, scenes: Sequence[EvaluationScene], protocol: Protocol
-) -> dict[str, Any]:
+def _plan(spec: MethodSpec, scenes: Sequence[EvaluationScene], protocol: Protocol) -> dict[str, Any]:
     """What is known about a result before the work."""
+    method = spec.open()
     return {
         "format": FORMAT,
         "kind": "photos",
         "descriptor": method.name,
         "licence": method.licence,
         "keypoints": spec.detector.keypoints,
-        "filter": method.settings.get("filter", "none"),
+        "filter": method.settings["filter"],
         "engine": method.settings.get(ENGINE, TORCH),
         "settings": json.loads(json.dumps(method.settings)),
         "protocol": asdict(protocol),
@@ -136,15 +134,10 @@ def _versions() -> dict[str, str]:
 
 
 def _extract(
-    spec: MethodSpec,
-    method: PhotoMethod,
-    scenes: Sequence[EvaluationScene],
-    folder: Path,
-    run: Run,
-    progress: Progress,
+    spec: MethodSpec, scenes: Sequence[EvaluationScene], folder: Path, run: Run, progress: Progress
 ) -> tuple[dict[tuple[str, str], Path], float]:
     """The files of features by scene and image, and median seconds per image."""
-    key = json_digest({key: value for key, value in method.settings.items() if key not in MATCHING})[:16]
+    key = json_digest({key: value for key, value in spec.open().settings.items() if key not in MATCHING})[:16]
     files, tasks = {}, {}
     for scene in scenes:
         for name, path in scene.images.items():
@@ -160,7 +153,6 @@ def _extract(
 
 def _score(
     spec: MethodSpec,
-    method: PhotoMethod,
     scenes: Sequence[EvaluationScene],
     files: Mapping[tuple[str, str], Path],
     protocol: Protocol,
@@ -170,18 +162,17 @@ def _score(
 ) -> tuple[dict[str, list[dict[str, Any]]], list[float]]:
     """The rows of all pairs by scene, and median seconds of matching and of estimating per pair."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    done, total = 0, sum(len(scene.pairs) for scene in scenes)
+    add = progress_counter(progress, sum(len(scene.pairs) for scene in scenes))
     for scene in scenes:
         tasks: dict[Pair, Task] = {}
         for a, b in scene.pairs:
             features = files[scene.name, a], files[scene.name, b]
             tasks[a, b] = partial(score_pair, spec, (a, b), features, scene.truth((a, b)), protocol)
-        digest = json_digest([method.settings, asdict(protocol), _versions(), *scene.content])
+        digest = json_digest([spec.open().settings, asdict(protocol), _versions(), *scene.content])
         scored = {}
         for pair, row in _resumed(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
             scored[pair] = row
-            done += 1
-            progress(done, total)
+            add(1)
         rows[scene.name] = [scored[pair] for pair in scene.pairs]
     seconds = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
     return rows, seconds.tolist()
@@ -232,7 +223,7 @@ def score_pair(
     matches = spec.open().match(a, b)
     middle = time.perf_counter()
     row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
-    ends = a.keypoints[matches.indices[:, 0]], b.keypoints[matches.indices[:, 1]]
+    ends = matches.points(a, b)
     # MAGSAC's draws depend on the order of the matches.
     orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
     if isinstance(truth, tuple):
@@ -280,14 +271,11 @@ def threads(count: int) -> Iterator[None]:
 def _folder(work: str | Path | None) -> Iterator[Path]:
     """The folder of the cache, used by one process at a time; a temporary one if None."""
     if work is None:
-        folder = Path(tempfile.mkdtemp(prefix="matchkernel-"))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return
-    with exclusive(Path(work), f"{work}: another process is working in it"):
-        yield Path(work)
+        with tempfile.TemporaryDirectory(prefix="matchkernel-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    else:
+        with exclusive(Path(work), f"{work}: another process is working in it"):
+            yield Path(work)
 
 
 @contextmanager
@@ -309,10 +297,6 @@ def _runner(workers: int, threads_each: int) -> Iterator[Run]:
 
 
 def _open_worker(threads_each: int, *_: object) -> tuple[dict[str, Any], Callable[[Sequence[Any]], Any]]:
-    """In a worker: set its number of threads."""
-    threads(threads_each).__enter__()
-    return {}, _do_task
-
-
-def _do_task(items: Sequence[tuple[Any, Task]]) -> Any:
-    return items[0][1]()
+    """In a worker: set its number of threads; a task is a list of one name and one function."""
+    use_threads(threads_each)
+    return {}, lambda items: items[0][1]()

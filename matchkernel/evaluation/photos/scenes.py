@@ -48,32 +48,33 @@ class PoseCamera:
     size: Size | None = None
 
     def focal(self, image_size: Size) -> float:
-        """Mean focal length in pixels of a file of this size, assumed where it is not known."""
-        if self.model is None:
-            return ASSUMED_FOCAL * max(image_size)
-        return focal_length(self.model, self.parameters) * float(self._scale(image_size).mean())
+        """Mean focal length in pixels of a file of this size."""
+        model, parameters, scale = self._intrinsics(image_size)
+        return focal_length(model, parameters) * float(scale.mean())
 
     def rays(self, points: np.ndarray, image_size: Size) -> np.ndarray:
         """(M, 2) x / z and y / z of points (M, 2) of the file; NaN beyond the reach of the camera's distortion.
 
-        The centre of the first pixel is (0, 0). Unknown intrinsics are assumed: see `focal`; the centre of the image.
+        The centre of the first pixel is (0, 0).
         """
-        if self.model is None:
-            return (points - (np.array(image_size) - 1) / 2) / self.focal(image_size)
-        return unproject(self.model, self.parameters, (points + COLMAP_ORIGIN) / self._scale(image_size))
+        model, parameters, scale = self._intrinsics(image_size)
+        return unproject(model, parameters, (points + COLMAP_ORIGIN) / scale)
 
     def matrix(self, image_size: Size) -> np.ndarray:
         """K in pixels of the file; distortion is left out."""
-        if self.model is None:
-            centre, focal = (np.array(image_size) - 1) / 2, np.full(2, self.focal(image_size))
-        else:
-            scale, (focal, centre) = self._scale(image_size), focal_and_centre(self.model, self.parameters)
-            focal, centre = focal * scale, centre * scale - COLMAP_ORIGIN
-        return np.array([[focal[0], 0, centre[0]], [0, focal[1], centre[1]], [0, 0, 1]])
+        model, parameters, scale = self._intrinsics(image_size)
+        focal, centre = focal_and_centre(model, parameters)
+        (fx, fy), (cx, cy) = focal * scale, centre * scale - COLMAP_ORIGIN
+        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
 
-    def _scale(self, image_size: Size) -> np.ndarray:
-        """(2,) pixels of the file / pixels of the camera."""
-        return np.ones(2) if self.size is None else np.array(image_size) / np.array(self.size)
+    def _intrinsics(self, image_size: Size) -> tuple[str, np.ndarray, np.ndarray]:
+        """Model and parameters, assumed where they are not known, and (2,) pixels of the file / of the camera."""
+        if self.model is None:
+            width, height = image_size
+            assumed = [ASSUMED_FOCAL * max(image_size), width / 2, height / 2]
+            return "SIMPLE_PINHOLE", np.array(assumed), np.ones(2)
+        scale = np.ones(2) if self.size is None else np.array(image_size) / np.array(self.size)
+        return self.model, self.parameters, scale
 
 
 @dataclass(frozen=True)

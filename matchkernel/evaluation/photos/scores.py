@@ -1,14 +1,13 @@
 """From the rows of image pairs to scores: mAA of poses, accuracy of matches and of homographies, means over scenes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import EvaluationScene
-from matchkernel.evaluation.uncertainty import Estimate, estimate, paired_difference
+from matchkernel.evaluation.uncertainty import Spread, estimate, paired_difference
 
 POSES = ("maa5", "maa10")
 SCORES = {"poses": POSES, "homographies": ("accuracy", "h1", "h3", "h5")}
@@ -51,12 +50,13 @@ def scores_by_scene(scenes: Mapping[str, Any], name: str) -> dict[str, np.ndarra
     return {scene: score_of(part["pairs"], name) for scene, part in scenes.items() if name in SCORES[part["kind"]]}
 
 
-def mean_score(scenes: Mapping[str, Any], name: str) -> Estimate:
-    """Mean of a score over scenes."""
-    return estimate(scores_by_scene(scenes, name))
+def mean_score(scenes: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    """Mean of a score over scenes, its standard deviation over bootstrap samples, and its 95 % interval."""
+    found = estimate(scores_by_scene(scenes, name))
+    return {"mean": found.mean, "std": found.std, "low": found.low, "high": found.high}
 
 
-def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Estimate:
+def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Spread:
     """The paired difference of two results in a score, over the scenes that have it."""
     mine, theirs = (scores_by_scene(each["scenes"], name) for each in (result, other))
     for scene in mine.keys() & theirs.keys():
@@ -88,7 +88,7 @@ def summary(
     kinds = dict.fromkeys(scene.kind for scene in scenes)
     found = {
         "scenes": parts,
-        "mean": {name: asdict(mean_score(parts, name)) for kind in kinds for name in SCORES[kind]},
+        "mean": {name: mean_score(parts, name) for kind in kinds for name in SCORES[kind]},
         "warnings": _warnings(scenes, trained_on),
     }
     if seen:

@@ -14,7 +14,7 @@ from matchkernel.model.descriptors import Descriptor, check_model, check_patch_s
 from matchkernel.model.engines.choose import folded_network
 from matchkernel.model.weights import state_digest
 from matchkernel.runtime.config import ONNX
-from matchkernel.runtime.graph import INPUT, OPSET, OUTPUT, float_file
+from matchkernel.runtime.graph import INPUT, OPSET, OUTPUT, descriptor_file
 from matchkernel.runtime.onnx import ENGINE, PATCH_SIZE, STATE, open_session
 from matchkernel.runtime.weights import NORMALIZATION
 from matchkernel.storage.files import check_output, replacing
@@ -62,7 +62,7 @@ def export_onnx(
     path = Path(path)
     check_output(path, suffixes=(".onnx",))
     N, reference = prepare(model, patch_size)
-    content = float_file(folded_network(model, N), metadata_of(model, N, ONNX, card))
+    content = descriptor_file(folded_network(model, N), metadata_of(model, N, ONNX, card))
     differences = compare(reference, open_session(content, "the exported model"), N)
     worst = float(torch.tensor(list(differences.values())).max())  # NaN if one is, unlike Python's max
     if not worst <= LARGEST_DIFFERENCE:

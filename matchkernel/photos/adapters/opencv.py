@@ -8,8 +8,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.describers import Model, open_describer
-from matchkernel.photos.extract import extract
+from matchkernel.photos.extract import Model, extract, open_describer
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.settings import with_options
 

@@ -124,7 +124,7 @@ def test_other_mistakes_are_refused(features, matches, tmp_path):
     a, c = (method.extract(PIXELS, name) for name in ("db/a.jpg", "c.jpg"))
     for error, call in (
         (FileError, lambda: method.extract(PIXELS, "d.jpg")),
-        (FileError, lambda: method.match(a, c)),
+        (ArgumentError, lambda: method.match(a, c)),
         (FileError, lambda: opened(tmp_path / "absent.h5")),
         (ArgumentError, lambda: opened(features, matches, guided=True)),
         (ArgumentError, lambda: opened(features, matches, matches)),

@@ -11,12 +11,13 @@ from PIL import Image
 from test_peers import installed
 
 from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
+from matchkernel.evaluation.method import MATCHING
 from matchkernel.evaluation.methods import baseline
-from matchkernel.evaluation.photos.methods import MATCHING, OURS, UNKNOWN, MethodSpec
+from matchkernel.evaluation.photos.methods import OURS, UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.sampling import extract_patches
+from matchkernel.geometry.frames import extract_patches
 from matchkernel.model.weights import load, save
-from matchkernel.photos.extract import as_gray
+from matchkernel.storage.images import as_gray
 
 DETECTOR = Detector(keypoints=50)
 

@@ -11,7 +11,7 @@ import matchkernel
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.model.describe import describe_file
 from matchkernel.model.engines.choose import open_engine
-from matchkernel.photos.describers import open_describer
+from matchkernel.photos.extract import open_describer
 
 
 def small(variant="cartesian", **settings):
